@@ -1,0 +1,26 @@
+# Entry of the pipeline. `snakemake --list-target-rules` names everything that can be built.
+import sys
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+from difftransformer.errors import UserError
+from difftransformer.planning.plan import Plan
+
+min_version("9.27")
+
+# All configuration is read and checked here, before any job starts. `config` holds nothing but
+# what --config and --configfile set.
+try:
+    PLAN = Plan.load(Path("config"), config)
+except UserError as error:
+    sys.exit(f"error: {error}")
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/tracking.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/training.smk"
+include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/reporting.smk"

@@ -1,0 +1,294 @@
+"""Training-step throughput and memory of our models beside those of transformers, in one run.
+
+A step is forward, loss, backward, AdamW. The subjects take turns within every repeat, so that a
+noisy machine troubles all of them alike. Each model computes its own idiomatic loss: transformers'
+by ``labels=``, ours by the chunked cross entropy that the trainer uses. The attention
+implementations of transformers (sdpa, eager) are both timed, and the faster one is the opponent.
+
+Usage: python benchmarks/training_step.py [--shape medium] [--threads 1] [--repeats 7] [--record]
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RECORDS = Path(__file__).parent / "records"
+TARGETS = {
+    "diff_v1 / diffllama": 1.3,
+    "transformer / llama": 1.1,
+    "diff_v1 / transformer": 0.8,
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes shared by all subjects; head_dim is the query/key width d of one softmax map.
+
+    The Transformer has d_model / head_dim heads; DIFF has half as many, with values of 2 head_dim.
+    """
+
+    d_model: int
+    num_layers: int
+    head_dim: int
+    ffn_dim: int
+    seq_len: int
+    batch_size: int
+    vocab_size: int
+
+
+SHAPES = {
+    "medium": Shape(256, 4, 64, 688, seq_len=512, batch_size=4, vocab_size=4096),
+    "medium_d32": Shape(256, 4, 32, 688, seq_len=512, batch_size=4, vocab_size=4096),
+    "small": Shape(128, 4, 32, 344, seq_len=256, batch_size=16, vocab_size=2048),
+    "small_2_layers": Shape(128, 2, 32, 344, seq_len=256, batch_size=16, vocab_size=2048),
+}
+
+
+@dataclass
+class Subject:
+    """One model under test: ``loss`` runs forward and loss on tokens [B, T+1]."""
+
+    name: str
+    parameters: int
+    model: Any
+    loss: Callable[[Any], Any]
+    optimizer: Any
+
+    def step(self, tokens: Any) -> float:
+        """Run one training step and return its wall time in seconds."""
+        started = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss(tokens).backward()
+        self.optimizer.step()
+        return time.perf_counter() - started
+
+
+def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
+    """Wrap a model with the optimiser that all subjects share."""
+    import torch
+
+    model.train()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
+    return Subject(name, parameters, model, loss, optimizer)
+
+
+def ours(name: str, shape: Shape) -> Subject:
+    """Our Transformer or DIFF V1 with the trainer's loss."""
+    from difftransformer.config.model import ModelConfig
+    from difftransformer.config.training import TrainingConfig
+    from difftransformer.models.loss import chunked_cross_entropy
+    from difftransformer.models.transformer import Transformer
+
+    variant = {"transformer": "softmax", "diff_v1": "diff_v1"}[name]
+    config = ModelConfig(
+        vocab_size=shape.vocab_size,
+        d_model=shape.d_model,
+        num_layers=shape.num_layers,
+        ffn_dim=shape.ffn_dim,
+        attention={"variant": variant, "head_dim": shape.head_dim},
+        max_positions=shape.seq_len,
+    )
+    model = Transformer.build(config, backend="sdpa", seed=0)
+    chunk = TrainingConfig.model_fields["loss_chunk"].default
+
+    def loss(tokens: Any) -> Any:
+        hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
+        return chunked_cross_entropy(hidden, model.output_weight, tokens[:, 1:].flatten(), chunk)
+
+    return subject(name, model, loss)
+
+
+def theirs(name: str, attention: str, shape: Shape) -> Subject:
+    """LlamaForCausalLM or DiffLlamaForCausalLM of transformers with ``labels=``."""
+    import torch
+    import transformers
+
+    kind = {"llama": "Llama", "diffllama": "DiffLlama"}[name]
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.d_model,
+        intermediate_size=shape.ffn_dim,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.d_model // shape.head_dim,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.seq_len,
+        rms_norm_eps=1e-5,
+        attn_implementation=attention,
+        use_cache=False,
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+
+    def loss(tokens: Any) -> Any:
+        inputs = tokens[:, :-1]
+        return model(input_ids=inputs, labels=inputs).loss
+
+    return subject(f"{name} ({attention})", model, loss)
+
+
+def check_sizes(subjects: dict[str, Subject], shape: Shape) -> None:
+    """Refuse a comparison of unequal models; the headwise norm's gain is ours alone."""
+    gains = shape.num_layers * 2 * shape.head_dim
+    pairs = {("transformer", "llama (sdpa)"): 0, ("diff_v1", "diffllama (sdpa)"): gains}
+    for (mine, other), extra in pairs.items():
+        difference = subjects[mine].parameters - subjects[other].parameters
+        if difference != extra:
+            sys.exit(f"{mine} has {difference:+d} parameters against {other}, expected {extra:+d}")
+
+
+def peak_memory(one: Subject, tokens: Any) -> dict[str, int]:
+    """Bytes that live between steps, and the most a step allocates on top of them.
+
+    Counted from the allocator's events of one profiled step (deterministic, unlike the resident
+    size of a process that ran other models before).
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    one.optimizer.zero_grad(set_to_none=True)
+    tensors = [*one.model.parameters(), *one.model.buffers()]
+    tensors += [v for s in one.optimizer.state.values() for v in s.values() if hasattr(v, "numel")]
+    resident = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        one.step(tokens)
+    kineto = profiler.profiler.kineto_results
+    events = [event for event in kineto.events() if event.name() == "[memory]"]
+    used = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        used += event.nbytes()
+        peak = max(peak, used)
+    return {"resident_bytes": resident, "step_bytes": peak}
+
+
+def quartiles(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "q1": low, "q3": high}
+
+
+def measure(shape: Shape, *, warmup: int, repeats: int) -> dict[str, Any]:
+    """Time all subjects in turn; throughput in tokens/s, memory in bytes."""
+    import torch
+
+    everyone = [ours("transformer", shape), ours("diff_v1", shape)]
+    everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
+    subjects = {one.name: one for one in everyone}
+    check_sizes(subjects, shape)
+    generator = torch.Generator().manual_seed(0)
+    size = (shape.batch_size, shape.seq_len + 1)
+    tokens = torch.randint(shape.vocab_size, size, generator=generator)
+    seconds: dict[str, list[float]] = {name: [] for name in subjects}
+    for repeat in range(warmup + repeats):
+        for name, one in subjects.items():
+            taken = one.step(tokens)
+            if repeat >= warmup:
+                seconds[name].append(taken)
+    per_step = shape.batch_size * shape.seq_len
+    rows = {
+        name: {
+            "parameters": one.parameters,
+            "tokens_per_second": quartiles([per_step / taken for taken in seconds[name]]),
+            **peak_memory(one, tokens),
+        }
+        for name, one in subjects.items()
+    }
+    return {"shape": asdict(shape), "rows": rows, "ratios": ratios(seconds)}
+
+
+def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
+    """Ratio of throughputs within each repeat (neighbours in time), as median and quartiles."""
+
+    def best(prefix: str) -> str:
+        names = [name for name in seconds if name.split(" ")[0] == prefix]
+        return min(names, key=lambda name: statistics.median(seconds[name]))
+
+    table: dict[str, dict[str, Any]] = {}
+    for pair, target in TARGETS.items():
+        mine, other = (best(name) for name in pair.split(" / "))
+        values = [b / a for a, b in zip(seconds[mine], seconds[other], strict=True)]
+        table[pair] = {"against": other, "target": target, **quartiles(values)}
+    return table
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result of one shape as markdown tables."""
+    shape = result["shape"]
+    lines = [
+        ", ".join(f"{key} {value}" for key, value in shape.items()),
+        "",
+        "| model | parameters | tokens/s, median (quartiles) | weights + optimiser MB | step MB |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, row in result["rows"].items():
+        speed = row["tokens_per_second"]
+        span = f"{speed['median']:,.0f} ({speed['q1']:,.0f} to {speed['q3']:,.0f})"
+        memory = f"{row['resident_bytes'] / 1e6:.1f} | {row['step_bytes'] / 1e6:.1f}"
+        lines.append(f"| {name} | {row['parameters']:,} | {span} | {memory} |")
+    lines += ["", "| ratio | best opponent | median (quartiles) | target |", "|---|---|---:|---:|"]
+    for pair, row in result["ratios"].items():
+        span = f"{row['median']:.2f} ({row['q1']:.2f} to {row['q3']:.2f})"
+        lines.append(f"| {pair} | {row['against']} | {span} | {row['target']} |")
+    return "\n".join(lines)
+
+
+def surroundings(threads: int) -> dict[str, Any]:
+    """Date, versions and hardware: the origin of the figures."""
+    import torch
+    import transformers
+
+    model = "unknown"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else platform.processor()
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {**versions, "transformers": transformers.__version__},
+        "hardware": {"cpu": model, "cores": os.cpu_count(), "load": os.getloadavg()[0]},
+        "threads": threads,
+        "dtype": "float32",
+    }
+
+
+def main() -> None:
+    """Parse the command line, measure, print, and record when asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--shape", choices=SHAPES, nargs="+", default=["medium", "small"])
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--warmup", type=int, default=2, help="untimed steps of each subject")
+    parser.add_argument("--repeats", type=int, default=9, help="timed steps of each subject")
+    parser.add_argument("--record", action="store_true", help="write JSON to benchmarks/records/")
+    arguments = parser.parse_args()
+    if arguments.repeats < 2:
+        parser.error("--repeats must be at least 2: a median needs a spread")
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    report = {**surroundings(arguments.threads), "warmup": arguments.warmup, "results": {}}
+    report["repeats"] = arguments.repeats
+    for name in arguments.shape:
+        result = measure(SHAPES[name], warmup=arguments.warmup, repeats=arguments.repeats)
+        report["results"][name] = result
+        print(f"\n### {name}: {markdown(result)}\n", flush=True)
+    if arguments.record:
+        RECORDS.mkdir(exist_ok=True)
+        path = RECORDS / f"training_step-{report['date'][:10]}.json"
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"recorded in {path}")
+
+
+if __name__ == "__main__":
+    main()

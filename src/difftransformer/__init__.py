@@ -1,0 +1,1 @@
+"""Differential Transformer experiments as rebuildable artifacts."""

@@ -1,0 +1,33 @@
+"""What every configuration model shares: strictness, and fields that explain themselves."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticUndefined
+
+
+class Settings(BaseModel):
+    """A frozen group of settings that refuses unknown keys and never guesses a type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def setting(
+    default: Any = PydanticUndefined,
+    *,
+    meaning: str,
+    unit: str | None = None,
+    source: str | None = None,
+    **limits: Any,
+) -> Any:
+    """A field with its documentation.
+
+    Args:
+        default: Value when the key is left out; without it the key is required.
+        meaning: One sentence on what the setting does.
+        unit: Unit of the value, such as "tokens"; None for names and switches.
+        source: Where the default or the definition comes from (paper section, equation).
+        **limits: pydantic constraints such as ``gt=0``.
+    """
+    documentation = {key: text for key, text in (("unit", unit), ("source", source)) if text}
+    return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)

@@ -1,0 +1,263 @@
+"""Settings of a dataset: where text comes from, how it is mixed, split and tokenised."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from difftransformer.config.base import Settings, setting
+
+TIKTOKEN_VOCABULARIES = {
+    "gpt2": 50257,
+    "r50k_base": 50257,
+    "p50k_base": 50281,
+    "cl100k_base": 100277,
+}
+
+
+class BuiltinSource(Settings):
+    """Input that needs no download: the Python standard library, or generated recall rows."""
+
+    kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
+    name: Literal["stdlib_text", "recall"] = setting(
+        meaning="stdlib_text: the .py files of the running Python's standard library; "
+        "recall: generated key-value retrieval rows, set by the dataset's `recall`."
+    )
+    weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
+    include_tests: bool = setting(
+        False, meaning="Whether stdlib_text also takes the library's test folders."
+    )
+    max_bytes: int | None = setting(
+        None, meaning="Most text taken from stdlib_text; None takes all.", unit="bytes", gt=0
+    )
+
+
+class FilesSource(Settings):
+    """Text files named by globs: .txt, .md, .jsonl (each plain, .gz or .zst) and .parquet."""
+
+    kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
+    globs: list[str] = setting(
+        meaning="Globs of the files; relative ones start at the working directory.", min_length=1
+    )
+    validation: list[str] = setting(
+        [], meaning="Globs of held-out files; with them nothing of `globs` is held out by hash."
+    )
+    text_field: str = setting("text", meaning="Field (.jsonl) or column (.parquet) with the text.")
+    licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
+    licence_field: str | None = setting(
+        None, meaning="Field with the licence of a single document; it overrides `licence`."
+    )
+    weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
+
+
+class HubSource(Settings):
+    """A dataset of the Hugging Face hub, or a local folder in its layout."""
+
+    kind: Literal["hub"] = setting(meaning="Discriminator of the kinds of source.")
+    dataset: str = setting(meaning="Name on the hub (owner/name) or a local folder.", min_length=1)
+    config: str | None = setting(None, meaning="Configuration of the dataset; None: its default.")
+    split: str = setting("train", meaning="Split of the dataset to train on.")
+    validation_split: str | None = setting(
+        None, meaning="Split to validate on; None holds documents out by hash."
+    )
+    text_field: str = setting("text", meaning="Column with the text.")
+    revision: str = setting(
+        meaning="Commit or tag: hub datasets change, so it must be pinned.", min_length=1
+    )
+    licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
+    weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
+
+
+SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discriminator="kind")]
+
+
+class BpeTokenizer(Settings):
+    """Byte-level BPE trained on the training split."""
+
+    kind: Literal["bpe"] = setting(meaning="Discriminator of the kinds of tokenizer.")
+    vocab_size: int = setting(
+        4096,
+        meaning="Size of the vocabulary, <|endoftext|> (id 0) included.",
+        unit="tokens",
+        ge=257,
+    )
+    sample_bytes: int = setting(
+        16_000_000, meaning="Text the merges are learned from.", unit="bytes", gt=0
+    )
+
+
+class TiktokenTokenizer(Settings):
+    """An encoding of the tiktoken package."""
+
+    kind: Literal["tiktoken"] = setting(meaning="Discriminator of the kinds of tokenizer.")
+    name: Literal["gpt2", "r50k_base", "p50k_base", "cl100k_base"] = setting(
+        "cl100k_base", meaning="Name of the encoding.", source="Differential Transformer, 3.1"
+    )
+
+
+class HuggingFaceTokenizer(Settings):
+    """Any fast tokenizer of the Hugging Face hub, or of a local folder."""
+
+    kind: Literal["huggingface"] = setting(meaning="Discriminator of the kinds of tokenizer.")
+    name: str = setting(meaning="Name on the hub (owner/name) or a local folder.", min_length=1)
+    revision: str | None = setting(
+        None, meaning="Commit or tag; required on the hub, unused for a local folder."
+    )
+    eos_token: str | None = setting(
+        None, meaning="Token that ends a document; None: the end-of-text token it declares."
+    )
+
+
+class NoTokenizer(Settings):
+    """For generated rows, whose tokens are numbers from the start."""
+
+    kind: Literal["none"] = setting(meaning="Discriminator of the kinds of tokenizer.")
+
+
+TokenizerConfig = Annotated[
+    BpeTokenizer | TiktokenTokenizer | HuggingFaceTokenizer | NoTokenizer,
+    Field(discriminator="kind"),
+]
+
+
+class RecallConfig(Settings):
+    """Rows of key-value retrieval: needles (key, value) in a predictable haystack, then queries."""
+
+    row_length: int = setting(
+        65, meaning="Tokens of a training row: the sequence length and one.", unit="tokens", ge=4
+    )
+    num_keys: int = setting(32, meaning="Keys in the vocabulary.", unit="tokens", ge=1)
+    num_values: int = setting(32, meaning="Values in the vocabulary.", unit="tokens", ge=1)
+    num_fillers: int = setting(64, meaning="Haystack tokens in the vocabulary.", ge=2)
+    max_needles: int = setting(4, meaning="A training row holds 1 to this many needles.", ge=1)
+    num_queries: int = setting(16, meaning="Queries at the end of a training row.", ge=1)
+    predictability: float = setting(
+        0.8, meaning="Probability that x[t+1] = pi(x[t-1]) in the haystack.", ge=0, le=1
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """Fillers, keys and values: three ranges without overlap."""
+        return self.num_fillers + self.num_keys + self.num_values
+
+    @property
+    def haystack_length(self) -> int:
+        """Tokens of a training row before its first query."""
+        return self.row_length - 2 * self.num_queries
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RecallConfig":
+        if self.haystack_length < 2 * self.max_needles:
+            raise ValueError(
+                f"row_length {self.row_length} is too short for {self.max_needles} needles and "
+                f"{self.num_queries} queries of 2 tokens each: use at least "
+                f"{2 * (self.max_needles + self.num_queries)}"
+            )
+        if self.max_needles > min(self.num_keys, self.num_values):
+            raise ValueError(
+                f"max_needles {self.max_needles} is more than num_keys {self.num_keys} or "
+                f"num_values {self.num_values}: needles of a row differ in both"
+            )
+        return self
+
+
+class NgramConfig(Settings):
+    """Which n-grams count as frequent, for the AR-Hit slice of the validation loss."""
+
+    n: int = setting(
+        2,
+        meaning="Length of the n-grams.",
+        unit="tokens",
+        ge=2,
+        source="not stated in the paper; Zoology (Arora et al. 2023) uses bigrams",
+    )
+    max_count: int = setting(
+        1250,
+        meaning="An n-gram seen more often than this in training is frequent.",
+        ge=0,
+        source="not stated in the paper; Zoology (Arora et al. 2023)",
+    )
+
+
+class DatasetConfig(Settings):
+    """A mixture of sources with one tokenizer, split into train and validation."""
+
+    sources: dict[str, SourceConfig] = setting(
+        meaning="Named sources; documents are interleaved so that tokens follow the weights.",
+        min_length=1,
+    )
+    tokens: int | None = setting(
+        None,
+        meaning="Size of the training split; None takes every document once.",
+        unit="tokens",
+        gt=0,
+    )
+    when_exhausted: Literal["stop", "repeat"] = setting(
+        "stop", meaning="A source that runs out before the budget: leave it out, or read it again."
+    )
+    validation_share: float = setting(
+        0.02, meaning="Share of documents held out, by the SHA-256 of their text.", gt=0, lt=1
+    )
+    validation_tokens: int | None = setting(
+        None,
+        meaning="Size of the validation split; None: validation_share of `tokens`, or every "
+        "held-out document where `tokens` is None too.",
+        unit="tokens",
+        gt=0,
+    )
+    max_document_tokens: int | None = setting(
+        None,
+        meaning="Longer documents are cut here, so that a small budget is not one book.",
+        unit="tokens",
+        gt=0,
+    )
+    tokenizer: TokenizerConfig = setting(meaning="How text becomes tokens.")
+    shard_tokens: int = setting(
+        2**23,
+        meaning="A shard is closed by the document that fills it; an interrupted job "
+        "continues after the last whole shard.",
+        unit="tokens",
+        gt=0,
+    )
+    recall: RecallConfig | None = setting(None, meaning="Rows of the builtin source `recall`.")
+    ngrams: NgramConfig = setting(NgramConfig(), meaning="Frequent n-grams of the training split.")
+    seed: int = setting(0, meaning="Seed of generated rows.", ge=0)
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Size of the vocabulary, or None where only the tokenizer's own file tells it."""
+        match self.tokenizer:
+            case BpeTokenizer(vocab_size=size):
+                return size
+            case TiktokenTokenizer(name=name):
+                return TIKTOKEN_VOCABULARIES[name]
+            case NoTokenizer():
+                assert self.recall is not None
+                return self.recall.vocab_size
+        return None
+
+    @property
+    def validation_budget(self) -> int | None:
+        """Tokens of the validation split, or None for everything held out."""
+        if self.validation_tokens is not None or self.tokens is None:
+            return self.validation_tokens
+        return max(1, round(self.validation_share * self.tokens))
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "DatasetConfig":
+        generated = [
+            name
+            for name, source in self.sources.items()
+            if isinstance(source, BuiltinSource) and source.name == "recall"
+        ]
+        if generated and len(self.sources) > 1:
+            raise ValueError(f"source {generated[0]} is generated rows: it cannot be mixed")
+        if bool(generated) != (self.recall is not None):
+            raise ValueError("`recall` settings and a builtin source named recall go together")
+        if bool(generated) != (self.tokenizer.kind == "none"):
+            raise ValueError(
+                "tokenizer kind none is for the builtin source recall, and only for it"
+            )
+        if self.tokens is None and (generated or self.when_exhausted == "repeat"):
+            reason = "generated rows" if generated else "when_exhausted: repeat"
+            raise ValueError(f"{reason} without `tokens` would never end: set a budget of tokens")
+        return self

@@ -1,0 +1,78 @@
+"""Entries that build on one another: ``entry = base + set``, merged key by key."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from difftransformer.config.validation import nearest
+from difftransformer.errors import ConfigError
+
+
+class Inheriting(Protocol):
+    """An entry that may name another entry of the same file as its base."""
+
+    @property
+    def base(self) -> str | None: ...
+
+
+E = TypeVar("E", bound=Inheriting)
+
+
+def ancestry(entries: Mapping[str, E], name: str, where: str) -> list[E]:
+    """Return the chain of entries from the root base down to ``name`` itself.
+
+    Raises:
+        ConfigError: If a base is unknown or the bases form a circle.
+    """
+    chain: list[E] = []
+    visited: list[str] = []
+    current: str | None = name
+    while current is not None:
+        if current in visited:
+            circle = " -> ".join([*visited, current])
+            raise ConfigError(f"{where}.{name}.base: bases form a circle: {circle}")
+        if current not in entries:
+            owner = visited[-1] if visited else name
+            known = nearest(current, entries)
+            raise ConfigError(f"{where}.{owner}.base: unknown base '{current}'{known}")
+        visited.append(current)
+        chain.append(entries[current])
+        current = entries[current].base
+    return chain[::-1]
+
+
+class Layers:
+    """Nested mappings merged in order, remembering which layer set each key."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._origins: dict[tuple[str, ...], str] = {}
+
+    def add(self, layer: Mapping[str, Any], place: str) -> "Layers":
+        """Merge a layer over what is there; ``place`` is where its keys stand, for errors."""
+        self._merge(self.values, layer, place, ())
+        return self
+
+    def origin(self, path: tuple[str, ...]) -> str:
+        """Return the place that set the value at ``path`` or its nearest parent, or ''."""
+        for length in range(len(path), 0, -1):
+            place = self._origins.get(path[:length])
+            if place:
+                return place
+        return ""
+
+    def _merge(
+        self,
+        into: dict[str, Any],
+        layer: Mapping[str, Any],
+        place: str,
+        path: tuple[str, ...],
+    ) -> None:
+        for key, value in layer.items():
+            here = (*path, key)
+            if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+                self._merge(into[key], value, place, here)
+                continue
+            self._origins[here] = place
+            into[key] = {} if isinstance(value, Mapping) else value
+            if isinstance(value, Mapping):
+                self._merge(into[key], value, place, here)

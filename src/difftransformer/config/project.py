@@ -1,0 +1,123 @@
+"""The files of ``config/`` as typed entries, before anything is resolved."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from difftransformer.config.base import Settings, setting
+
+
+def _seeds(value: Any) -> Any:
+    """Read a count as that many seeds from 0, so that ``SEEDS=3`` needs no list."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return list(range(value))
+    return value
+
+
+class TrackingConfig(Settings):
+    """Where runs are mirrored for browsing."""
+
+    uri: str | None = setting(
+        None,
+        meaning="MLflow tracking URI; null is SQLite below the results folder, 'off' is no "
+        "tracking. The environment variable MLFLOW_TRACKING_URI wins over it",
+        source="MLflow",
+    )
+
+
+class ProjectConfig(Settings):
+    """``config/config.yaml``: what to build, at which scale, with which seeds."""
+
+    scale: str = setting("tiny", meaning="File of config/scales to use: smoke, tiny, gpu, paper")
+    seeds: Annotated[list[int], BeforeValidator(_seeds), Field(min_length=1)] = setting(
+        [0],
+        meaning="Seeds of every run, as a list or as a count; each sets initial weights and "
+        "data order",
+    )
+    headline: list[str] = setting(
+        meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
+    )
+    report: str | list[str] = setting(
+        "headline", meaning="Artifacts the report shows: 'headline', 'all' or a list of names"
+    )
+    results: str = setting("results", meaning="Folder of everything that is built", unit="path")
+    corpus: str | None = setting(
+        None,
+        meaning="Entry of datasets.yaml that language-modelling setups train on instead of "
+        "their scale's own corpus",
+    )
+    tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
+
+
+class RunEntry(Settings):
+    """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes."""
+
+    base: str | None = setting(None, meaning="Run that this one starts from")
+    setup: str | None = setting(
+        None, meaning="Setup of the scale that gives sizes, data and budget; inherited from base"
+    )
+    label: str = setting(meaning="Name of the row in tables and figures")
+    set: dict[str, Any] = setting(
+        {}, meaning="Settings that differ from the base: keys of `model` and `training`"
+    )
+
+
+class RunsFile(Settings):
+    """``config/runs.yaml``."""
+
+    runs: dict[str, RunEntry] = setting(meaning="Every run by its id")
+
+
+class SetupEntry(Settings):
+    """What all runs of one experiment share at one scale: data, sizes, budget."""
+
+    base: str | None = setting(None, meaning="Setup of the same file that this one starts from")
+    dataset: str | None = setting(None, meaning="Entry of datasets.yaml; inherited from base")
+    model: dict[str, Any] = setting({}, meaning="Settings of the model, see ModelConfig")
+    training: dict[str, Any] = setting({}, meaning="Settings of training, see TrainingConfig")
+
+
+class SweepEntry(Settings):
+    """A learning-rate sweep: the same grid and budget for every architecture."""
+
+    runs: list[str] = setting(meaning="Runs whose learning rate is swept", min_length=1)
+    learning_rates: list[float] = setting(
+        meaning="Grid of peak learning rates, the same for every run", min_length=2
+    )
+    seeds: list[int] = setting(
+        meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
+        "on the runs it is used for",
+        min_length=1,
+    )
+
+
+class ScaleConfig(Settings):
+    """One file of ``config/scales``: the whole project at one size."""
+
+    description: str = setting(meaning="What the scale is for, and on which machine")
+    setups: dict[str, SetupEntry] = setting(meaning="Experiments by name")
+    datasets: dict[str, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of datasets.yaml at this scale"
+    )
+    suites: dict[str, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of evaluations.yaml at this scale"
+    )
+    learning_rates: dict[str, float] = setting(
+        {},
+        meaning="Peak learning rate of single runs, chosen by the sweep; others use their "
+        "setup's",
+        unit="per step",
+    )
+    sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
+
+
+class DatasetsFile(Settings):
+    """``config/datasets.yaml``; entries are checked after the scale's changes are merged."""
+
+    datasets: dict[str, dict[str, Any]] = setting(meaning="Corpora by name, see DatasetConfig")
+
+
+class EvaluationsFile(Settings):
+    """``config/evaluations.yaml``; entries are checked after the scale's changes are merged."""
+
+    suites: dict[str, dict[str, Any]] = setting(meaning="Evaluation suites by name")

@@ -1,0 +1,221 @@
+"""Settings of the one trainer: budget, batch, optimiser, precision, validation, checkpoints."""
+
+from math import ceil
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from difftransformer.config.base import Settings, setting
+
+
+class ObjectiveConfig(Settings):
+    """Weights of the two cross-entropies of a row dataset, one with answer positions.
+
+    ``loss = answer_weight * CE(answer targets) + lm_weight * CE(all other targets)``, each a mean
+    over its own targets. Packed text has no answer positions: there the loss is the mean
+    cross-entropy of all targets and these weights do not apply.
+    """
+
+    answer_weight: float = setting(
+        1.0, meaning="Weight of the mean cross-entropy of the answer targets.", ge=0
+    )
+    lm_weight: float = setting(
+        0.5, meaning="Weight of the mean cross-entropy of the targets that are no answer.", ge=0
+    )
+
+
+class ProbeConfig(Settings):
+    """Retrieval accuracy measured while training on a recall dataset, for the steps to bind."""
+
+    needles: list[int] = setting(
+        [2, 4],
+        meaning="Numbers of key-value pairs N in a probe row, one accuracy each.",
+        unit="pairs",
+    )
+    queries: int = setting(
+        2, meaning="Queries R at the end of each probe row.", unit="queries", gt=0
+    )
+    samples: int = setting(128, meaning="Probe rows for each N.", unit="rows", gt=0)
+    every: int = setting(
+        20, meaning="Steps between probes: the resolution of steps_to_bind.", unit="steps", gt=0
+    )
+    bind_needles: int = setting(
+        4, meaning="The N whose accuracy decides whether a model has bound.", unit="pairs"
+    )
+    bind_threshold: float = setting(
+        0.9,
+        meaning="A model has bound at the first probe with at least this accuracy.",
+        gt=0,
+        le=1,
+    )
+
+    @model_validator(mode="after")
+    def _needles_are_measured(self) -> Self:
+        if not self.needles or min(self.needles) < 1 or len(set(self.needles)) < len(self.needles):
+            raise ValueError(f"needles must be distinct positive numbers, got {self.needles}")
+        if self.bind_needles not in self.needles:
+            raise ValueError(
+                f"bind_needles {self.bind_needles} is not among needles {self.needles}"
+            )
+        return self
+
+
+class TrainingConfig(Settings):
+    """How one model is trained: everything but the model, the data and the seed."""
+
+    tokens: int | None = setting(
+        None,
+        meaning="Training budget; rounded up to whole steps. Give tokens or steps, not both.",
+        unit="tokens",
+        gt=0,
+    )
+    steps: int | None = setting(
+        None, meaning="Training budget in optimiser steps.", unit="steps", gt=0
+    )
+    seq_len: int = setting(
+        meaning="Positions of one sequence that are trained on.", unit="tokens", gt=0
+    )
+    batch_size: int = setting(meaning="Sequences in one optimiser step.", unit="sequences", gt=0)
+    micro_batch_size: int | None = setting(
+        None,
+        meaning="Sequences held in memory at once; gradients accumulate to batch_size, which it "
+        "must divide. None: batch_size.",
+        unit="sequences",
+        gt=0,
+    )
+    lr: float = setting(
+        meaning="Peak learning rate.",
+        source="arXiv 2410.05258 table 10 for the paper's sizes",
+        gt=0,
+    )
+    min_lr_ratio: float = setting(
+        0.04,
+        meaning="Learning rate of the last step as a share of the peak.",
+        source="arXiv 2410.05258 section 3.1: 1.28e-5 of 3.2e-4",
+        ge=0,
+        le=1,
+    )
+    decay: Literal["linear", "cosine"] = setting(
+        "linear",
+        meaning="Shape of the decay from the peak to the last step.",
+        source="arXiv 2410.05258 appendix B: linear",
+    )
+    warmup_steps: int = setting(
+        meaning="Steps over which the learning rate rises linearly to its peak.",
+        unit="steps",
+        source="arXiv 2410.05258: 1000 (section 3.1), 375 (section 3.2)",
+        ge=0,
+    )
+    betas: tuple[float, float] = setting(
+        (0.9, 0.95),
+        meaning="AdamW's decay rates of the first and second moment.",
+        source="arXiv 2410.05258: (0.9, 0.95) in section 3.1, (0.9, 0.98) in section 3.2",
+        strict=False,
+    )
+    eps: float = setting(1e-8, meaning="AdamW's denominator floor.", gt=0)
+    weight_decay: float = setting(
+        0.1,
+        meaning="Decoupled weight decay of the matrices (parameters of two or more dimensions, "
+        "embeddings among them); gains, biases and lambda vectors have none.",
+        source="arXiv 2410.05258: 0.1 in section 3.1, 0.05 in section 3.2",
+        ge=0,
+    )
+    grad_clip: float | None = setting(
+        1.0, meaning="Largest global norm of the gradient; None: no clipping.", gt=0
+    )
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", meaning="bf16: autocast with fp32 weights and optimiser. Slow on most CPUs."
+    )
+    compile: bool = setting(
+        False, meaning="torch.compile the model: a minute once, then faster steps."
+    )
+    deterministic: bool | None = setting(
+        None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
+    )
+    backend: Literal["auto", "eager", "sdpa", "flash_attn"] = setting(
+        "auto", meaning="Attention implementation; auto picks, logs and records its choice."
+    )
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto", meaning="Where to train; auto picks CUDA where there is one, logs and records it."
+    )
+    validate_every: int | None = setting(
+        None,
+        meaning="Steps between validations; None: only after the last step.",
+        unit="steps",
+        gt=0,
+    )
+    validation_tokens: int | None = setting(
+        None,
+        meaning="Tokens of the validation split used while training; None: all of it.",
+        unit="tokens",
+        gt=0,
+    )
+    checkpoint_every: int | None = setting(
+        None,
+        meaning="Steps between checkpoints of the training state; None: only after the last step.",
+        unit="steps",
+        gt=0,
+    )
+    keep_checkpoints: int = setting(
+        2, meaning="Newest checkpoints of the training state that are kept.", gt=0
+    )
+    log_every: int = setting(
+        10,
+        meaning="Steps between rows of the history; the loss of a row is their mean.",
+        unit="steps",
+        gt=0,
+    )
+    objective: ObjectiveConfig = setting(
+        ObjectiveConfig(), meaning="Weights of the loss on a row dataset with answer positions."
+    )
+    probe: ProbeConfig | None = setting(
+        None, meaning="Retrieval accuracy while training; only for recall datasets."
+    )
+    loss_chunk: int = setting(
+        1024,
+        meaning="Positions whose logits exist at one time in the cross-entropy.",
+        unit="tokens",
+        gt=0,
+    )
+    divergence_loss: float | None = setting(
+        None,
+        meaning="Stop when the mean loss of a history row exceeds this after warm-up; NaN and "
+        "infinity always stop.",
+        unit="nats",
+        gt=0,
+    )
+
+    @model_validator(mode="after")
+    def _budget_and_batch_fit(self) -> Self:
+        if (self.tokens is None) == (self.steps is None):
+            raise ValueError("give exactly one of tokens and steps")
+        if self.batch_size % self.micro_batch:
+            raise ValueError(
+                f"micro_batch_size {self.micro_batch_size} does not divide "
+                f"batch_size {self.batch_size}"
+            )
+        if self.warmup_steps >= self.total_steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} must be below the run's {self.total_steps} steps"
+            )
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be in [0, 1), got {self.betas}")
+        return self
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences of one forward pass."""
+        return self.micro_batch_size or self.batch_size
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Targets of one optimiser step."""
+        return self.batch_size * self.seq_len
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        if self.steps is not None:
+            return self.steps
+        assert self.tokens is not None
+        return ceil(self.tokens / self.tokens_per_step)

@@ -1,0 +1,180 @@
+"""Batches of windows for training, and windows in order for evaluation.
+
+Shapes: B = windows in a batch, T = positions of a window; a window holds T + 1 tokens, so that
+``window[:-1]`` are inputs and ``window[1:]`` targets.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from difftransformer.data.order import SeededOrder
+from difftransformer.data.packed import PackedDataset, PackedSplit
+from difftransformer.errors import CheckpointError, DataError
+
+
+class Windows:
+    """All whole windows of a split, numbered.
+
+    Window i of running text is tokens[i*T : i*T + T + 1], so each token is a target once; window i
+    of a row dataset is row i.
+    """
+
+    def __init__(self, dataset: PackedDataset, split: str, seq_len: int) -> None:
+        row_length = dataset.manifest.row_length
+        if row_length is not None and row_length != seq_len + 1:
+            raise DataError(
+                f"{dataset.folder}: rows have {row_length} tokens, seq_len {seq_len} needs "
+                f"{seq_len + 1}: set training.seq_len to {row_length - 1}"
+            )
+        packed: PackedSplit = dataset.split(split)
+        self.seq_len = seq_len
+        self._tokens = packed.tokens
+        self._stride = seq_len if row_length is None else row_length
+        self._count = max(0, (len(packed.tokens) - seq_len - 1) // self._stride + 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def gather(self, indices: np.ndarray) -> torch.Tensor:
+        """Windows by number, [B] -> int64 [B, T + 1]."""
+        batch = np.empty((len(indices), self.seq_len + 1), dtype=np.int64)
+        for row, index in zip(batch, indices.tolist(), strict=True):
+            start = index * self._stride
+            row[:] = self._tokens[start : start + self.seq_len + 1]
+        return torch.from_numpy(batch)
+
+
+class BatchLoader:
+    """Endless batches; each epoch is a fresh seeded permutation of all whole windows.
+
+    The position is the number of windows all ranks have taken together, so a checkpoint resumes
+    exactly, also on another number of ranks. A batch at the end of an epoch is filled up from the
+    next one: every window is seen once in each epoch.
+
+    Args:
+        dataset: An open dataset.
+        split: "train" or "validation".
+        batch_size: Windows in a batch of this rank.
+        seq_len: Positions T of a window.
+        seed: Seed of the order.
+        rank: Number of this process among `world_size`.
+        world_size: Data-parallel processes.
+
+    Raises:
+        DataError: The split has fewer windows than one batch of all ranks.
+    """
+
+    def __init__(
+        self,
+        dataset: PackedDataset,
+        split: str,
+        *,
+        batch_size: int,
+        seq_len: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        assert 0 <= rank < world_size and batch_size > 0
+        self._windows = Windows(dataset, split, seq_len)
+        if len(self._windows) < batch_size * world_size:
+            raise DataError(
+                f"{dataset.folder}: split {split} has {len(self._windows)} windows of {seq_len} "
+                f"tokens, fewer than one batch of {batch_size * world_size}: "
+                "use more text, a smaller batch or a shorter seq_len"
+            )
+        self._identity: dict[str, int | str] = {
+            "dataset": dataset.digest,
+            "split": split,
+            "seq_len": seq_len,
+            "seed": seed,
+        }
+        self._seed = seed
+        self._batch_size = batch_size
+        self._rank = rank
+        self._world_size = world_size
+        self._taken = 0
+        self._orders: dict[int, SeededOrder] = {}
+
+    @property
+    def windows_per_epoch(self) -> int:
+        """Windows that an epoch goes through, over all ranks."""
+        return len(self._windows)
+
+    def _order(self, epoch: int) -> SeededOrder:
+        if epoch not in self._orders:
+            order = SeededOrder(len(self._windows), seed=self._seed, epoch=epoch)
+            kept = {number: known for number, known in self._orders.items() if number == epoch - 1}
+            self._orders = kept | {epoch: order}
+        return self._orders[epoch]
+
+    def next_indices(self) -> np.ndarray:
+        """Numbers of the next windows of this rank, int64 [B]; advances the position."""
+        first = self._taken + self._rank * self._batch_size
+        samples = np.arange(first, first + self._batch_size)
+        epochs, positions = np.divmod(samples, len(self._windows))
+        self._taken += self._batch_size * self._world_size
+        return np.concatenate(
+            [self._order(int(epoch))(positions[epochs == epoch]) for epoch in np.unique(epochs)]
+        )
+
+    def next_batch(self) -> torch.Tensor:
+        """Return the next batch of this rank, int64 [B, T + 1]."""
+        return self._windows.gather(self.next_indices())
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Return the position, and what it is a position in."""
+        return {**self._identity, "taken": self._taken}
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Continues from a saved position.
+
+        Raises:
+            CheckpointError: The position belongs to another dataset, split, seq_len or seed.
+        """
+        for name, mine in self._identity.items():
+            if state.get(name) != mine:
+                raise CheckpointError(
+                    f"data position of a checkpoint does not fit: its {name} is "
+                    f"{state.get(name)}, this run has {mine}"
+                )
+        self._taken = int(state["taken"])
+
+
+def sequential_windows(
+    dataset: PackedDataset,
+    split: str,
+    *,
+    seq_len: int,
+    batch_size: int,
+    max_tokens: int | None = None,
+) -> Iterator[torch.Tensor]:
+    """Windows in corpus order without overlap of targets, int64 [b, T + 1], the last b smaller.
+
+    Args:
+        dataset: An open dataset.
+        split: "train" or "validation".
+        seq_len: Positions T of a window.
+        batch_size: Largest b.
+        max_tokens: Most targets given out, rounded down to whole windows (at least one).
+
+    Raises:
+        DataError: The split is shorter than one window.
+    """
+    windows = Windows(dataset, split, seq_len)
+    if len(windows) == 0:
+        raise DataError(
+            f"{dataset.folder}: split {split} is shorter than one window of {seq_len} tokens: "
+            "use more text or a shorter seq_len"
+        )
+    count = len(windows)
+    if max_tokens is not None:
+        count = min(count, max(1, max_tokens // seq_len))
+    return _in_order(windows, count, batch_size)
+
+
+def _in_order(windows: Windows, count: int, batch_size: int) -> Iterator[torch.Tensor]:
+    for start in range(0, count, batch_size):
+        yield windows.gather(np.arange(start, min(start + batch_size, count)))

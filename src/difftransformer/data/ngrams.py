@@ -1,0 +1,113 @@
+"""Which n-grams are frequent in training, and the keys by which they are looked up.
+
+The key of an n-gram is its number to the base of the vocabulary, exact while vocab_size^n < 2^64;
+beyond that the same polynomial modulo 2^64 with an odd base, scrambled: a 64-bit hash, in which two
+n-grams of a corpus with 10^9 different ones collide with a probability of about 3%.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.data.packed import PackedDataset, PackedSplit
+from difftransformer.errors import DataError
+from difftransformer.provenance import atomic
+
+_CHUNK = 1 << 20
+_BINS = 1 << 24
+_ODD_BASE = np.uint64(0x9E3779B97F4A7C15)
+
+Keys = NDArray[np.uint64]
+
+
+def ngram_keys(tokens: NDArray[np.integer], n: int, vocab_size: int) -> Keys:
+    """Keys of all n-grams along the last axis.
+
+    Args:
+        tokens: Token ids, [.., T] with T >= n.
+        n: Length of the n-grams.
+        vocab_size: Size of the vocabulary.
+
+    Returns:
+        Keys, uint64 [.., T - n + 1]; entry t is of tokens t .. t + n - 1.
+    """
+    exact = vocab_size**n < 2**64
+    base = np.uint64(vocab_size) if exact else _ODD_BASE
+    ids = tokens.astype(np.uint64)
+    length = ids.shape[-1] - n + 1
+    keys = np.zeros((*ids.shape[:-1], length), dtype=np.uint64)
+    for shift in range(n):
+        keys = keys * base + ids[..., shift : shift + length]
+    return keys if exact else keys ^ (keys >> np.uint64(32))
+
+
+def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
+    """Whether each key is among the sorted keys `frequent`; same shape as `keys`."""
+    if len(frequent) == 0:
+        return np.zeros(keys.shape, dtype=np.bool_)
+    places = np.minimum(np.searchsorted(frequent, keys), len(frequent) - 1)
+    return np.asarray(frequent[places] == keys)
+
+
+def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
+    """Write the keys of the n-grams that training holds more than `max_count` times.
+
+    Two passes with flat memory: the first counts keys in bins, the second counts exactly the keys
+    of bins above the cut-off, which every frequent key is in. Running text counts across documents
+    (as the model reads it), rows count by themselves.
+
+    Args:
+        dataset: Folder of a tokenised dataset.
+        output: .npy file of sorted uint64 keys, see `ngram_keys`.
+        n: Length of the n-grams, at least 2.
+        max_count: Cut-off; more than this is frequent.
+
+    Raises:
+        DataError: The dataset is damaged, or n makes no n-gram.
+    """
+    opened = PackedDataset.open(dataset)
+    split = opened.split("train")
+    vocab_size = opened.manifest.vocab_size
+    longest = split.row_length or len(split.tokens)
+    if not 2 <= n <= longest:
+        raise DataError(f"{dataset}: n-grams of {n} tokens asked for; n must be 2 to {longest}")
+    bins = np.zeros(min(_BINS, 1 << len(split.tokens).bit_length()), dtype=np.int64)
+    for start in range(0, len(split.tokens), _CHUNK):
+        keys = _chunk_keys(split, start, n, vocab_size)
+        bins += np.bincount(_bin(keys, len(bins)), minlength=len(bins))
+    likely = bins > max_count
+    known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+    for start in range(0, len(split.tokens), _CHUNK):
+        keys = _chunk_keys(split, start, n, vocab_size)
+        here, times = np.unique(keys[likely[_bin(keys, len(bins))]], return_counts=True)
+        known, counts = _merged(known, counts, here, times)
+    with atomic.replacing(output) as aside:
+        np.save(aside, known[counts > max_count], allow_pickle=False)
+
+
+def _chunk_keys(split: PackedSplit, start: int, n: int, vocab_size: int) -> Keys:
+    """Keys of the n-grams that start in one chunk, flat."""
+    if split.row_length is None:
+        tokens = split.tokens[start : start + _CHUNK + n - 1]
+        return ngram_keys(tokens, n, vocab_size) if len(tokens) >= n else np.empty(0, np.uint64)
+    first, last = (-(-place // split.row_length) for place in (start, start + _CHUNK))
+    rows = split.tokens[first * split.row_length : last * split.row_length]
+    return ngram_keys(rows.reshape(-1, split.row_length), n, vocab_size).reshape(-1)
+
+
+def _bin(keys: Keys, bins: int) -> NDArray[np.int64]:
+    """Give each key a bin; `bins` is a power of two."""
+    shift = np.uint64(64 - (bins.bit_length() - 1))
+    return ((keys * _ODD_BASE) >> shift).astype(np.int64)
+
+
+def _merged(
+    known: Keys, counts: NDArray[np.int64], here: Keys, times: NDArray[np.int64]
+) -> tuple[Keys, NDArray[np.int64]]:
+    """Sorted keys of both with their summed counts."""
+    keys = np.union1d(known, here)
+    total = np.zeros(len(keys), dtype=np.int64)
+    total[np.searchsorted(keys, known)] += counts
+    total[np.searchsorted(keys, here)] += times
+    return keys, total

@@ -1,0 +1,176 @@
+"""Reading records out of text files: .txt, .md, .jsonl (plain, .gz, .zst) and .parquet, piecewise.
+
+Every way a file can be bad ends in one DataError that names the file and, where there are lines,
+the line.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from difftransformer.errors import DataError
+
+_PIECE = 1 << 20
+_PLAIN = (".txt", ".md")
+_LINES = (".jsonl", ".ndjson")
+SUFFIXES = ".txt, .md, .jsonl, .ndjson (each plain, .gz or .zst) and .parquet"
+
+
+class Fields(NamedTuple):
+    """Names of the fields to take out of a record."""
+
+    text: str
+    licence: str | None = None
+
+
+class Record(NamedTuple):
+    """A text of a file; `number` counts records (lines, rows) before it in that file."""
+
+    number: int
+    text: str
+    licence: str | None
+
+
+def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
+    """Yield the records of a file from number `start` on, with flat memory.
+
+    Args:
+        path: A file of one of SUFFIXES; .txt and .md are one record each.
+        fields: Fields of .jsonl and .parquet records.
+        start: Records to pass over; passing over costs no parsing.
+
+    Raises:
+        DataError: The file cannot be read, is truncated, or a record lacks a field.
+    """
+    kind = _kind(path)
+    if kind == ".parquet":
+        return _parquet_records(path, fields, start)
+    if kind in _LINES:
+        return _json_records(path, fields, start)
+    return _whole_file(path, start)
+
+
+def _kind(path: Path) -> str:
+    name = path.with_suffix("") if path.suffix in {".gz", ".zst"} else path
+    kind = name.suffix.lower()
+    if kind in _PLAIN or kind in _LINES or (kind == ".parquet" and name is path):
+        return kind
+    raise DataError(f"{path}: cannot read this kind of file; known are {SUFFIXES}")
+
+
+def _whole_file(path: Path, start: int) -> Iterator[Record]:
+    if start == 0:
+        content = b"".join(_pieces(path))
+        try:
+            yield Record(0, content.decode("utf-8"), None)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
+def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
+    for number, line in enumerate(_lines(path)):
+        if number < start or not line.strip():
+            continue
+        where = f"{path}, line {number + 1}"
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where}: not JSON ({error})") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{where}: a JSON object is needed, not {type(record).__name__}")
+        yield _record(number, record, fields, where)
+
+
+def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> Record:
+    found: list[str | None] = [None, None]
+    for place, field in enumerate(fields):
+        if field is None:
+            continue
+        if field not in values:
+            raise DataError(f"{where}: no field {field!r}; it has {', '.join(sorted(values))}")
+        value = values[field]
+        if not isinstance(value, str):
+            raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
+        found[place] = value
+    assert found[0] is not None
+    return Record(number, found[0], found[1])
+
+
+def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [field for field in fields if field is not None]
+    try:
+        with pq.ParquetFile(path) as file:
+            missing = set(columns) - set(file.schema_arrow.names)
+            if missing:
+                raise DataError(
+                    f"{path}: no column {min(missing)!r}; it has "
+                    f"{', '.join(sorted(file.schema_arrow.names))}"
+                )
+            number = 0
+            for batch in file.iter_batches(batch_size=256, columns=columns):
+                for values in batch.to_pylist():
+                    if number >= start:
+                        yield _record(number, values, fields, f"{path}, row {number}")
+                    number += 1
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines of a file without their ends; only the line in work is held."""
+    rest: list[bytes] = []
+    for piece in _pieces(path):
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        for other in others:
+            yield b"".join(rest)
+            rest = [other]
+    if any(rest):
+        yield b"".join(rest)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """Uncompressed bytes of a file, at most a few megabytes at a time."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rb") as stream:
+                while piece := stream.read(_PIECE):
+                    yield piece
+        elif path.suffix == ".zst":
+            yield from _zst_pieces(path)
+        else:
+            with path.open("rb") as stream:
+                while piece := stream.read(_PIECE):
+                    yield piece
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _zst_pieces(path: Path) -> Iterator[bytes]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    frame = None
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_PIECE // 8):
+                while piece:
+                    frame = frame or decompressor.decompressobj()
+                    yield frame.decompress(piece)
+                    piece = frame.unused_data if frame.eof else b""
+                    frame = None if frame.eof else frame
+    except zstandard.ZstdError as error:
+        raise _unreadable(path, error) from None
+    if frame is not None:
+        raise _unreadable(path, EOFError("the file ends within a compressed frame"))
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"{path}: cannot be read, it may be truncated or damaged ({reason})")

@@ -1,0 +1,170 @@
+"""Key-value retrieval rows: needles (key, value) in a predictable haystack, then queries.
+
+Layout of a row: `haystack_length` tokens in which N needles, a key at once followed by its value,
+replace fillers at random places without overlap; then queries, each a key of the row and its value.
+Keys of a row differ and so do its values, and each query draws its key among the row's needles
+independently, with replacement: a guess that ignores the key is right 1/N of the time.
+
+The haystack is an order-2 source over the fillers, x[t+1] = pi(x[t-1]) with probability
+`predictability`, else uniform, where pi is one cycle over all fillers fixed by their number. With
+noise as haystack nothing binds in a small budget.
+
+Shapes: S = rows, N = needles, R = queries, H = tokens of the haystack.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.data import RecallConfig
+from difftransformer.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+_PI_SEED = 20251
+
+
+class RecallVocabulary(NamedTuple):
+    """Three disjoint ranges of token ids: fillers, keys, values."""
+
+    fillers: range
+    keys: range
+    values: range
+
+    @classmethod
+    def of(cls, settings: RecallConfig) -> "RecallVocabulary":
+        """Fillers first, then keys, then values."""
+        first_value = settings.num_fillers + settings.num_keys
+        return cls(
+            range(settings.num_fillers),
+            range(settings.num_fillers, first_value),
+            range(first_value, settings.vocab_size),
+        )
+
+
+def successor(num_fillers: int) -> NDArray[np.int64]:
+    """Return the permutation pi: one cycle over the fillers, the same for all seeds, [F]."""
+    cycle = np.random.default_rng(_PI_SEED).permutation(num_fillers)
+    pi = np.empty(num_fillers, dtype=np.int64)
+    pi[cycle] = np.roll(cycle, -1)
+    return pi
+
+
+def answer_positions(haystack_length: int, queries: int) -> list[int]:
+    """Positions in the targets, tokens[1:], where a queried value stands, [R]."""
+    return list(range(haystack_length, haystack_length + 2 * queries, 2))
+
+
+def generate_rows(
+    settings: RecallConfig,
+    needles: NDArray[np.int64],
+    generator: np.random.Generator,
+    *,
+    queries: int,
+    haystack_length: int,
+) -> NDArray[np.int64]:
+    """Rows with the given numbers of needles, [S] -> [S, H + 2R]."""
+    S = len(needles)
+    vocabulary = RecallVocabulary.of(settings)
+    most = int(needles.max())
+    rows = np.empty((S, haystack_length + 2 * queries), dtype=np.int64)
+    rows[:, :haystack_length] = _haystack(settings, S, haystack_length, generator)
+    keys = _distinct(S, settings.num_keys, most, generator) + vocabulary.keys.start
+    values = _distinct(S, settings.num_values, most, generator) + vocabulary.values.start
+    places = _places(needles, haystack_length, most, generator)
+    row, needle = np.nonzero(np.arange(most) < needles[:, None])
+    rows[row, places[row, needle]] = keys[row, needle]
+    rows[row, places[row, needle] + 1] = values[row, needle]
+    asked = generator.integers(0, needles[:, None], size=(S, queries))
+    rows[:, haystack_length::2] = np.take_along_axis(keys, asked, axis=1)
+    rows[:, haystack_length + 1 :: 2] = np.take_along_axis(values, asked, axis=1)
+    return rows
+
+
+def training_rows(
+    settings: RecallConfig, samples: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Rows with 1 to max_needles needles, each number equally often, [samples, row_length]."""
+    needles = generator.integers(1, settings.max_needles + 1, size=samples)
+    return generate_rows(
+        settings,
+        needles,
+        generator,
+        queries=settings.num_queries,
+        haystack_length=settings.haystack_length,
+    )
+
+
+def recall_batch(
+    settings: RecallConfig,
+    *,
+    needles: int,
+    queries: int,
+    samples: int,
+    seed: int,
+    haystack_length: int | None = None,
+) -> tuple["torch.Tensor", list[int]]:
+    """Rows for evaluation: exactly `needles` needles in a haystack, then `queries` queries.
+
+    Args:
+        settings: The dataset's recall settings.
+        needles: N; may exceed max_needles (out of distribution). Chance is 1/N.
+        queries: R.
+        samples: S.
+        seed: Same seed, same rows; rows never come from the generator of a training split.
+        haystack_length: H; None is that of training rows, so queries start where they did there.
+
+    Returns:
+        Tokens, int64 [S, H + 2R], and the answers' positions in tokens[:, 1:], [R].
+
+    Raises:
+        DataError: The needles do not fit into the haystack or the vocabulary.
+    """
+    import torch
+
+    length = settings.haystack_length if haystack_length is None else haystack_length
+    limit = min(settings.num_keys, settings.num_values, length // 2)
+    if not 1 <= needles <= limit:
+        raise DataError(
+            f"recall: {needles} needles asked for, 1 to {limit} fit a haystack of {length} tokens, "
+            f"{settings.num_keys} keys and {settings.num_values} values"
+        )
+    generator = np.random.default_rng([seed, needles, queries, length, 1])
+    numbers = np.full(samples, needles, dtype=np.int64)
+    rows = generate_rows(settings, numbers, generator, queries=queries, haystack_length=length)
+    return torch.from_numpy(rows), answer_positions(length, queries)
+
+
+def _haystack(
+    settings: RecallConfig, S: int, H: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Sample the order-2 source, [S, H]."""
+    pi = successor(settings.num_fillers)
+    tokens = generator.integers(0, settings.num_fillers, size=(S, H))
+    follows = generator.random((S, H)) < settings.predictability
+    for t in range(2, H):
+        tokens[:, t] = np.where(follows[:, t], pi[tokens[:, t - 2]], tokens[:, t])
+    return tokens
+
+
+def _distinct(S: int, size: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """`count` different numbers below `size` in random order, for each row, [S, count]."""
+    return np.argsort(generator.random((S, size)), axis=1)[:, :count]
+
+
+def _places(
+    needles: NDArray[np.int64], H: int, most: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw starts of N pairs that do not overlap, all arrangements alike likely, [S, most].
+
+    Choose N of H - N slots and widen each chosen slot to two tokens. Entries past a row's N are
+    meaningless.
+    """
+    slots = H - needles[:, None]
+    scores = generator.random((len(needles), H))
+    scores[np.arange(H) >= slots] = 2.0
+    ranked = np.argsort(scores, axis=1)[:, :most]
+    ranked = np.where(np.arange(most) < needles[:, None], ranked, H)
+    return np.sort(ranked, axis=1) + np.arange(most)

@@ -1,0 +1,110 @@
+"""Packing generated recall rows into shards."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry, TokenizerEntry
+from difftransformer.data.parts import (
+    Part,
+    Tally,
+    intact_parts,
+    remove_strangers,
+    shard_name,
+    split_entry,
+    write_part,
+)
+from difftransformer.data.recall import answer_positions, training_rows
+from difftransformer.data.shards import token_dtype
+from difftransformer.provenance import atomic
+
+_ROWS_AT_ONCE = 1 << 14
+
+
+def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
+    """Generate the rows of both splits; a budget of tokens counts targets (row_length - 1 a row).
+
+    Each shard has a random stream of its own, so that an interrupted job goes on where it was.
+    """
+    settings = dataset.recall
+    assert settings is not None and dataset.tokens is not None
+    assert dataset.validation_budget is not None
+    budgets = {"train": dataset.tokens, "validation": dataset.validation_budget}
+    inputs = hashlib.sha256(
+        json.dumps([dataset.model_dump(mode="json")], sort_keys=True).encode()
+    ).hexdigest()
+    parts = {}
+    for split in SPLITS:
+        rows = -(-budgets[split] // (settings.row_length - 1))
+        parts[split] = _pack_split(dataset, split, rows, inputs, output, state)
+    remove_strangers(output, [part for split in parts.values() for part in split])
+    name = next(iter(dataset.sources))
+    splits = {split: split_entry(parts[split]) for split in SPLITS}
+    source = SourceEntry(
+        kind="builtin",
+        origin=f"recall rows, seed {dataset.seed}",
+        share=1.0,
+        tokens={split: entry.tokens for split, entry in splits.items()},
+        documents={split: entry.documents for split, entry in splits.items()},
+        licences={"MIT": sum(entry.documents for entry in splits.values())},
+    )
+    return Manifest(
+        vocab_size=settings.vocab_size,
+        dtype=token_dtype(settings.vocab_size),
+        tokenizer=TokenizerEntry(kind="none"),
+        row_length=settings.row_length,
+        answer_positions=answer_positions(settings.haystack_length, settings.num_queries),
+        splits=splits,
+        sources={name: source},
+    )
+
+
+def _pack_split(
+    dataset: DatasetConfig, split: str, rows: int, inputs: str, output: Path, state: Path
+) -> list[Part]:
+    settings = dataset.recall
+    assert settings is not None
+    rows_per_shard = max(1, dataset.shard_tokens // settings.row_length)
+    shards = -(-rows // rows_per_shard)
+    parts = intact_parts(split, inputs, output, state)
+    for index in range(len(parts), shards):
+        here = min(rows_per_shard, rows - index * rows_per_shard)
+        shard = _write_rows(dataset, split, index, here, output)
+        tally = Tally(tokens=shard.tokens, documents=here, licences={"MIT": here})
+        part = Part(
+            inputs=inputs,
+            shard=shard,
+            tallies={next(iter(dataset.sources)): tally},
+            taken=[],
+            cursors=[],
+            finished=index == shards - 1,
+        )
+        write_part(part, split, index, state)
+        parts.append(part)
+    return parts
+
+
+def _write_rows(
+    dataset: DatasetConfig, split: str, index: int, rows: int, output: Path
+) -> ShardEntry:
+    settings = dataset.recall
+    assert settings is not None
+    generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
+    dtype = np.dtype(token_dtype(settings.vocab_size)).newbyteorder("<")
+    path = output / shard_name(split, index)
+    digest = hashlib.sha256()
+    with atomic.replacing(path) as aside, aside.open("wb") as stream:
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            here = min(_ROWS_AT_ONCE, rows - start)
+            content = training_rows(settings, here, generator).astype(dtype).tobytes()
+            digest.update(content)
+            stream.write(content)
+    return ShardEntry(
+        file=path.name,
+        tokens=rows * settings.row_length,
+        documents=rows,
+        sha256=digest.hexdigest(),
+    )

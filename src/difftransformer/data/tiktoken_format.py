@@ -1,0 +1,75 @@
+"""A tiktoken encoding as a tokenizer of the tokenizers library, giving the same ids.
+
+tiktoken stores ranks of byte strings; the other format wants explicit merges. A token of more than
+one byte was made by merging the two parts that its own bytes fall into when merged by ranks below
+its own.
+"""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tiktoken
+    from tokenizers import Tokenizer
+
+# The split patterns without tiktoken's possessive quantifiers, which the other library's regular
+# expressions read differently; by end-of-line anchors neither differs from the published originals.
+_GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+PATTERNS = {
+    "gpt2": _GPT2_PATTERN,
+    "r50k_base": _GPT2_PATTERN,
+    "p50k_base": _GPT2_PATTERN,
+    "cl100k_base": _CL100K_PATTERN,
+}
+
+
+def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
+    """Convert the encoding, keeping its vocabulary, split pattern and special tokens."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    ranks: dict[bytes, int] = encoding._mergeable_ranks
+    letters = _byte_letters()
+
+    def spell(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    vocabulary = {spell(token): rank for token, rank in ranks.items()}
+    merges = []
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        parts = _parts(token, rank, ranks)
+        if len(parts) == 2:
+            merges.append((spell(parts[0]), spell(parts[1])))
+    # In the vocabulary special tokens keep their ids, which do not follow on from the others.
+    special: dict[str, int] = encoding._special_tokens
+    tokenizer = Tokenizer(models.BPE(vocabulary | special, merges, ignore_merges=True))
+    split = pre_tokenizers.Split(Regex(PATTERNS[encoding.name]), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    assert all(tokenizer.token_to_id(token) == number for token, number in special.items())
+    return tokenizer
+
+
+def _parts(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
+    """Merge the token's bytes by ranks below `rank`."""
+    parts = [token[index : index + 1] for index in range(len(token))]
+    while True:
+        pairs = [ranks.get(left + right, rank) for left, right in pairwise(parts)]
+        if not pairs or min(pairs) >= rank:
+            return parts
+        at = pairs.index(min(pairs))
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def _byte_letters() -> dict[int, str]:
+    """GPT-2's printable letter for each byte: itself where printable, else one from U+0100 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + index) for index, byte in enumerate(others)
+    }

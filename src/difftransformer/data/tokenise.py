@@ -1,0 +1,218 @@
+"""From a dataset's settings to its folder of shards: streaming, on all cores, restartable.
+
+Documents are encoded in parallel but taken in an order that depends only on what was taken before
+(see mixture), so the bytes are the same for any number of workers and any number of restarts.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.mixture import MixedStream, Mixture
+from difftransformer.data.packed import (
+    MANIFEST,
+    SPLITS,
+    Manifest,
+    PackedDataset,
+    SourceEntry,
+    TokenizerEntry,
+)
+from difftransformer.data.parts import (
+    Part,
+    intact_parts,
+    remove_strangers,
+    shard_name,
+    split_entry,
+    write_part,
+)
+from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.progress import Progress
+from difftransformer.data.rows import pack_rows
+from difftransformer.data.shards import token_dtype, write_shard
+from difftransformer.data.sources import Cursor, Document, Source, documents, open_sources
+from difftransformer.data.tokenizer import TextTokenizer
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance import atomic
+
+_log = logging.getLogger(__name__)
+
+
+class _Job(NamedTuple):
+    """What stays the same through one call of `tokenise`."""
+
+    dataset: DatasetConfig
+    sources: dict[str, Source]
+    vocab_size: int
+    tokenizer: TokenizerEntry
+    output: Path
+    state: Path
+    workers: int
+    inputs: str
+
+
+def tokenise(
+    dataset: DatasetConfig, tokenizer: Path | None, output: Path, state: Path, workers: int
+) -> None:
+    """Write the dataset's shards and, last of all, its manifest.json.
+
+    Args:
+        dataset: Sources, mixture, split and budget.
+        tokenizer: tokenizer.json of `train_tokenizer`; None for generated rows.
+        output: Folder of the dataset; shards that are whole are kept and not made again.
+        state: Folder for what a killed job needs in order to go on.
+        workers: Encoding processes; does not change the result.
+
+    Raises:
+        DataError: A source, a file or the tokenizer is missing, empty or damaged.
+        ConfigError: Tokenizer and dataset do not go together.
+    """
+    if (tokenizer is None) != (dataset.recall is not None):
+        needs = "no tokenizer" if dataset.recall is not None else "a tokenizer (`train_tokenizer`)"
+        raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needs}")
+    assert workers > 0
+    output.mkdir(parents=True, exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
+    (output / MANIFEST).unlink(missing_ok=True)
+    if tokenizer is None:
+        manifest = pack_rows(dataset, output, state)
+    else:
+        manifest = _pack_text(dataset, tokenizer, output, state, workers)
+    manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
+    atomic.write_text(output / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+    PackedDataset.open(output)
+    for split, entry in manifest.splits.items():
+        _log.info("%s: %d tokens in %d documents", split, entry.tokens, entry.documents)
+
+
+def _pack_text(
+    dataset: DatasetConfig, tokenizer: Path, output: Path, state: Path, workers: int
+) -> Manifest:
+    opened = TextTokenizer(tokenizer)
+    sources = open_sources(dataset)
+    identities = {name: source.identity() for name, source in sources.items()}
+    described = [dataset.model_dump(mode="json"), opened.entry.sha256, identities]
+    inputs = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    job = _Job(dataset, sources, opened.vocab_size, opened.entry, output, state, workers, inputs)
+    with encoders(tokenizer, workers, dataset.max_document_tokens) as submit:
+        parts = {split: _pack_split(job, split, submit) for split in SPLITS}
+    remove_strangers(output, [part for split in SPLITS for part in parts[split]])
+    return Manifest(
+        vocab_size=job.vocab_size,
+        dtype=token_dtype(job.vocab_size),
+        tokenizer=job.tokenizer,
+        splits={split: split_entry(parts[split]) for split in SPLITS},
+        sources=_source_entries(job, parts),
+    )
+
+
+def _pack_split(job: _Job, split: str, submit: Submit) -> list[Part]:
+    budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
+    parts = intact_parts(split, job.inputs, job.output, job.state)
+    if parts and parts[-1].finished:
+        return parts
+    stream = _open_stream(job, split, submit, budget, parts[-1] if parts else None)
+    progress = Progress(_log, f"tokenise {split}", budget, stream.total)
+    path = job.output / shard_name(split, len(parts))
+    while written := write_shard(
+        stream, path, token_dtype(job.vocab_size), job.dataset.shard_tokens, list(job.sources)
+    ):
+        shard, tallies = written
+        part = Part(
+            inputs=job.inputs,
+            shard=shard,
+            tallies=tallies,
+            taken=stream.mixture.taken,
+            cursors=[list(cursor) for cursor in stream.cursors],
+            finished=stream.total == budget,
+        )
+        write_part(part, split, len(parts), job.state)
+        parts.append(part)
+        progress.report(stream.total)
+        path = job.output / shard_name(split, len(parts))
+    if not parts:
+        raise DataError(_empty_split(job.dataset, split))
+    _log_shortfall(job, split, budget, stream)
+    return parts
+
+
+def _open_stream(
+    job: _Job, split: str, submit: Submit, budget: int | None, last: Part | None
+) -> MixedStream:
+    weights = [source.weight for source in job.sources.values()]
+    cursors = [Cursor()] * len(weights)
+    if last is not None:
+        cursors = [Cursor(*cursor) for cursor in last.cursors]
+    streams = []
+    for (name, source), cursor in zip(job.sources.items(), cursors, strict=True):
+        # Enough blocks to keep all workers busy, shared out by weight to bound memory.
+        ahead = 1 + round(2 * job.workers * source.weight / sum(weights))
+        ahead = 1 if job.workers == 1 else max(2, ahead)
+        found = _repeated(job.dataset, name, source, split, cursor)
+        streams.append(encode_documents(found, submit, ahead))
+    return MixedStream(streams, Mixture(weights, last.taken if last else None), budget, cursors)
+
+
+def _repeated(
+    dataset: DatasetConfig, name: str, source: Source, split: str, start: Cursor
+) -> Iterator[Document]:
+    """Documents of a split from a cursor on; read over and over in training if so set."""
+    again = dataset.when_exhausted == "repeat" and split == "train"
+    for repeat in count(start.repeat):
+        begin = start if repeat == start.repeat else Cursor(repeat)
+        found = False
+        for document in documents(source, split, dataset.validation_share, begin):
+            found = True
+            yield document
+        if not again:
+            return
+        if not found and begin == Cursor(repeat):
+            raise DataError(f"source {name}: no documents for split {split}")
+
+
+def _empty_split(dataset: DatasetConfig, split: str) -> str:
+    names = ", ".join(dataset.sources)
+    if split == "train":
+        return f"sources {names}: no text for training; every document is blank or held out"
+    return (
+        f"sources {names}: no document falls into validation at validation_share "
+        f"{dataset.validation_share}: raise it, or name held-out files (validation globs)"
+    )
+
+
+def _log_shortfall(job: _Job, split: str, budget: int | None, stream: MixedStream) -> None:
+    for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
+        if ended and budget is not None:
+            _log.warning("%s: source %s ran out before the budget of tokens", split, name)
+    if budget is not None and stream.total < budget:
+        _log.warning("%s: %d tokens, the budget was %d", split, stream.total, budget)
+
+
+def _source_entries(job: _Job, parts: dict[str, list[Part]]) -> dict[str, SourceEntry]:
+    trained = sum(part.shard.tokens for part in parts["train"])
+    entries = {}
+    for name, source in job.sources.items():
+        tallies = {split: [part.tallies[name] for part in parts[split]] for split in SPLITS}
+        tokens = {split: sum(tally.tokens for tally in tallies[split]) for split in SPLITS}
+        entries[name] = SourceEntry(
+            kind=source.kind,
+            origin=source.origin,
+            share=round(tokens["train"] / trained, 6),
+            tokens=tokens,
+            documents={s: sum(tally.documents for tally in tallies[s]) for s in SPLITS},
+            licences=_summed([tally.licences for split in SPLITS for tally in tallies[split]]),
+        )
+        _log.info("source %s: share of training tokens %.4f", name, entries[name].share)
+    return entries
+
+
+def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for key, number in each.items():
+            total[key] = total.get(key, 0) + number
+    return dict(sorted(total.items()))

@@ -1,0 +1,212 @@
+"""Tokenizers: trained here, or brought into the one form everything downstream reads.
+
+Every kind ends as two files that transformers' AutoTokenizer loads: ``tokenizer.json`` (the format
+of the tokenizers library) and beside it ``tokenizer_config.json``, which names the end-of-text
+token and, under "difftransformer", the kind.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.data import (
+    BpeTokenizer,
+    DatasetConfig,
+    HuggingFaceTokenizer,
+    NoTokenizer,
+    TiktokenTokenizer,
+)
+from difftransformer.data.mixture import Mixture
+from difftransformer.data.packed import TokenizerEntry, file_sha256
+from difftransformer.data.sources import documents, open_sources
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokenizers import Tokenizer
+
+END_OF_TEXT = "<|endoftext|>"
+CONFIG = "tokenizer_config.json"
+
+
+def train_tokenizer(dataset: DatasetConfig, output: Path) -> None:
+    """Make the dataset's tokenizer: trains a BPE, or resolves a tiktoken or Hugging Face one.
+
+    Args:
+        dataset: The dataset; a BPE learns from its training split in the mixture's proportions.
+        output: Path of tokenizer.json; tokenizer_config.json is written beside it, before it.
+
+    Raises:
+        DataError: The corpus is too small for the vocabulary, or the tokenizer cannot be had.
+        ConfigError: The dataset is of generated rows and has no tokenizer.
+    """
+    config = dataset.tokenizer
+    match config:
+        case BpeTokenizer():
+            tokenizer, eos = _train_bpe(dataset, config), END_OF_TEXT
+        case TiktokenTokenizer():
+            tokenizer, eos = _resolve_tiktoken(config), END_OF_TEXT
+        case HuggingFaceTokenizer():
+            tokenizer, eos = _resolve_huggingface(config)
+        case NoTokenizer():
+            raise ConfigError("dataset.tokenizer: kind none has no tokenizer to train")
+    description = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": eos,
+        "clean_up_tokenization_spaces": False,
+        "difftransformer": config.model_dump(mode="json"),
+    }
+    atomic.write_text(output.with_name(CONFIG), json.dumps(description, indent=2) + "\n")
+    atomic.write_text(output, tokenizer.to_str(pretty=True) + "\n")
+
+
+class TextTokenizer:
+    """A tokenizer opened for encoding documents.
+
+    Attributes:
+        vocab_size: One more than the largest id.
+        eos_id: Id of the end-of-text token that closes each document.
+        entry: What the manifest records of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+            description = json.loads(path.with_name(CONFIG).read_text(encoding="utf-8"))
+            eos, kind = description["eos_token"], description["difftransformer"]["kind"]
+        except Exception as error:  # the tokenizers library raises plain Exception
+            raise DataError(
+                f"{path}: cannot be read with its {CONFIG} ({_first_line(error)}); rebuild it with "
+                "`train_tokenizer`"
+            ) from None
+        # A document that spells out a special token is text, not a command.
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        eos_id = self._tokenizer.token_to_id(eos)
+        if eos_id is None:
+            raise DataError(f"{path}: its end-of-text token {eos!r} is not in the vocabulary")
+        self.eos_id: int = eos_id
+        self.vocab_size = max(self._tokenizer.get_vocab().values()) + 1
+        self.entry = TokenizerEntry(kind=kind, sha256=file_sha256(path), eos_id=eos_id)
+
+    def encode(
+        self, texts: list[str], max_document_tokens: int | None = None
+    ) -> list[NDArray[np.uint32]]:
+        """Encode texts, each cut to max_document_tokens with its end-of-text token."""
+        keep = None if max_document_tokens is None else max_document_tokens - 1
+        return [np.array([*self._ids(text, keep), self.eos_id], dtype=np.uint32) for text in texts]
+
+    def _ids(self, text: str, keep: int | None) -> list[int]:
+        """Encode in pieces where that gives the same ids: whole books would need gigabytes."""
+        pieces = _pieces(text) if self.entry.kind in _SPLITS_AT_SPACES else [text]
+        ids: list[int] = []
+        for piece in pieces:
+            ids += self._tokenizer.encode_batch_fast([piece], add_special_tokens=False)[0].ids
+            if keep is not None and len(ids) >= keep:
+                break
+        return ids[:keep]
+
+
+# No pattern of these kinds joins a space to a visible character before it, or looks back.
+_SPLITS_AT_SPACES = ("bpe", "tiktoken")
+_SPACE_BEHIND_VISIBLE = re.compile(r"(?<=[!-~]) ")
+_PIECE_CHARACTERS = 1 << 15
+
+
+def _pieces(text: str, size: int = _PIECE_CHARACTERS) -> "Iterator[str]":
+    """Split a text before spaces into pieces of at least `size` characters."""
+    start = 0
+    while found := _SPACE_BEHIND_VISIBLE.search(text, start + size):
+        yield text[start : found.start()]
+        start = found.start()
+    yield text[start:]
+
+
+def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sample(dataset, config.sample_bytes), trainer)
+    if tokenizer.get_vocab_size() < config.vocab_size:
+        raise DataError(
+            f"the training text gives {tokenizer.get_vocab_size()} tokens of vocabulary, "
+            f"dataset.tokenizer.vocab_size asks for {config.vocab_size}: lower it or add text"
+        )
+    return tokenizer
+
+
+def _sample(dataset: DatasetConfig, budget: int) -> "Iterator[str]":
+    """Texts of the training split, mixed by the weights in bytes, up to a budget of bytes."""
+    sources = list(open_sources(dataset).values())
+    streams = [documents(source, "train", dataset.validation_share) for source in sources]
+    mixture = Mixture([source.weight for source in sources])
+    while sum(mixture.taken) < budget and (choice := mixture.choose()) is not None:
+        document = next(streams[choice], None)
+        if document is None:
+            mixture.exhausted[choice] = True
+            continue
+        text = document.text[: budget - sum(mixture.taken)]
+        mixture.taken[choice] += len(text.encode("utf-8", "replace"))
+        yield text
+
+
+def _resolve_tiktoken(config: TiktokenTokenizer) -> "Tokenizer":
+    import tiktoken
+
+    from difftransformer.data.tiktoken_format import to_tokenizer
+
+    try:
+        encoding = tiktoken.get_encoding(config.name)
+    except Exception as error:  # requests errors, checksum errors
+        raise DataError(
+            f"tiktoken encoding {config.name} cannot be loaded ({_first_line(error)}); allow "
+            "access to its download, or set TIKTOKEN_CACHE_DIR to a folder that holds it"
+        ) from None
+    return to_tokenizer(encoding)
+
+
+def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]":
+    local = Path(config.name).is_dir()
+    if not local and config.revision is None:
+        raise ConfigError(
+            f"dataset.tokenizer.revision: {config.name} is no local folder, so it needs a pinned "
+            "revision (a commit or tag of the hub)"
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(
+            config.name, revision=None if local else config.revision
+        )
+    except Exception as error:  # hub, network and parsing errors of many kinds
+        raise DataError(
+            f"tokenizer {config.name} cannot be loaded ({_first_line(error)}); check name, "
+            "revision and network"
+        ) from None
+    eos = config.eos_token or loaded.eos_token
+    if eos is None:
+        raise DataError(f"tokenizer {config.name} declares no end-of-text token: set eos_token")
+    if not hasattr(loaded, "backend_tokenizer"):
+        raise DataError(f"tokenizer {config.name} has no tokenizer.json (fast) form")
+    return loaded.backend_tokenizer, str(eos)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

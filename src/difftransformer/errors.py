@@ -1,0 +1,25 @@
+"""Errors meant for users: one readable line that names the thing and the fix."""
+
+
+class UserError(Exception):
+    """A mistake a user can mend; the command line prints it as one line and exits with status 2."""
+
+
+class ConfigError(UserError):
+    """Configuration that cannot be used: names file, key path, what was found and what is allowed."""
+
+
+class DataError(UserError):
+    """A corpus, tokenizer or shard that is missing, empty or damaged."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint or an exported model that is missing, truncated or does not fit."""
+
+
+class BackendError(UserError):
+    """An attention backend, device or precision that was asked for and is not there."""
+
+
+class DivergenceError(UserError):
+    """A training loss that became NaN or infinite, or left every reasonable range."""

@@ -1,0 +1,79 @@
+"""The contract of an attention variant; tests/attention walks the registry and holds it.
+
+Shapes: B = batch, T = query positions, S = key positions (cached ones and T new ones),
+D = d_model, H = output heads, G = key/value heads, d = head_dim.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from difftransformer.config.model import AttentionConfig
+
+Rope = tuple[Tensor, Tensor]
+
+
+class Cache(Protocol):
+    """What a layer needs of a key/value cache; transformers' ``DynamicCache`` has it too."""
+
+    def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
+        """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
+        ...
+
+    def get_seq_length(self) -> int:
+        """Positions held so far."""
+        ...
+
+
+class Attention(nn.Module, ABC):
+    """One attention layer: [B, T, D] -> [B, T, D].
+
+    Submodules whose name ends in ``o_proj`` write into the residual stream (the initializer divides
+    them by sqrt(2 num_layers)). Parameters that are not matrices of an ``nn.Linear`` are set by
+    `init_parameters`.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]]
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        """Make the layer's parameters.
+
+        Args:
+            config: The variant's own, resolved config (see `registry.configure`).
+            d_model: Width of the residual stream.
+            layer_index: 0-based index of the layer, which is also its slot in the cache.
+            backend: "eager", "sdpa" or "flash_attn" (see `models.kernels.choose_backend`).
+        """
+        super().__init__()
+        self.d_model = d_model
+        self.layer_index = layer_index
+        self.backend = backend
+
+    @abstractmethod
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            x: [B, T, D], normalised input of the layer.
+            rope: cos and sin of the T positions (see `models.rotary`).
+            mask: None for causal attention, else bool [B or 1, 1, T, S], True = may attend.
+            cache: Where keys and values of earlier positions are.
+        """
+
+    @abstractmethod
+    def reference(self, x: Tensor, rope: Rope) -> Tensor:
+        """The formula as the paper writes it, slow, for whole causal sequences; the oracle."""
+
+    @classmethod
+    @abstractmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """Parameters of one layer by formula."""
+
+    def init_parameters(self, generator: torch.Generator) -> None:  # noqa: B027 - optional hook
+        """Set the parameters that are not matrices; gains of norms are set to one already."""

@@ -1,0 +1,161 @@
+"""Differential attention, V1 (arXiv 2410.05258v2, equations 1 to 3).
+
+    eq. 1   O_h = (softmax(Q1 K1' / sqrt(d)) - lambda softmax(Q2 K2' / sqrt(d))) V
+    eq. 2   lambda = exp(lq1 . lk1) - exp(lq2 . lk2) + lambda_init            one for a layer
+    eq. 3   Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O      N: RMSNorm over 2d, eps 1e-5
+
+Shapes as in `models.attention.base`; each of the H heads has two queries of d, each of the G
+key/value heads two keys of d and one value of 2d.
+"""
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention, Cache, Rope
+from difftransformer.models.kernels import kernel
+from difftransformer.models.rotary import rotate
+
+LAMBDA_STD = 0.1
+
+
+class DiffV1Config(AttentionConfig):
+    """Options of `diff_v1`; ``num_heads`` counts differential heads (two softmax maps each)."""
+
+    lambda_init: Literal["exponential"] | float = setting(
+        "exponential",
+        meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
+        "0-based index l, a number is the same in all layers.",
+        source="DIFF paper, section 2.1; table 6 (0.8, 0.5)",
+    )
+    norm: bool = setting(
+        True,
+        meaning="RMSNorm over each head's output of 2d, one gain shared by all heads. The factor "
+        "(1 - lambda_init) stays when it is off.",
+        source="DIFF paper, equation 3; table 6 (-GroupNorm)",
+    )
+    norm_eps: float = setting(
+        1e-5, meaning="Added to the mean square in that norm.", source="microsoft/unilm", gt=0
+    )
+
+    @property
+    def value_dim(self) -> int:
+        """Both maps of a head share one value of 2d."""
+        return 2 * self.head_dim
+
+
+def initial_lambda(lambda_init: float | str, layer_index: int) -> float:
+    """lambda_init of a layer (0-based index)."""
+    if lambda_init == "exponential":
+        return 0.8 - 0.6 * math.exp(-0.3 * layer_index)
+    return float(lambda_init)
+
+
+class DifferentialAttention(Attention):
+    """DIFF V1 with multi-head or grouped-query sharing, as the authors' flash files compute it.
+
+    Rows of ``qkv_proj``: queries [H, 2, d], keys [G, 2, d], values [G, 2d], so a head's pair lies
+    side by side as in the authors' code. Under GQA head h uses keys and value h // (H / G); the
+    authors' naive file pairs repeated keys differently and is another function.
+
+    The factor (1 - lambda_init) of equation 3 is a constant of the layer that matches the gradient
+    flow of a Transformer's layer at the start; it is kept when `norm` is off, because the ablation
+    removes the norm and nothing else.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        assert isinstance(config, DiffV1Config)
+        self.kernel = kernel(backend)
+        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
+        self.head_dim = d = config.head_dim
+        self.lambda_init = initial_lambda(config.lambda_init, layer_index)
+        rows = (2 * self.num_heads + 4 * self.num_kv_heads) * d
+        self.qkv_proj = nn.Linear(d_model, rows, bias=False)
+        self.o_proj = nn.Linear(self.num_heads * 2 * d, d_model, bias=False)
+        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
+            setattr(self, name, nn.Parameter(torch.randn(d, dtype=torch.float32) * LAMBDA_STD))
+        self.head_norm = nn.RMSNorm(2 * d, eps=config.norm_eps) if config.norm else None
+
+    lambda_q1: nn.Parameter
+    lambda_k1: nn.Parameter
+    lambda_q2: nn.Parameter
+    lambda_k2: nn.Parameter
+
+    def current_lambda(self) -> Tensor:
+        """Equation 2, a float32 scalar whatever the precision of the rest."""
+        first = (self.lambda_q1.float() * self.lambda_k1.float()).sum().exp()
+        second = (self.lambda_q2.float() * self.lambda_k2.float()).sum().exp()
+        return first - second + self.lambda_init
+
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """See `Attention.forward`."""
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        heads = self.qkv_proj(x).unflatten(-1, (2 * H + 4 * G, d))
+        rotated, v = heads.split((2 * H + 2 * G, 2 * G), dim=2)
+        q, k = rotate(rotated, rope).split((2 * H, 2 * G), dim=2)
+        k = k.reshape(*x.shape[:2], G, 2 * d).transpose(1, 2)
+        v = v.reshape(*x.shape[:2], G, 2 * d).transpose(1, 2)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        out = self.kernel.differential_attention(
+            q.unflatten(2, (H, 2)), k, v, self.current_lambda(), scale=d**-0.5, mask=mask
+        )
+        if self.head_norm is not None:
+            out = self.head_norm(out)
+        projected: Tensor = self.o_proj(out.flatten(2) * (1 - self.lambda_init))
+        return projected
+
+    def reference(self, x: Tensor, rope: Rope) -> Tensor:
+        """Equations 1 to 3, head by head."""
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        w_q, w_k, w_v = self.qkv_proj.weight.split((2 * H * d, 2 * G * d, 2 * G * d))
+        future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
+        lam = (
+            torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
+            - torch.exp(torch.dot(self.lambda_q2, self.lambda_k2))
+            + self.lambda_init
+        )
+
+        def project(weight: Tensor, index: int) -> Tensor:
+            rows = weight[index * d : (index + 1) * d]
+            return rotate((x @ rows.T).unsqueeze(2), rope).squeeze(2)
+
+        outputs = []
+        for h in range(H):
+            g = h // (H // G)
+            maps = []
+            for i in range(2):
+                q, k = project(w_q, 2 * h + i), project(w_k, 2 * g + i)
+                scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
+                maps.append(F.softmax(scores, dim=-1))
+            o = (maps[0] - lam * maps[1]) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
+            if self.head_norm is not None:
+                mean_square = o.pow(2).mean(-1, keepdim=True)
+                o = o / torch.sqrt(mean_square + self.head_norm.eps) * self.head_norm.weight
+            outputs.append((1 - self.lambda_init) * o)
+        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+
+    def init_parameters(self, generator: torch.Generator) -> None:
+        """lambda vectors from N(0, 0.1), as the authors do."""
+        for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
+            vector.normal_(0.0, LAMBDA_STD, generator=generator)
+
+    @classmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """(4H + 4G) d columns of d_model, four lambda vectors of d, 2d gains with the norm."""
+        assert isinstance(config, DiffV1Config)
+        d = config.head_dim
+        columns = (4 * config.output_heads + 4 * config.kv_heads) * d
+        return columns * d_model + 4 * d + (2 * d if config.norm else 0)

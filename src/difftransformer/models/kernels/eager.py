@@ -1,0 +1,43 @@
+"""The equations with every attention map written out: slow, quadratic memory, the reference.
+
+Shapes as in `models.kernels.Kernel`.
+"""
+
+import torch
+from torch import Tensor
+
+
+def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
+    """softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
+    scores = (q @ _per_head(k, q.shape[1]).transpose(-2, -1)).float() * scale
+    allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
+    return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
+    """See `Kernel.attention`."""
+    weights = attention_map(q, k, scale=scale, mask=mask).to(v.dtype)
+    return (weights @ _per_head(v, q.shape[1])).transpose(1, 2)
+
+
+def differential_attention(
+    q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
+) -> Tensor:
+    """See `Kernel.differential_attention`."""
+    q1, q2 = q.transpose(1, 2).unbind(dim=3)
+    k1, k2 = k.chunk(2, dim=-1)
+    first = attention_map(q1, k1, scale=scale, mask=mask)
+    second = attention_map(q2, k2, scale=scale, mask=mask)
+    weights = (first - lam * second).to(v.dtype)
+    return (weights @ _per_head(v, q.shape[2])).transpose(1, 2)
+
+
+def causal(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Bool [T, S]: the last query sees the last key, each earlier one sees one key less."""
+    allowed = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return allowed.tril(diagonal=keys - queries)
+
+
+def _per_head(x: Tensor, heads: int) -> Tensor:
+    """Repeat key/value heads [B, G, S, *] so that there is one for each output head."""
+    return x.repeat_interleave(heads // x.shape[1], dim=1)

@@ -1,0 +1,57 @@
+"""Finished files appear whole or not at all: written aside, fsynced, renamed.
+
+A reader, a killed job or a power cut sees either the old file or the new one. The temporary file
+lies in the same folder (a rename is atomic only within one file system), is hidden, keeps the
+suffix of the target (writers such as ``savefig`` choose the format by it) and carries the process
+id, so an orphaned job and its successor never write into each other's file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path in the folder of ``path``; on success it becomes ``path``.
+
+    The caller writes one file at the yielded path. Leaving the block normally fsyncs that file,
+    renames it over ``path`` and fsyncs the folder; leaving it by an exception removes the
+    temporary file and keeps ``path`` as it was. Missing parent folders are made.
+
+    Raises:
+        FileNotFoundError: the block ended without writing the yielded path.
+        OSError: the file system refused (full, read-only); ``path`` is unchanged.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    try:
+        yield aside
+        _sync(aside)
+        aside.replace(target)
+        _sync(target.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
+    """Write ``data`` to ``path`` atomically (see `replacing`)."""
+    with replacing(path) as aside:
+        aside.write_bytes(data)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write ``text`` to ``path`` atomically, as UTF-8 with the line ends it has."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

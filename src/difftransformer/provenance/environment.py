@@ -1,0 +1,129 @@
+"""Where and with what a job ran: commit, versions, hardware, threads.
+
+Cheap (tens of milliseconds), imports nothing heavy, and reads no environment variable but those
+that set thread counts, so that no secret can end up in a result.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import Field
+
+from difftransformer.config.base import Settings
+
+UNKNOWN = "unknown"
+_PACKAGES = ("difftransformer", "torch", "numpy", "transformers", "lm-eval", "tokenizers", "mlflow")
+_SOURCES = Path(__file__).resolve().parent
+_GIT_LOCATIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+class Environment(Settings):
+    """What a result records about the machine and the code that made it."""
+
+    git_commit: str = Field(description='Commit of the source checkout, or "unknown"')
+    git_dirty: bool | None = Field(description="Whether the checkout differs from its commit")
+    versions: dict[str, str] = Field(description="Python and the packages that compute")
+    hardware: dict[str, str | int | float] = Field(description="CPU, cores, memory, GPUs")
+    threads: int = Field(description="Threads of one operation")
+
+
+def capture(threads: int | None = None) -> Environment:
+    """Describe this process.
+
+    Args:
+        threads: Thread count that the job was given; when left out, that of torch if it is
+            loaded, else OMP_NUM_THREADS, else the number of usable cores.
+    """
+    commit, dirty = git_state()
+    return Environment(
+        git_commit=commit,
+        git_dirty=dirty,
+        versions=_versions(),
+        hardware=_hardware(),
+        threads=threads or _threads(),
+    )
+
+
+@lru_cache(maxsize=1)
+def git_state(folder: Path = _SOURCES) -> tuple[str, bool | None]:
+    """Commit and dirty flag of the checkout around ``folder``; ("unknown", None) without git."""
+    try:
+        commit = _git(folder, "rev-parse", "HEAD").strip()
+        return commit, bool(_git(folder, "status", "--porcelain").strip())
+    except (OSError, subprocess.SubprocessError):
+        return UNKNOWN, None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    environment = {key: text for key, text in os.environ.items() if key not in _GIT_LOCATIONS}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # jobs run beside each other: never lock the index
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    ).stdout
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def _hardware() -> dict[str, str | int | float]:
+    found: dict[str, str | int | float] = {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    torch = _loaded_torch()
+    if torch is not None and torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        found["gpu"] = ", ".join(names)
+        found["cuda"] = str(torch.version.cuda)
+    return found
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux: the platform's word for it has to do
+    return platform.processor() or UNKNOWN
+
+
+def _threads() -> int:
+    torch = _loaded_torch()
+    if torch is not None:
+        return int(torch.get_num_threads())
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() and int(given) > 0 else _cores()
+
+
+def _loaded_torch() -> Any:
+    """Give torch if the job has imported it; asking for it here would cost seconds."""
+    return sys.modules.get("torch")

@@ -1,0 +1,215 @@
+"""Fingerprints: what a result depends on, as sha256 digests.
+
+A job is rerun when its fingerprint changes, and never resumes state made under another one.
+
+The code part is the import closure of one module, read from the syntax trees without importing
+anything. It holds every module of this package that is reached by an import statement, also by one
+inside a function, and the ``__init__`` of each package on the way. Left out of it are
+
+* comments, docstrings, and the documenting keywords of ``setting(...)`` (meaning, unit, source);
+* imports under ``if TYPE_CHECKING``;
+* the table of the attention registry, and imports from that registry or its package into variants:
+  the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
+  line in the table, reruns only the runs that use it;
+* the observers: tracking, its spool and sink, the environment capture, the job frame and this
+  module. They watch a computation and do not take part in it.
+
+Texts of error messages are code and count. The digest is that of one Python minor version (the
+syntax tree is), so moving to another one reruns everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from difftransformer.errors import ConfigError
+
+PACKAGE = "difftransformer"
+_ROOT = Path(__file__).resolve().parents[1]
+_ATTENTION = f"{PACKAGE}.models.attention"
+_SEAMS = frozenset({_ATTENTION, f"{_ATTENTION}.registry"})
+_BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
+_OBSERVERS = frozenset(
+    f"{PACKAGE}.provenance.{name}"
+    for name in (
+        *("environment", "fingerprint", "job"),
+        *("journal", "mlflow_sink", "sender", "spool", "sync", "tracking"),
+    )
+)
+_DOCUMENTING = frozenset({"meaning", "unit", "source"})
+
+
+def slice_fingerprint(obj: Any) -> str:
+    """sha256 of the canonical JSON of a settings model or of plain JSON values.
+
+    Raises:
+        TypeError: a value that has no JSON form.
+        ValueError: NaN or an infinity.
+    """
+    text = json.dumps(
+        obj,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_plain,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def job_fingerprint(stage: str, slice: Any, code: str, inputs_digest: str, seed: int | None) -> str:
+    """Identity of a job's result: stage, resolved settings, code, content of inputs, seed."""
+    return slice_fingerprint(
+        {"stage": stage, "slice": slice, "code": code, "inputs": inputs_digest, "seed": seed}
+    )
+
+
+def code_fingerprint(
+    entry: str, extra_modules: Sequence[str] = (), *, root: Path | None = None
+) -> str:
+    """sha256 over the code that ``entry`` can reach within this package.
+
+    Args:
+        entry: A module such as ``difftransformer.training.pretrain``; of ``module:function`` the
+            module counts.
+        extra_modules: Modules reached by a registry instead of an import, also as
+            ``module:Class``: the selected attention variant.
+        root: Folder of the package's sources; the installed package when left out.
+
+    Raises:
+        ConfigError: a module that is not in the package, or that does not parse.
+    """
+    names = (entry, *sorted(extra_modules))
+    return _digest(tuple(name.partition(":")[0] for name in names), root or _ROOT)
+
+
+def import_closure(modules: Iterable[str], root: Path | None = None) -> tuple[str, ...]:
+    """Sorted names of the package's modules that ``modules`` reach, themselves included."""
+    root = root or _ROOT
+    found: set[str] = set()
+    waiting = list(modules)
+    for name in waiting:
+        if _source(name, root) is None:
+            raise ConfigError(f"code fingerprint: module {name!r} is not in the package {PACKAGE}")
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in _OBSERVERS:
+            continue
+        found.add(name)
+        waiting.extend(_module(name, root)[1])
+    return tuple(sorted(found))
+
+
+@cache
+def _digest(modules: tuple[str, ...], root: Path) -> str:
+    digest = hashlib.sha256()
+    for name in import_closure(modules, root):
+        digest.update(f"{name} {_module(name, root)[0]}\n".encode())
+    return digest.hexdigest()
+
+
+def _source(name: str, root: Path) -> Path | None:
+    """File of a module of the package; None where there is none."""
+    head, *rest = name.split(".")
+    if head != PACKAGE:
+        return None
+    base = root.joinpath(*rest)
+    for path in (base / "__init__.py", base.with_suffix(".py")):
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
+    """Digest of a module's own code, and the modules of the package that it imports."""
+    path = _source(name, root)
+    assert path is not None, name
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
+    imported = _imports(tree, name, path.name == "__init__.py", root)
+    if name in _SEAMS:
+        imported = {
+            target
+            for target in imported
+            if not target.startswith(f"{_ATTENTION}.") or target in _BEHIND_NO_SEAM
+        }
+    _strip(tree, drop_tables=name in _SEAMS)
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imported))
+
+
+def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:
+    found: set[str] = set()
+    for node in _executed(tree):
+        if isinstance(node, ast.Import):
+            wanted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = name.split(".")
+                parts = parts[: len(parts) - node.level + int(is_package)]
+                base = ".".join([*parts, base] if base else parts)
+            wanted = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for target in wanted:
+            steps = target.split(".")
+            prefixes = (".".join(steps[:depth]) for depth in range(1, len(steps) + 1))
+            found.update(prefix for prefix in prefixes if _source(prefix, root))
+    return found - {name}
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            stack.extend(node.orelse)
+        else:
+            stack.extend(ast.iter_child_nodes(node))
+
+
+def _strip(tree: ast.Module, *, drop_tables: bool) -> None:
+    """Remove what documents and does not compute."""
+    if drop_tables:
+        tree.body = [node for node in tree.body if not _is_class_table(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and _is_text(first.value):
+                del node.body[0]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
+            node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
+
+
+def _is_class_table(node: ast.stmt) -> bool:
+    """Whether this assigns a literal dict of names to "module:Class" texts."""
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    return isinstance(value, ast.Dict) and all(
+        isinstance(item, ast.Constant) and isinstance(item.value, str) and ":" in item.value
+        for item in value.values
+    )
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Path):
+        return value.as_posix()
+    raise TypeError(f"{type(value).__name__} has no canonical JSON form")

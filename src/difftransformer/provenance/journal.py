@@ -1,0 +1,191 @@
+"""The tracker that writes a job's journal, and knows what an earlier attempt wrote."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from difftransformer.provenance.sender import Sender
+from difftransformer.provenance.spool import TERMINAL, Record, Spool
+
+_NAME = re.compile(r"[\w\-./: ]{1,250}")
+_T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrackingTimes:
+    """When to send, in seconds."""
+
+    live_after: float = 600.0  # 4-5 s of import stay below 1% of the job's time
+    live_every: float = 30.0
+    close_wait: float = 20.0
+    system_every: float = 10.0
+
+
+class SpoolTracker:
+    """A tracker on the journal in ``state``, continuing what is there already."""
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        stage: str,
+        name: str,
+        job_id: str,
+        sender: Sender | None = None,
+        times: TrackingTimes | None = None,
+    ) -> None:
+        assert _NAME.fullmatch(stage) and _NAME.fullmatch(name), (stage, name)
+        self.job_id = job_id
+        self._state, self._sender = state, sender
+        self._times = times or TrackingTimes()
+        header = {"stage": stage, "name": name, "job_id": job_id, "spool": uuid.uuid4().hex}
+        self._spool = Spool(state, header | {"at": _now()})
+        self._points: dict[tuple[str, int], float] = {}
+        self._known: dict[tuple[str, str], str] = {}
+        self._replaying = False
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call has nothing to compare with
+        self._last_system = time.monotonic()
+        self._recall(self._spool.earlier)
+        self._spool.append({"kind": "status", "status": "RUNNING", "at": _now()})
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """See `tracking.Tracker`."""
+        self._log_texts("params", _flat(params))
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """See `tracking.Tracker`."""
+        self._log_texts("tags", {key: _text(value) for key, value in tags.items()})
+
+    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """See `tracking.Tracker`."""
+        if time.monotonic() - self._last_system >= self._times.system_every:
+            values = {**values, **self._system_load()}
+        self._log_points(values, step)
+
+    def log_artifact(self, path: Path) -> None:
+        """See `tracking.Tracker`."""
+        relative = os.path.relpath(path, self._state)  # the results folder may move as a whole
+        self._spool.append({"kind": "artifact", "path": relative})
+
+    def rewind(self, step: int) -> None:
+        """See `tracking.Tracker`."""
+        self._replaying = True
+        self._points = {key: value for key, value in self._points.items() if key[1] > step}
+
+    def flush(self) -> None:
+        """See `tracking.Tracker`."""
+        if self._spool.flush() and self._sender is not None:
+            self._sender.notify()
+
+    def close(self, status: str) -> None:
+        """See `tracking.Tracker`."""
+        assert status in TERMINAL, status
+        memory = self._process.memory_info()
+        times = self._process.cpu_times()
+        summary = {"system/cpu_seconds": times.user + times.system}
+        summary["system/memory_gib"] = memory.rss / 2**30
+        last_step = max((step for _, step in self._points), default=0)
+        self._log_points(summary, last_step)
+        self._spool.append({"kind": "status", "status": status, "at": _now()})
+        self._spool.flush()
+        self._spool.close()
+        if self._sender is not None:
+            self._sender.finish(self._times.close_wait)
+
+    def _log_points(self, values: Mapping[str, float], step: int) -> None:
+        fresh: dict[str, float] = {}
+        for name, value in values.items():
+            assert _NAME.fullmatch(name), f"metric name {name!r}"
+            known = self._points.get((name, step))
+            if known is None or not (self._replaying or _same(known, value)):
+                fresh[name] = float(value)
+        self._points.update({(name, step): value for name, value in fresh.items()})
+        for part in _parts(fresh):
+            self._spool.append({"kind": "metrics", "step": step, "at": _now(), "values": part})
+
+    def _log_texts(self, kind: str, values: Mapping[str, str]) -> None:
+        fresh: dict[str, str] = {}
+        for name, value in values.items():
+            assert _NAME.fullmatch(name), f"{kind} name {name!r}"
+            known = self._known.get((kind, name))
+            if known is not None and kind == "params":
+                if known != value:
+                    logger.debug(
+                        "tracking: %s stays %s in the same run, not %s", name, known, value
+                    )
+            elif known != value:
+                fresh[name] = self._known[kind, name] = value
+        for part in _parts(fresh):
+            self._spool.append({"kind": kind, "values": part})
+
+    def _recall(self, earlier: list[Record]) -> None:
+        """Take over what an interrupted or finished attempt of the same job left."""
+        attempts, status = 0, None
+        for record in earlier:
+            kind = record["kind"]
+            if kind == "metrics":
+                step = record["step"]
+                self._points.update({(k, step): v for k, v in record["values"].items()})
+            elif kind in ("params", "tags"):
+                self._known.update({(kind, k): v for k, v in record["values"].items()})
+            elif kind == "status":
+                status = record["status"]
+                attempts += (status == "RUNNING") - (status == "FINISHED")
+        if attempts and status != "FINISHED":
+            self.set_tags({"interruptions": attempts})
+
+    def _system_load(self) -> dict[str, float]:
+        self._last_system = time.monotonic()
+        load = {
+            "system/cpu_percent": self._process.cpu_percent(),
+            "system/memory_gib": self._process.memory_info().rss / 2**30,
+        }
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            load["system/gpu_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        return load
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = _text(value)
+    return flat
+
+
+def _parts(values: dict[str, _T]) -> Iterator[dict[str, _T]]:
+    """Pieces small enough for one call to a store."""
+    items = list(values.items())
+    for start in range(0, len(items), 100):
+        yield dict(items[start : start + 100])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _now() -> int:
+    """Milliseconds since 1970, the unit of MLflow."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,249 @@
+"""Journals into MLflow: the only importer of mlflow.
+
+Sending can be cut anywhere and repeated. A run is found again by the id of its journal, a metric
+point is the same point by its time, step and value, params and tags are set to what they are.
+
+Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints supersede each other:
+when one has finished, the others get the tag ``superseded_by`` and are deleted softly, so the
+default view of the UI shows what the tables use; the UI's filter "State: Deleted" shows them and
+can restore them. One that finishes anew is restored. Only runs of this results folder are
+touched, by a workspace id kept in ``results/mlflow/workspace``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # we try again ourselves, later
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+from mlflow import MlflowClient  # noqa: E402
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+
+from difftransformer.provenance.spool import (  # noqa: E402
+    JOURNAL,
+    TERMINAL,
+    Record,
+    Sent,
+    is_written,
+    read_records,
+    sending,
+)
+
+PREFIX = "difftransformer"
+_ENTITIES, _TEXTS = 1000, 100  # limits of one log_batch call: all together, and of each text kind
+_PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
+_SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
+
+logging.getLogger("mlflow").setLevel(logging.WARNING)  # its migrations are not our news
+logging.getLogger("alembic").setLevel(logging.WARNING)
+logger = logging.getLogger(__name__)
+
+
+class MlflowSink:
+    """A store, opened; for SQLite the database is made first if it is not there.
+
+    Args:
+        uri: Address of the store, see `tracking.resolve_uri`.
+        root: The results folder: artifacts of a SQLite store lie in ``root/mlflow/artifacts``.
+    """
+
+    def __init__(self, uri: str, root: Path = Path("results")) -> None:
+        self._uri, self._root = uri, root
+        self._experiments: dict[str, str] = {}
+        with _alone(root / "mlflow"):  # processes that make one SQLite file together all crash
+            if uri.startswith("sqlite:"):
+                _make_folder_of(uri)
+            self.client = MlflowClient(tracking_uri=uri)
+            if uri.startswith("sqlite:"):
+                self.client.search_experiments(max_results=1)
+            self._workspace = _workspace(root / "mlflow" / "workspace")
+
+    def experiment(self, stage: str) -> str:
+        """Id of the experiment of a stage, made if missing."""
+        if stage not in self._experiments:
+            self._experiments[stage] = self._find_or_create_experiment(f"{PREFIX}/{stage}")
+        return self._experiments[stage]
+
+    def send(self, state: Path) -> int:
+        """Send what is new in the journal of ``state``; returns the number of records sent.
+
+        Raises:
+            Exception: anything the store answers; what arrived before stays recorded as sent.
+        """
+        with sending(state):
+            journal = state / JOURNAL
+            sent = Sent.load(state, self._uri)
+            job = next(read_records(journal), ({"kind": "damaged"}, 0))[0]
+            if job["kind"] != "job" or sent.offset >= journal.stat().st_size:
+                return 0
+            run_id = self._open_run(job, sent.run_id)
+            count = 0
+            batch = _Batch()
+            for record, offset in read_records(journal, sent.offset):
+                if not batch.takes(record):
+                    self._write(run_id, batch, state, job)
+                    Sent(run_id, batch.offset).save(state, self._uri)
+                    batch = _Batch()
+                batch.add(record, offset)
+                count += 1
+            if count:
+                self._write(run_id, batch, state, job)
+                Sent(run_id, batch.offset).save(state, self._uri)
+            return count
+
+    def mark_dead(self, state: Path) -> bool:
+        """End the run of a job that was killed without a word; True when it was one."""
+        sent = Sent.load(state, self._uri)
+        statuses = [r["status"] for r, _ in read_records(state / JOURNAL) if r["kind"] == "status"]
+        if sent.run_id is None or not statuses or statuses[-1] in TERMINAL or is_written(state):
+            return False
+        if self.client.get_run(sent.run_id).info.status != "RUNNING":
+            return False
+        self.client.set_tag(sent.run_id, "resumable", "true")
+        self.client.set_terminated(sent.run_id, "KILLED")
+        return True
+
+    def _write(self, run_id: str, batch: _Batch, state: Path, job: Record) -> None:
+        if batch.metrics or batch.params or batch.tags:
+            self.client.log_batch(run_id, batch.metrics, batch.params, batch.tags)
+        if batch.artifact is not None:
+            path = Path(os.path.normpath(state / batch.artifact))
+            if path.exists():
+                self.client.log_artifact(run_id, str(path))
+            else:
+                logger.warning("tracking: artifact %s is gone, not sent", path)
+        if batch.status is not None:
+            self._set_status(run_id, batch.status, job)
+
+    def _set_status(self, run_id: str, record: Record, job: Record) -> None:
+        status = record["status"]
+        if status not in TERMINAL:
+            self.client.update_run(run_id, status=status)
+            return
+        self.client.set_tag(run_id, "resumable", str(status == "KILLED").lower())
+        self.client.set_terminated(run_id, status, end_time=record["at"])
+        if status == "FINISHED":
+            self._supersede(run_id, record["at"], job)
+
+    def _open_run(self, job: Record, run_id: str | None) -> str:
+        """Give the run of a journal: known, found by its tag, or created; active in any case."""
+        experiment = self.experiment(job["stage"])
+        found = self.client.get_run(run_id) if run_id else None
+        if found is None:
+            spool = f"tags.`{_SPOOL}` = '{job['spool']}'"
+            found = next(iter(self.client.search_runs([experiment], spool, ViewType.ALL, 1)), None)
+        if found is None:
+            tags = {_SPOOL: job["spool"], _JOB: job["name"], _WORKSPACE: self._workspace}
+            tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX}
+            found = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
+        if found.info.lifecycle_stage == "deleted":
+            self.client.restore_run(found.info.run_id)
+        return str(found.info.run_id)
+
+    def _supersede(self, run_id: str, finished: int, job: Record) -> None:
+        same = f"tags.`{_JOB}` = '{job['name']}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
+        runs = self.client.search_runs([self.experiment(job["stage"])], same)
+        for other in runs:
+            if other.info.run_id == run_id or other.data.tags.get("job_id") == job["job_id"]:
+                continue
+            if _last_seen(other) <= finished:
+                self._retire(other.info.run_id, job["job_id"])
+            elif other.info.status == "FINISHED":
+                self._retire(run_id, other.data.tags["job_id"])
+                return
+        if "superseded_by" in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, "superseded_by")
+
+    def _retire(self, run_id: str, successor: str) -> None:
+        self.client.set_tag(run_id, "superseded_by", successor)
+        self.client.delete_run(run_id)
+
+    def _find_or_create_experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            location = None
+            if self._uri.startswith("sqlite:"):
+                location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
+            try:
+                return str(self.client.create_experiment(name, location))
+            except MlflowException:
+                found = self.client.get_experiment_by_name(name)  # another process was faster
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+
+class _Batch:
+    """Records that go out together, in the order of the journal."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Metric] = []
+        self.params: list[Param] = []
+        self.tags: list[RunTag] = []
+        self.artifact: str | None = None
+        self.status: Record | None = None
+        self.offset = 0
+
+    def takes(self, record: Record) -> bool:
+        """Whether there is room; an artifact or a status closes a batch."""
+        size = len(record.get("values", ()))
+        if self.artifact is not None or self.status is not None:
+            return False
+        return {
+            "metrics": len(self.metrics) + size <= _ENTITIES - 2 * _TEXTS,
+            "params": len(self.params) + size <= _TEXTS,
+            "tags": len(self.tags) + size <= _TEXTS,
+        }.get(record["kind"], True)
+
+    def add(self, record: Record, offset: int) -> None:
+        """Take a record that ends at ``offset`` of the journal."""
+        kind, values = record["kind"], record.get("values", {})
+        if kind == "metrics":
+            at, step = record["at"], record["step"]
+            self.metrics += [Metric(name, value, at, step) for name, value in values.items()]
+        elif kind == "params":
+            self.params += [Param(name, text[:_PARAM_LENGTH]) for name, text in values.items()]
+        elif kind == "tags":
+            self.tags += [RunTag(name, text[:_TAG_LENGTH]) for name, text in values.items()]
+        elif kind == "artifact":
+            self.artifact = record["path"]
+        elif kind == "status":
+            self.status = record
+        self.offset = offset
+
+
+def _last_seen(run: Run) -> int:
+    return int(run.info.end_time or run.info.start_time or 0)
+
+
+def _make_folder_of(uri: str) -> None:
+    path = uri.partition("///")[2].partition("?")[0]
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _workspace(path: Path) -> str:
+    """Id of a results folder, made once."""
+    if not path.exists():
+        path.write_text(uuid.uuid4().hex + "\n")
+    return path.read_text().strip()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

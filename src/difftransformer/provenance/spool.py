@@ -1,0 +1,173 @@
+"""The local record of what a job tracks: a journal of JSON lines, written before anything is sent.
+
+``tracking.jsonl`` lies in the state folder of a job and is only ever appended to. Its first line
+says which job it is; after that there are params, tags, metric points, artifacts and the changes of
+status. The job holds a lock on it for as long as it lives, which also tells everybody else whether
+it does. Beside it, ``tracking.sent.json`` says for each store how far the journal was sent and
+under which MLflow run. Nothing here imports mlflow.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from difftransformer.errors import UserError
+from difftransformer.provenance.atomic import write_text
+
+JOURNAL = "tracking.jsonl"
+SENT = "tracking.sent.json"
+SENDING = "tracking.lock"
+TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
+_LOCK_PATIENCE = 5.0  # seconds; `is_written` takes the lock for a moment
+
+logger = logging.getLogger(__name__)
+Record = dict[str, Any]
+
+
+class Spool:
+    """The writer of one journal: buffers in memory, appends and fsyncs at `flush`.
+
+    Raises:
+        UserError: another process is writing this journal.
+    """
+
+    def __init__(self, state: Path, header: Record) -> None:
+        state.mkdir(parents=True, exist_ok=True)
+        self.path = state / JOURNAL
+        self._buffer: list[Record] = []
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock()
+        self._size = _whole_size(self.path)
+        os.ftruncate(self._descriptor, self._size)  # a line torn by a kill was never sent
+        self.earlier = [record for record, _ in read_records(self.path)]
+        if not self.earlier:
+            self.append({"kind": "job", **header})
+
+    def append(self, record: Record) -> None:
+        """Keep a record in memory until the next `flush`."""
+        self._buffer.append(record)
+
+    def flush(self) -> bool:
+        """Write what is buffered; True when it is on disk.
+
+        A disk that refuses does not stop the job: the records stay in memory for the next time.
+        """
+        if not self._buffer:
+            return True
+        lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in self._buffer)
+        left = data = lines.encode()
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._size)
+            logger.warning("tracking: cannot write %s (%s); kept in memory", self.path, error)
+            return False
+        self._size += len(data)
+        self._buffer.clear()
+        return True
+
+    def close(self) -> None:
+        """Give the journal free; what could not be written is lost."""
+        os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while not _try_lock(self._descriptor):
+            if time.monotonic() > deadline:
+                os.close(self._descriptor)
+                raise UserError(
+                    f"{self.path}: another process is running this job; wait for it or end it"
+                )
+            time.sleep(0.1)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How far a journal was sent to one store."""
+
+    run_id: str | None = None
+    offset: int = 0
+
+    @classmethod
+    def load(cls, state: Path, uri: str) -> Sent:
+        """Read the position for ``uri``; the start when there is none or it is unreadable."""
+        entry = _load_sent(state).get(_store_key(uri))
+        return cls(**entry) if entry else cls()
+
+    def save(self, state: Path, uri: str) -> None:
+        """Write the position for ``uri`` atomically, keeping those of other stores."""
+        entries = _load_sent(state) | {_store_key(uri): vars(self)}
+        write_text(state / SENT, json.dumps(entries, indent=1, sort_keys=True) + "\n")
+
+
+def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
+    """Whole records from byte ``offset`` on, each with the offset behind it.
+
+    A last line without its end is still being written and is left for later. A damaged line (a
+    disk fault) is reported and passed over.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            try:
+                record = json.loads(line)
+            except ValueError:
+                logger.warning("tracking: %s: damaged line before byte %d", path, offset)
+                record = {"kind": "damaged"}
+            yield record, offset
+
+
+def is_written(state: Path) -> bool:
+    """Whether a living process holds the journal."""
+    with (state / JOURNAL).open("rb") as file:
+        return not _try_lock(file.fileno())
+
+
+@contextmanager
+def sending(state: Path) -> Iterator[None]:
+    """One sender at a time for a journal: the job's own thread, or a later synchronisation."""
+    with (state / SENDING).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _whole_size(path: Path) -> int:
+    """Size up to the last line end."""
+    data = path.read_bytes()
+    return data.rfind(b"\n") + 1
+
+
+def _load_sent(state: Path) -> dict[str, Any]:
+    try:
+        entries = json.loads((state / SENT).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}  # sending again from the start is harmless: the store knows each point
+    return entries if isinstance(entries, dict) else {}
+
+
+def _store_key(uri: str) -> str:
+    """Name of a store without what may be secret in its address."""
+    return hashlib.sha256(uri.encode()).hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""The store of a workflow: made before the first job, brought up to date after the last.
+
+Both are commands of their own, and the only ones beside a long training that import mlflow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.sender import one_line
+from difftransformer.provenance.spool import JOURNAL, Sent, read_records
+from difftransformer.provenance.tracking import ROOT, displayed, resolve_uri
+
+STAGES = ("tokenise", "pretrain", "evaluate", "tables")
+_MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What one synchronisation did."""
+
+    journals: int = 0
+    records: int = 0
+    unsent: tuple[Path, ...] = ()
+    reason: str = ""
+
+
+def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> None:
+    """Make the store and its experiments, then the marker file ``output``.
+
+    A server that does not answer is no reason to stop a workflow: jobs write locally first and
+    the experiments are made when it is back. A SQLite file that cannot be made is one.
+
+    Raises:
+        ConfigError: an address MLflow cannot use, or a SQLite file that cannot be made.
+    """
+    store = resolve_uri(uri, root)
+    if store is not None:
+        try:
+            _make(store, root)
+        except Exception as error:
+            if store.startswith("sqlite:"):
+                raise ConfigError(
+                    f"tracking store {displayed(store)} cannot be made: {one_line(error)}"
+                ) from error
+            logger.warning(
+                "tracking: %s does not answer (%s); jobs write locally, `difftransformer "
+                "sync_tracking` sends it later",
+                displayed(store),
+                one_line(error),
+            )
+    marker = {"store": displayed(store) if store else "off", "stages": STAGES}
+    write_text(output, json.dumps(marker, indent=1) + "\n")
+
+
+def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
+    """Send every journal below ``root`` that has something unsent, oldest job first.
+
+    Also marks runs of ours whose job was killed and does not live any more. Needs no import of
+    mlflow when there is nothing to send. What could not be sent is named in the report and stays
+    for the next time.
+    """
+    store = resolve_uri(uri, root)
+    if store is None:
+        return SyncReport()
+    pending = sorted(_pending(root, store), key=_started)
+    if not pending:
+        return SyncReport()
+    logger.info("tracking: sending %d journals to %s", len(pending), displayed(store))
+    report = _send_all(pending, store, root)
+    if report.unsent:
+        logger.warning(
+            "tracking: %d of %d journals are not sent (%s); run `difftransformer sync_tracking` "
+            "when the store is back",
+            len(report.unsent),
+            len(pending),
+            report.reason,
+        )
+    return report
+
+
+def _make(store: str, root: Path) -> None:
+    from difftransformer.provenance.mlflow_sink import MlflowSink
+
+    sink = MlflowSink(store, root)
+    for stage in STAGES:
+        sink.experiment(stage)
+
+
+def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
+    from difftransformer.provenance.mlflow_sink import MlflowSink
+
+    try:
+        sink = MlflowSink(store, root)
+    except Exception as error:
+        return SyncReport(unsent=tuple(pending), reason=one_line(error))
+    journals, records, reason, failures = 0, 0, "", 0
+    unsent: list[Path] = []
+    for state in pending:
+        if failures >= _MOST_FAILURES:
+            unsent.append(state)
+            continue
+        try:
+            records += sink.send(state)
+            sink.mark_dead(state)
+            journals, failures = journals + 1, 0
+        except Exception as error:  # one store, many journals: the next one may pass
+            reason, failures = one_line(error), failures + 1
+            unsent.append(state)
+    return SyncReport(journals, records, tuple(unsent), reason)
+
+
+def _pending(root: Path, store: str) -> list[Path]:
+    states = (path.parent for path in root.rglob(JOURNAL))
+    return [state for state in states if _has_news(state, store)]
+
+
+def _has_news(state: Path, store: str) -> bool:
+    """Whether something is unsent, or a sent run may have to be marked as killed."""
+    sent, journal = Sent.load(state, store), state / JOURNAL
+    if sent.offset < journal.stat().st_size:
+        return True
+    last = [record for record, _ in read_records(journal) if record["kind"] == "status"][-1:]
+    return bool(last) and last[0]["status"] == "RUNNING"
+
+
+def _started(state: Path) -> tuple[int, str]:
+    first = next(read_records(state / JOURNAL), ({}, 0))[0]
+    return first.get("at", 0), str(state)

@@ -1,0 +1,162 @@
+"""What a job tells about itself while it runs, local first.
+
+A `Tracker` writes params, tags, metric points and artifacts into the job's journal (`spool`) and
+never waits for a server. Sending is done by
+
+* `difftransformer sync_tracking`, once at the end of a workflow or by hand: one process sends
+  everything with one import of mlflow (4 s of CPU, which a job of seconds must not pay);
+* a background thread of a job that has run for ``live_after`` seconds, from then on.
+
+Points carry the time they were made, so what is sent twice after a crash is the same point, which
+the store keeps once. A training job flushes *before* it writes a checkpoint and, when it resumes,
+makes the points behind that checkpoint again; the journal knows them and keeps the first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
+from difftransformer.provenance.sender import Sender
+
+OFF = "off"
+ROOT = Path("results")
+_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
+
+
+class Tracker(Protocol):
+    """Where a job reports to; no method fails or waits because of a store."""
+
+    job_id: str
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Record settings; nested names are dotted; the first value of a name stays."""
+
+    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Record points of curves at ``step``."""
+
+    def log_artifact(self, path: Path) -> None:
+        """Register a small file; it is copied when it is sent."""
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Label the run; the last value of a name stays."""
+
+    def rewind(self, step: int) -> None:
+        """Resume behind ``step``: points after it that come again are known already."""
+
+    def flush(self) -> None:
+        """Bring everything so far to the disk; before a checkpoint, not after it."""
+
+    def close(self, status: str) -> None:
+        """End with FINISHED, FAILED or KILLED."""
+
+
+class NullTracker:
+    """Tracking switched off: the same methods, doing nothing."""
+
+    def __init__(self, job_id: str = "") -> None:
+        self.job_id = job_id
+
+    def log_params(self, params: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Do nothing."""
+
+    def log_artifact(self, path: Path) -> None:
+        """Do nothing."""
+
+    def set_tags(self, tags: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def rewind(self, step: int) -> None:
+        """Do nothing."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self, status: str) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def start_job(
+    stage: str,
+    name: str,
+    job_id: str,
+    state: Path,
+    params: Mapping[str, Any],
+    tags: Mapping[str, Any],
+    uri: str | None = None,
+    times: TrackingTimes | None = None,
+) -> Iterator[Tracker]:
+    """Track one job; the end of the block decides its status.
+
+    Args:
+        stage: Names the experiment: "tokenise", "pretrain", "evaluate", "tables", ...
+        name: The job among all of its stage, *without* its fingerprint, such as
+            ``tiny/diff_v1/0``: jobs of one name supersede each other.
+        job_id: See `difftransformer.provenance.result.job_id`.
+        state: Folder that belongs to this job and fingerprint alone; a job that finds a journal
+            there continues its MLflow run.
+        params: Resolved settings, may be nested.
+        tags: Labels: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
+        uri: Address of the store; None: MLFLOW_TRACKING_URI, or SQLite below ``results``; "off".
+        times: When to send.
+
+    An exception ends the run as FAILED; SystemExit (a stop that can be continued) and
+    KeyboardInterrupt as KILLED. Both pass on.
+    """
+    store = resolve_uri(uri)
+    if store is None:
+        yield NullTracker(job_id)
+        return
+    times = times or TrackingTimes()
+    sender = Sender(state, store, live_after=times.live_after, live_every=times.live_every)
+    tracker = SpoolTracker(state, stage=stage, name=name, job_id=job_id, sender=sender, times=times)
+    tracker.log_params(params)
+    tracker.set_tags(tags)
+    tracker.flush()
+    status = "FAILED"
+    try:
+        yield tracker
+        status = "FINISHED"
+    except (SystemExit, KeyboardInterrupt) as stop:
+        whole = isinstance(stop, SystemExit) and stop.code in (None, 0)
+        status = "FINISHED" if whole else "KILLED"
+        raise
+    finally:
+        tracker.close(status)
+
+
+def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
+    """Address of the store: ``uri``, else MLFLOW_TRACKING_URI, else SQLite in ``root/mlflow``.
+
+    Returns None for "off".
+
+    Raises:
+        ConfigError: a kind of address that MLflow cannot write runs to.
+    """
+    given = uri or os.environ.get("MLFLOW_TRACKING_URI", "").strip()
+    if not given:
+        return f"sqlite:///{root.resolve()}/mlflow/mlflow.db"
+    if given == OFF:
+        return None
+    scheme = given.partition(":")[0].partition("+")[0]
+    if scheme not in _SCHEMES:
+        raise ConfigError(
+            f"tracking uri {displayed(given)!r}: expected off, sqlite:///<file>, or an address of "
+            f"{', '.join(_SCHEMES[1:])}"
+        )
+    return given
+
+
+def displayed(uri: str) -> str:
+    """Give an address without the user name and password in it."""
+    return re.sub(r"//[^/@]*@", "//***@", uri)

@@ -1,0 +1,159 @@
+"""Checkpoints of the training state: whole or not there, checked by their sums, newest first.
+
+    state/checkpoint-00000120/tensors.safetensors   weights, optimiser, generators, running sums
+                              state.json            step, loader position, history, settings digest
+                              sums.json             sha256 of the two: what makes it whole
+
+A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so a kill at any moment
+leaves the one before. Nothing is pickled.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from difftransformer.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+_TENSORS, _STATE, _SUMS = "tensors.safetensors", "state.json", "sums.json"
+_PREFIX, _PARTIAL, _DAMAGED = "checkpoint-", ".partial", ".damaged"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a run needs to go on to the same bits."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints in one state folder; the caller holds the folder's lock.
+
+    Args:
+        folder: The state folder.
+        keep: How many of the newest whole checkpoints stay.
+        identity: Digest of what the run is (settings, data, seed, code): a checkpoint of another
+            run is refused rather than continued.
+    """
+
+    def __init__(self, folder: Path, *, keep: int, identity: str) -> None:
+        self._folder, self._keep, self._identity = folder, keep, identity
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{_PREFIX}*{_PARTIAL}"):
+            shutil.rmtree(leftover)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write ``snapshot`` and drop all but the newest checkpoints.
+
+        Raises:
+            CheckpointError: the file system refused (full, read-only); the checkpoints before it
+                are kept.
+        """
+        target = self._folder / f"{_PREFIX}{snapshot.step:08d}"
+        partial = target.with_name(target.name + _PARTIAL)
+        try:
+            self._write(partial, snapshot)
+            partial.rename(target)
+            _sync(self._folder)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            whole = self._steps()
+            kept = f"the one of step {whole[-1]} is kept" if whole else "there is none before it"
+            raise CheckpointError(
+                f"checkpoint of step {snapshot.step} could not be written to {self._folder} "
+                f"({_reason(error)}); {kept}: make room there and start again to continue"
+            ) from error
+        self._prune()
+
+    def newest_whole(self) -> Snapshot | None:
+        """The newest checkpoint whose sums hold; a damaged one is reported and set aside.
+
+        Raises:
+            CheckpointError: the checkpoint is whole but of another run.
+        """
+        for step in reversed(self._steps()):
+            folder = self._folder / f"{_PREFIX}{step:08d}"
+            try:
+                snapshot = _read(folder, step)
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
+                _set_aside(folder)
+                continue
+            if snapshot.state["identity"] != self._identity:
+                raise CheckpointError(
+                    f"{folder} was written by a run with other settings, data, seed or code: "
+                    "give another state folder, or delete this one"
+                )
+            return snapshot
+        return None
+
+    def _write(self, partial: Path, snapshot: Snapshot) -> None:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
+        save_file(tensors, partial / _TENSORS)
+        state = snapshot.state | {"step": snapshot.step, "identity": self._identity}
+        (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
+        sums = {name: _sha256(partial / name) for name in (_TENSORS, _STATE)}
+        (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        for path in (partial / _TENSORS, partial / _STATE, partial / _SUMS, partial):
+            _sync(path)
+
+    def _steps(self) -> list[int]:
+        names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _prune(self) -> None:
+        for step in self._steps()[: -self._keep]:
+            shutil.rmtree(self._folder / f"{_PREFIX}{step:08d}")
+        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
+            shutil.rmtree(damaged)
+
+
+def _read(folder: Path, step: int) -> Snapshot:
+    sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
+    for name in (_TENSORS, _STATE):
+        if _sha256(folder / name) != sums[name]:
+            raise ValueError(f"{name} does not match its sum")
+    state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    if state["step"] != step:
+        raise ValueError(f"{_STATE} is of step {state['step']}")
+    # Cloned: tensors mapped from the file are not aligned like allocated ones.
+    tensors = {name: tensor.clone() for name, tensor in load_file(folder / _TENSORS).items()}
+    return Snapshot(step, tensors, state)
+
+
+def _set_aside(folder: Path) -> None:
+    aside = folder.with_name(folder.name + _DAMAGED)
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__

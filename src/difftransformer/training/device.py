@@ -1,0 +1,52 @@
+"""Device, precision and determinism of a training process: chosen explicitly, logged, recorded."""
+
+import logging
+import os
+
+import torch
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.errors import BackendError
+
+logger = logging.getLogger(__name__)
+
+
+def resolve_device(config: TrainingConfig) -> torch.device:
+    """The device to train on; ``auto`` takes CUDA where there is one and says so.
+
+    Raises:
+        BackendError: CUDA, or bf16 on it, was asked for and is not there.
+    """
+    has_cuda = torch.cuda.is_available()
+    if config.device == "cuda" and not has_cuda:
+        raise BackendError(
+            "training.device is cuda but torch sees no CUDA device: use cpu or auto, or install "
+            "a CUDA build of torch"
+        )
+    device = torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
+    if config.device == "auto":
+        logger.info("training.device auto: picked %s", device)
+    if config.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise BackendError(
+            f"training.precision is bf16 but {torch.cuda.get_device_name()} has none: use fp32"
+        )
+    if config.precision == "bf16" and device.type == "cpu":
+        logger.warning("training.precision bf16 on the CPU: slower than fp32 without bf16 units")
+    return device
+
+
+def prepare_process(config: TrainingConfig, device: torch.device, threads: int) -> bool:
+    """Pin the thread count and choose deterministic kernels; returns whether they are.
+
+    The number of threads changes the order of sums and so the bits of a run: it is an argument,
+    never what the machine happens to have.
+    """
+    torch.set_num_threads(threads)
+    wanted = config.deterministic
+    deterministic = device.type == "cpu" if wanted is None else wanted
+    if deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    return deterministic

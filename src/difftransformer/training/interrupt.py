@@ -1,0 +1,53 @@
+"""A scheduler's request to stop: finish the step, write a checkpoint, exit as resumable."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(SystemExit):
+    """Training was asked to stop and can be continued by the same call.
+
+    A `SystemExit` with status 75 (``EX_TEMPFAIL``): it passes through ``except Exception`` and
+    ends the process as resumable without a traceback. ``str()`` is one line for the log.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(os.EX_TEMPFAIL)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StopRequest:
+    """Whether, and by which signal, the process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+
+
+@contextmanager
+def listening() -> Iterator[StopRequest]:
+    """Turn SIGTERM and SIGINT into a `StopRequest`; a second signal ends the process at once.
+
+    Outside the main thread Python cannot take signals: there the request stays empty.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def receive(number: int, _frame: FrameType | None) -> None:
+        request.signal = signal.Signals(number).name
+        signal.signal(number, signal.SIG_DFL)
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

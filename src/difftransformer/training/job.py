@@ -1,0 +1,146 @@
+"""A training job around the trainer: open, resume, train, publish. Stages differ in the model.
+
+The state folder holds what a resumed call needs (lock, checkpoints, heartbeat); the output folder
+is written at the end only, its ``training.json`` last.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from difftransformer.config.run import RunSlice
+from difftransformer.data.loader import BatchLoader
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.result import Result, job_id, origin
+from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.checkpoint import CheckpointStore
+from difftransformer.training.device import prepare_process, resolve_device
+from difftransformer.training.distributed import rank_and_world
+from difftransformer.training.interrupt import listening
+from difftransformer.training.lock import exclusive
+from difftransformer.training.measure import Measurements
+from difftransformer.training.objective import Objective
+from difftransformer.training.outputs import publish, training_metrics
+from difftransformer.training.progress import Progress
+from difftransformer.training.rng import seed_everything
+from difftransformer.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What identifies a training job and where it reads and writes."""
+
+    stage: str
+    slice: RunSlice
+    dataset: Path
+    output: Path
+    state: Path
+    seed: int
+    threads: int
+    code: str
+
+
+BuildModel = Callable[[torch.device], Transformer]
+"""Makes the model that training starts from, on a device."""
+
+
+def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
+    """Train from the newest whole checkpoint, or from the start, and publish the outputs.
+
+    A job whose last step has its checkpoint only publishes, so a finished run costs seconds.
+
+    Raises:
+        UserError: the state folder is in use, the data or the device does not fit, memory or
+            disk is too small, training diverged; the line says which and what to do.
+        Interrupted: SIGTERM or SIGINT came; a checkpoint was written, the same call continues.
+    """
+    started = datetime.now(UTC)
+    config = job.slice.training
+    device = resolve_device(config)
+    resolved = {
+        "device": str(device),
+        "deterministic": prepare_process(config, device, job.threads),
+    }
+    with listening() as stop, exclusive(job.state):
+        dataset = PackedDataset.open(job.dataset)
+        fingerprint = job_fingerprint(job.stage, job.slice, job.code, dataset.digest, job.seed)
+        seed_everything(job.seed)
+        model = build_model(device)
+        resolved["backend"] = model.backend
+        tracker.log_params({"resolved": resolved})
+        trainer = _trainer(job, model, dataset, device)
+        store = CheckpointStore(job.state, keep=config.keep_checkpoints, identity=fingerprint)
+        _resume(trainer, store, tracker)
+        trainer.train(store, _progress(job, trainer.step), tracker, stop)
+        result = Result(
+            kind="training",
+            job_id=job_id(job.stage, job.slice.run, job.seed, fingerprint),
+            scale=job.slice.scale,
+            run=job.slice.run,
+            seed=job.seed,
+            metrics=training_metrics(model, trainer.history, config),
+            settings=job.slice.model_dump(mode="json") | {"resolved": resolved},
+            provenance=origin(fingerprint, started=started, threads=job.threads),
+        )
+        publish(job.output, model, trainer.history, dataset, result)
+
+
+def _trainer(
+    job: Job, model: Transformer, dataset: PackedDataset, device: torch.device
+) -> Trainer:
+    config, manifest = job.slice.training, dataset.manifest
+    if manifest.vocab_size > job.slice.model.vocab_size:
+        raise ConfigError(
+            f"model.vocab_size is {job.slice.model.vocab_size}, but {dataset.folder} has token ids "
+            f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
+        )
+    rank, world_size = rank_and_world()
+    loader = BatchLoader(
+        dataset,
+        "train",
+        batch_size=config.batch_size,
+        seq_len=config.seq_len,
+        seed=job.seed,
+        rank=rank,
+        world_size=world_size,
+    )
+    objective = Objective(
+        seq_len=config.seq_len,
+        chunk=config.loss_chunk,
+        answers=manifest.answer_positions,
+        weights=config.objective,
+        device=device,
+    )
+    measure = Measurements(model, dataset, config, objective)
+    return Trainer(
+        model, config, loader=loader, objective=objective, measure=measure, device=device
+    )
+
+
+def _resume(trainer: Trainer, store: CheckpointStore, tracker: Tracker) -> None:
+    newest = store.newest_whole()
+    if newest is not None:
+        trainer.restore(newest)
+        tracker.rewind(newest.step)
+        logger.info("resuming from the checkpoint of step %d", newest.step)
+
+
+def _progress(job: Job, step: int) -> Progress:
+    config = job.slice.training
+    return Progress(
+        job.state,
+        run=job.slice.run,
+        seed=job.seed,
+        steps=config.total_steps,
+        step=step,
+        tokens_per_step=config.tokens_per_step,
+    )

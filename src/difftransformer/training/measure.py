@@ -1,0 +1,99 @@
+"""What a run measures beside its loss: validation loss, and on recall data the accuracy by N.
+
+Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
+"""
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.training import ProbeConfig, TrainingConfig
+from difftransformer.data.loader import sequential_windows
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.recall import recall_batch
+from difftransformer.errors import ConfigError
+from difftransformer.models.transformer import Transformer
+from difftransformer.training.objective import HiddenStates, Objective
+
+_PROBE_SEED = 7  # one set of probe rows for every run and seed: differences are the models'
+
+
+class Measurements:
+    """Measures what is due at a step; everything is due at the last one.
+
+    Args:
+        model: Whose output matrix turns hidden states into logits.
+        dataset: An open dataset with a validation split.
+        config: When and how much to measure.
+        objective: The loss; the validation loss is the same quantity on held-out data.
+
+    Raises:
+        ConfigError: a probe is set on a dataset without recall rows.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        dataset: PackedDataset,
+        config: TrainingConfig,
+        objective: Objective,
+    ) -> None:
+        self._model, self._dataset = model, dataset
+        self._config, self._objective = config, objective
+        self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
+
+    def __call__(self, hidden_states: HiddenStates, step: int) -> dict[str, float]:
+        """History columns due at ``step``: validation_loss, accuracy_n{N}."""
+        config, last = self._config, step == self._config.total_steps
+        found: dict[str, float] = {}
+        if last or (config.validate_every is not None and step % config.validate_every == 0):
+            found["validation_loss"] = self._validation_loss(hidden_states)
+        if config.probe is not None and (last or step % config.probe.every == 0):
+            for needles, (rows, answers) in self._probes.items():
+                found[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
+        return found
+
+    def _validation_loss(self, hidden_states: HiddenStates) -> float:
+        weight = self._model.output_weight
+        losses = [
+            self._objective.row_losses(hidden_states, weight, batch.to(weight.device))
+            for batch in sequential_windows(
+                self._dataset,
+                "validation",
+                seq_len=self._config.seq_len,
+                batch_size=self._config.micro_batch,
+                max_tokens=self._config.validation_tokens,
+            )
+        ]
+        return float(torch.cat(losses).mean())
+
+    @torch.no_grad()
+    def _accuracy(self, hidden_states: HiddenStates, rows: Tensor, answers: list[int]) -> float:
+        """Share of the answers that are the model's first choice among all V tokens."""
+        weight, hits = self._model.output_weight, 0
+        for some in rows.to(weight.device).split(self._config.micro_batch):
+            hidden = hidden_states(some[:, :-1])[:, answers]  # [b, R, D]
+            choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
+            hits += int((choice == some[:, 1:][:, answers]).sum())
+        return hits / (len(rows) * len(answers))
+
+
+def accuracy_column(needles: int) -> str:
+    """History column of the accuracy at N needles."""
+    return f"accuracy_n{needles}"
+
+
+def _probe_rows(
+    dataset: PackedDataset, probe: ProbeConfig
+) -> dict[int, tuple[Tensor, list[int]]]:
+    recall = dataset.manifest.recall
+    if recall is None:
+        raise ConfigError(
+            f"training.probe measures recall, but {dataset.folder} has no recall rows: leave "
+            "training.probe out or choose a recall dataset"
+        )
+    return {
+        needles: recall_batch(
+            recall, needles=needles, queries=probe.queries, samples=probe.samples, seed=_PROBE_SEED
+        )
+        for needles in probe.needles
+    }

@@ -1,0 +1,73 @@
+"""The loss of a batch: cross-entropy of hidden states, without ever holding all logits.
+
+Shapes: B = sequences, T = positions, D = d_model, V = vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.training import ObjectiveConfig
+from difftransformer.models.loss import chunked_cross_entropy, token_losses
+
+HiddenStates = Callable[[Tensor], Tensor]
+"""Tokens [B, T] -> hidden states [B, T, D]."""
+
+
+class Objective:
+    """What training lowers and validation measures.
+
+    Packed text: the mean cross-entropy of all targets. Row datasets (those with answer positions):
+    ``answer_weight * mean CE(answer targets) + lm_weight * mean CE(all other targets)``; the
+    language-model part leaves the answers out, so that each target counts once.
+
+    Args:
+        seq_len: T, targets of one sequence.
+        chunk: Positions whose logits exist at one time.
+        answers: Indices of the answers among the T targets; None for packed text.
+        weights: Weights of the two parts.
+        device: Where batches live.
+    """
+
+    def __init__(
+        self,
+        *,
+        seq_len: int,
+        chunk: int,
+        answers: Sequence[int] | None,
+        weights: ObjectiveConfig,
+        device: torch.device,
+    ) -> None:
+        self._chunk = chunk
+        self.is_weighted = answers is not None
+        self.weights = target_weights(seq_len, answers, weights).to(device)
+
+    def loss(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
+        """Loss of ``batch`` [B, T+1] as a differentiable scalar."""
+        hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
+        targets = batch[:, 1:].flatten()
+        weights = (self.weights / len(batch)).repeat(len(batch)) if self.is_weighted else None
+        return chunked_cross_entropy(hidden, output_weight, targets, self._chunk, weights)
+
+    @torch.no_grad()
+    def row_losses(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
+        """Loss of each row of ``batch`` [B, T+1] on its own, float64 [B]."""
+        hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
+        losses = token_losses(hidden, output_weight, batch[:, 1:].flatten(), self._chunk)
+        return losses.double().view(len(batch), -1) @ self.weights.double()
+
+
+def target_weights(
+    seq_len: int, answers: Sequence[int] | None, weights: ObjectiveConfig
+) -> Tensor:
+    """Weight [T] of each target of a row, so that the loss of a row is their weighted sum."""
+    if answers is None:
+        return torch.full((seq_len,), 1.0 / seq_len)
+    is_answer = torch.zeros(seq_len, dtype=torch.bool)
+    is_answer[list(answers)] = True
+    count = int(is_answer.sum())
+    assert 0 < count < seq_len, f"{count} answers among {seq_len} targets"
+    return torch.where(
+        is_answer, weights.answer_weight / count, weights.lm_weight / (seq_len - count)
+    )

@@ -1,0 +1,66 @@
+"""The output folder of a finished training: model, tokenizer, history and, last, the result."""
+
+import shutil
+from pathlib import Path
+
+from difftransformer.config.training import ProbeConfig, TrainingConfig
+from difftransformer.data.packed import PackedDataset
+from difftransformer.models.checkpoint import save_model
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import replacing
+from difftransformer.provenance.result import Result, write_result
+from difftransformer.training.history import History
+from difftransformer.training.measure import accuracy_column
+
+RESULT = "training.json"
+HISTORY = "history.csv"
+TOKENIZER = "tokenizer.json"
+
+Metrics = dict[str, float | int | None]
+
+
+def publish(
+    output: Path, model: Transformer, history: History, dataset: PackedDataset, result: Result
+) -> None:
+    """Write every declared output whole, the result last; the same bytes at every call.
+
+    Only the times in the result's provenance differ between calls.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    save_model(output, model, model.config)
+    tokenizer = dataset.folder / TOKENIZER
+    if tokenizer.is_file():
+        with replacing(output / TOKENIZER) as aside:
+            shutil.copyfile(tokenizer, aside)
+    history.write_csv(output / HISTORY)
+    write_result(output / RESULT, result)
+
+
+def training_metrics(model: Transformer, history: History, config: TrainingConfig) -> Metrics:
+    """Final losses, sizes and budget of a run; on recall data also whether and when it bound."""
+    steps = config.total_steps
+    metrics: Metrics = {
+        "train_loss": history.last("loss"),
+        "validation_loss": history.last("validation_loss"),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "non_embedding_parameters": _non_embedding(model),
+        "steps": steps,
+        "tokens": steps * config.tokens_per_step,
+    }
+    return metrics | (_binding(history, config.probe) if config.probe is not None else {})
+
+
+def _binding(history: History, probe: ProbeConfig) -> Metrics:
+    """``steps_to_bind``: the first probed step with accuracy >= bind_threshold at N =
+    bind_needles, None if there was none; ``bound``: 1 or 0 accordingly.
+    """
+    step = history.first_reaching(accuracy_column(probe.bind_needles), probe.bind_threshold)
+    metrics: Metrics = {"steps_to_bind": step, "bound": int(step is not None)}
+    columns = map(accuracy_column, probe.needles)
+    return metrics | {column: history.last(column) for column in columns}
+
+
+def _non_embedding(model: Transformer) -> int:
+    """Parameters without the token embedding and the output matrix."""
+    outside = {id(model.embedding.weight), id(model.output_weight)}
+    return sum(p.numel() for p in model.parameters() if id(p) not in outside)

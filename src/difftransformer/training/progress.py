@@ -1,0 +1,74 @@
+"""What a person watching sees: a log line and a heartbeat file every few seconds."""
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """Speed and remaining time of a run, reported at most every ``interval`` seconds.
+
+    The heartbeat ``progress.json`` in ``state`` has ``{run, seed, step, steps, loss,
+    tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced whole, so a
+    live display never reads half of it. It is no result and is not synced to disk.
+    """
+
+    def __init__(
+        self, state: Path, *, run: str, seed: int, steps: int, step: int, tokens_per_step: int,
+        interval: float = 3.0,
+    ) -> None:
+        self._path = state / "progress.json"
+        self._run, self._seed, self._steps = run, seed, steps
+        self._tokens_per_step = tokens_per_step
+        self._interval = interval
+        self._mark = (time.monotonic(), step)
+        self.tokens_per_second = 0.0
+
+    def due(self) -> bool:
+        """Whether the interval has passed since the last report."""
+        return time.monotonic() - self._mark[0] >= self._interval
+
+    def report(self, step: int, loss: float | None, lr: float) -> None:
+        """Log one line and replace the heartbeat."""
+        now = time.monotonic()
+        seconds, steps = now - self._mark[0], step - self._mark[1]
+        if steps and seconds > 0:
+            self.tokens_per_second = steps * self._tokens_per_step / seconds
+        self._mark = (now, step)
+        left = (self._steps - step) * self._tokens_per_step
+        eta = left / self.tokens_per_second if self.tokens_per_second else None
+        logger.info(
+            "step %d/%d (%d%%) loss %s lr %.1e %s ETA %s",
+            step, self._steps, 100 * step // self._steps,
+            "-" if loss is None else f"{loss:.3f}", lr,
+            _rate(self.tokens_per_second), _clock(eta),
+        )
+        self._heartbeat(step, loss, eta)
+
+    def _heartbeat(self, step: int, loss: float | None, eta: float | None) -> None:
+        beat = {
+            "run": self._run, "seed": self._seed, "step": step, "steps": self._steps, "loss": loss,
+            "tokens_per_second": round(self.tokens_per_second, 1),
+            "eta_seconds": None if eta is None else round(eta, 1), "updated": time.time(),
+        }
+        aside = self._path.with_name(f".progress.{os.getpid()}.json")
+        aside.write_text(json.dumps(beat), encoding="utf-8")
+        aside.replace(self._path)
+
+
+def _rate(tokens_per_second: float) -> str:
+    if tokens_per_second >= 10_000:
+        return f"{tokens_per_second / 1000:.1f}k tok/s"
+    return f"{tokens_per_second:.0f} tok/s"
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,226 @@
+"""The one trainer: steps, history, checkpoints and stops; pre-training and what comes later use it.
+
+Shapes: B = sequences, T = positions.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.data.loader import BatchLoader
+from difftransformer.errors import DivergenceError, UserError
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.history import History
+from difftransformer.training.interrupt import Interrupted, StopRequest
+from difftransformer.training.objective import HiddenStates, Objective
+from difftransformer.training.optimiser import AdamW
+from difftransformer.training.progress import Progress
+from difftransformer.training.rng import restore_rng, rng_state, rng_tensors
+from difftransformer.training.schedule import learning_rate
+
+logger = logging.getLogger(__name__)
+
+
+class Measure(Protocol):
+    """What is measured beside the training loss."""
+
+    def __call__(self, hidden_states: HiddenStates, step: int) -> dict[str, float]:
+        """History columns due at ``step``; empty when nothing is."""
+
+
+class Trainer:
+    """Trains ``model`` to ``config.total_steps``, from scratch or from a checkpoint.
+
+    Everything that decides the bits of the run is in its `Snapshot`; everything that depends on
+    the clock goes to the log, the heartbeat and the tracker alone.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        *,
+        loader: BatchLoader,
+        objective: Objective,
+        measure: Measure,
+        device: torch.device,
+    ) -> None:
+        self.model, self.config = model, config
+        self.step, self.history = 0, History()
+        self._loader, self._objective, self._measure = loader, objective, measure
+        self._device = device
+        self._optimiser = AdamW(model.named_parameters(), config)
+        self._hidden_states: HiddenStates = (
+            torch.compile(model.hidden_states) if config.compile else model.hidden_states
+        )
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
+        self._summed_steps = 0
+
+    def train(
+        self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
+    ) -> None:
+        """Go on to the last step.
+
+        Raises:
+            DivergenceError: NaN, infinity or a loss above ``divergence_loss``.
+            UserError: out of memory.
+            CheckpointError: a checkpoint could not be written.
+            Interrupted: asked to stop; a checkpoint was written first.
+        """
+        if self.step < self.config.total_steps:
+            progress.report(self.step, self._latest_loss(), learning_rate(self.step + 1, self.config))
+        try:
+            while self.step < self.config.total_steps:
+                self._advance(store, progress, tracker, stop)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise UserError(
+                f"out of memory on {self._device} at {self.config.micro_batch} x "
+                f"{self.config.seq_len} tokens: lower training.micro_batch_size (gradients still "
+                "accumulate to batch_size) or training.loss_chunk"
+            ) from error
+
+    def snapshot(self) -> Snapshot:
+        """The whole state of the run after the current step."""
+        tensors = {f"model.{name}": tensor for name, tensor in self._model_tensors().items()}
+        tensors |= self._optimiser.tensors() | rng_tensors(self._device)
+        state = {
+            "loader": self._loader.state_dict(),
+            "history": self.history.rows,
+            "summed_steps": self._summed_steps,
+            "rng": rng_state(),
+            "threads": torch.get_num_threads(),
+        }
+        return Snapshot(self.step, tensors | {"sums": self._sums}, state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from ``snapshot`` instead of from step 0."""
+        with torch.no_grad():
+            for name, tensor in self._model_tensors().items():
+                tensor.copy_(snapshot.tensors[f"model.{name}"])
+        self._optimiser.load_tensors(snapshot.tensors)
+        self._loader.load_state_dict(snapshot.state["loader"])
+        self.history = History(snapshot.state["history"])
+        self._sums = snapshot.tensors["sums"].to(self._device)
+        self._summed_steps = snapshot.state["summed_steps"]
+        self.step = snapshot.step
+        restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
+        if (before := snapshot.state["threads"]) != torch.get_num_threads():
+            logger.warning(
+                "checkpoint was made with %d threads, this process has %d: the sums will differ in "
+                "their last bits from a run never stopped", before, torch.get_num_threads()
+            )
+
+    def _advance(
+        self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
+    ) -> None:
+        config, last_step = self.config, self.config.total_steps
+        lr = learning_rate(self.step + 1, config)
+        self._optimise(lr)
+        self.step += 1
+        last = self.step == last_step
+        if self._device.type == "cpu":  # elsewhere reading a value each step would stall the device
+            self._check(lr)
+        measured = self._measure(self._no_grad_states, self.step)
+        if measured or last or self.step % config.log_every == 0:
+            self._add_row(lr, measured, progress, tracker)
+        if last or progress.due():
+            progress.report(self.step, self._latest_loss(), lr)
+        stopping = stop.signal is not None and not last
+        if last or stopping or _is_due(self.step, config.checkpoint_every):
+            self._check(lr)
+            tracker.flush()
+            store.save(self.snapshot())
+        if stopping:
+            raise Interrupted(
+                f"stopped by {stop.signal} at step {self.step}/{last_step}: the same call continues"
+            )
+
+    def _optimise(self, lr: float) -> None:
+        self.model.train()
+        micro_batches = self._loader.next_batch().to(self._device).split(self.config.micro_batch)
+        total = torch.zeros((), device=self._device)
+        for micro_batch in micro_batches:
+            with self._autocast():
+                loss = self._objective.loss(
+                    self._hidden_states, self.model.output_weight, micro_batch
+                ) / len(micro_batches)
+            loss.backward()
+            total += loss.detach()
+        norm = self._clip()
+        self._optimiser.step(lr)
+        self._sums += torch.stack((total, norm))
+        self._summed_steps += 1
+
+    def _clip(self) -> Tensor:
+        """The global norm of the gradient before clipping."""
+        parameters, limit = self._optimiser.parameters, self.config.grad_clip
+        if limit is not None:
+            return torch.nn.utils.clip_grad_norm_(parameters, limit)
+        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+    def _add_row(
+        self, lr: float, measured: dict[str, float], progress: Progress, tracker: Tracker
+    ) -> None:
+        self._check(lr)
+        loss, norm = (self._sums / self._summed_steps).tolist()
+        limit = self.config.divergence_loss
+        if limit is not None and loss > limit and self.step > self.config.warmup_steps:
+            raise self._diverged(f"loss {loss:.3f} is above divergence_loss {limit}", lr)
+        self._sums.zero_()
+        self._summed_steps = 0
+        tokens = self.step * self.config.tokens_per_step
+        row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured
+        self.history.append({"step": self.step, "tokens": tokens} | row)
+        speed = {"tokens_per_second": progress.tokens_per_second}
+        tracker.log_metrics(row | {"tokens": float(tokens)} | speed, self.step)
+
+    def _check(self, lr: float) -> None:
+        loss, norm = self._sums.tolist()
+        if not torch.isfinite(self._sums).all():
+            raise self._diverged(f"loss sums to {loss} and gradient norm to {norm}", lr)
+
+    def _diverged(self, what: str, lr: float) -> DivergenceError:
+        return DivergenceError(
+            f"training diverged at step {self.step}/{self.config.total_steps} (lr {lr:.2e}): {what}; "
+            "lower training.lr or training.grad_clip, or lengthen training.warmup_steps "
+            "(the last good checkpoint is kept)"
+        )
+
+    def _latest_loss(self) -> float | None:
+        if self._summed_steps:
+            return float(self._sums[0]) / self._summed_steps
+        return self.history.last("loss")
+
+    def _no_grad_states(self, tokens: Tensor) -> Tensor:
+        self.model.eval()
+        with torch.no_grad(), self._autocast():
+            return self._hidden_states(tokens.to(self._device))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(
+            self._device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+        )
+
+    def _model_tensors(self) -> dict[str, Tensor]:
+        """Parameters, a tied one once, and the buffers that a state dict has."""
+        kept = self.model.state_dict().keys()
+        buffers = {name: b for name, b in self.model.named_buffers() if name in kept}
+        return dict(self.model.named_parameters()) | buffers
+
+
+def _is_due(step: int, every: int | None) -> bool:
+    return every is not None and step % every == 0
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -1,0 +1,135 @@
+"""Snakemake logger plugin: ``snakemake --logger difftransformer`` gives one live display.
+
+Jobs done of total, and of each running training job its step, loss, speed and remaining time; a
+finished job gets one line, a failed one its log and error. On a terminal the display refreshes in
+place, elsewhere it is a plain line now and then. Dry runs and listings look as without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from dataclasses import dataclass, field
+from logging import WARNING, LogRecord
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
+
+from snakemake_logger_plugin_difftransformer.board import Board
+
+_CHATTER = (
+    *("Assuming unrestricted", "Building DAG", "Conda environments:", "Elapsed time"),
+    *("Execute ", "Group jobs:", "Select jobs", "Singularity containers:", "Using shell"),
+)
+_SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
+_SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
+
+
+@dataclass
+class LogHandlerSettings(LogHandlerSettingsBase):
+    """Options ``--logger-difftransformer-...``."""
+
+    root: str = field(
+        default="results", metadata={"help": "Folder where training jobs report their progress"}
+    )
+    interval: float = field(
+        default=15.0, metadata={"help": "Seconds between lines when not on a terminal"}
+    )
+
+
+class LogHandler(LogHandlerBase):  # type: ignore[misc]
+    """Shows a workflow as it goes; see the module."""
+
+    writes_to_stream = True
+    writes_to_file = False
+    has_filter = False
+    has_formatter = False
+    needs_rulegraph = False
+
+    def __post_init__(self) -> None:
+        """Keep what the settings say; nothing is drawn before a job runs."""
+        settings = self.settings or LogHandlerSettings()
+        self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
+        self._interval = settings.interval
+        self._board = Board(Path(settings.root))
+        self._live: Any = None
+        self._ticker: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def emit(self, record: LogRecord) -> None:
+        """Take one event or message."""
+        try:
+            if self.common_settings.dryrun or self.common_settings.verbose:
+                self._say(self.format(record))
+            else:
+                self._take(getattr(record, "event", None), record)
+        except Exception:  # the contract of logging: a display never ends what it shows
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Say how it ended."""
+        self._closing.set()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._ticker is not None:
+            self._ticker.join(1)
+            self._say(self._board.ending())
+            self._ticker = None
+        super().close()
+
+    def _take(self, event: LogEvent | None, record: Any) -> None:
+        board = self._board
+        if event == LogEvent.RUN_INFO:
+            board.total = int(record.stats.get("total", 0))
+            self._begin()
+        elif event == LogEvent.JOB_INFO:
+            board.start(record.jobid, record.rule_name, record.wildcards or {})
+        elif event == LogEvent.JOB_FINISHED:
+            self._say(board.finish(record.job_id))
+        elif event == LogEvent.PROGRESS:
+            board.done, board.total = record.done, record.total
+        elif event == LogEvent.JOB_ERROR:
+            self._say(board.fail(record.jobid, record.rule_name, list(record.log)))
+        elif event not in _SILENT:
+            text = self.format(record)
+            if record.levelno >= WARNING or not text.startswith(_CHATTER):
+                self._say(text)
+
+    def _begin(self) -> None:
+        if self._ticker is not None:
+            return
+        self._say(f"{self._board.total} jobs to do")
+        if self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                get_renderable=lambda: "\n".join(self._board.lines()),
+                console=Console(file=self._stream, highlight=False, markup=False),
+                refresh_per_second=1,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._ticker = threading.Thread(target=self._tick, name="live line", daemon=True)
+        self._ticker.start()
+
+    def _tick(self) -> None:
+        while not self._closing.wait(self._interval):
+            if self._live is None and self._board.running:
+                with contextlib.suppress(Exception):  # the next one may pass
+                    self._say(" | ".join(self._board.lines()))
+
+    def _say(self, text: str | None) -> None:
+        if not text or text == "None":
+            return
+        if self._live is not None:
+            self._live.console.print(text, soft_wrap=True)
+        else:
+            print(text, file=self._stream, flush=True)

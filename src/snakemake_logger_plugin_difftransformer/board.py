@@ -1,0 +1,129 @@
+"""What is known about a running workflow, and the lines that say it. Nothing here is Snakemake's."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
+_RESCAN = 10.0  # seconds between searches for new heartbeat files
+
+
+@dataclass
+class RunningJob:
+    """A job that was started."""
+
+    rule: str
+    wildcards: Mapping[str, str]
+    since: float
+
+    def __str__(self) -> str:
+        return " ".join([self.rule, *map(str, self.wildcards.values())])
+
+
+class Board:
+    """Jobs done, running and failed, and the heartbeats of training jobs below ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._began = time.time()
+        self._beats: list[Path] = []
+        self._scanned = 0.0
+        self.done, self.total = 0, 0
+        self.running: dict[int, RunningJob] = {}
+        self.failed: list[str] = []
+
+    def start(self, job: int, rule: str, wildcards: Mapping[str, str]) -> None:
+        """Note that a job runs."""
+        self.running[job] = RunningJob(rule, dict(wildcards), time.time())
+
+    def finish(self, job: int) -> str:
+        """Note that a job is done; gives the line that says so."""
+        self.done += 1
+        ended = self.running.pop(job, None)
+        if ended is None:
+            return f"[{self.done}/{self.total}] job {job}"
+        return f"[{self.done}/{self.total}] {ended} in {clock(time.time() - ended.since)}"
+
+    def fail(self, job: int, rule: str, logs: Sequence[str]) -> str:
+        """Note that a job failed; gives the lines with its log and the error in it."""
+        ended = self.running.pop(job, None)
+        where = ", ".join(logs) or "none"
+        self.failed.append(f"{ended or rule} (log: {where})")
+        return f"FAILED {ended or rule}\n    log: {where}\n    {error_line(logs)}"
+
+    def lines(self) -> list[str]:
+        """The state now: a head line, then one for each running job."""
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        elapsed = clock(time.time() - self._began)
+        head = f"{self.done} of {self.total} jobs done{failed}, {elapsed}"
+        beats = self._heartbeats()
+        return [head, *(self._line(job, beats) for job in list(self.running.values()))]
+
+    def ending(self) -> str:
+        """One line on the whole, and one for each failure."""
+        head, *_ = self.lines()
+        return "\n".join([head, *(f"failed: {failure}" for failure in self.failed)])
+
+    def _line(self, job: RunningJob, beats: list[dict[str, Any]]) -> str:
+        for beat in beats:
+            named = {str(beat.get("run")), str(beat.get("seed"))}
+            if beat["at"] >= job.since and named <= {str(v) for v in job.wildcards.values()}:
+                return f"{job}: {training_line(beat)}"
+        return f"{job}: {clock(time.time() - job.since)}"
+
+    def _heartbeats(self) -> list[dict[str, Any]]:
+        if not self.running:
+            return []
+        if time.time() - self._scanned > _RESCAN:
+            found = self._root.rglob("progress.json")
+            self._beats = [path for path in found if "state" in path.parts]
+            self._scanned = time.time()
+        beats = []
+        for path in self._beats:
+            try:
+                at = path.stat().st_mtime
+                if time.time() - at < _STALE:
+                    beats.append(json.loads(path.read_text()) | {"at": at})
+            except (OSError, ValueError, TypeError):
+                continue  # just replaced or cleaned away: the next look will tell
+        return beats
+
+
+def training_line(beat: Mapping[str, Any]) -> str:
+    """Step, loss, speed and remaining time of a training job."""
+    parts = [f"step {beat.get('step', '?')}/{beat.get('steps', '?')}"]
+    if (loss := beat.get("loss")) is not None:
+        parts.append(f"loss {loss:.3f}")
+    if speed := beat.get("tokens_per_second"):
+        parts.append(f"{speed / 1000:.1f}k tok/s" if speed >= 10_000 else f"{speed:.0f} tok/s")
+    if (left := beat.get("eta_seconds")) is not None:
+        parts.append(f"ETA {clock(left)}")
+    return " ".join(parts)
+
+
+def error_line(logs: Sequence[str]) -> str:
+    """The last line of the logs that begins with ``error:``, else the last line there is."""
+    last = "the log is empty"
+    for log in reversed(logs):
+        try:
+            lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        lines = [line.strip() for line in lines if line.strip()]
+        errors = [line for line in lines if line.startswith("error:")]
+        if errors:
+            return errors[-1]
+        last = lines[-1] if lines else last
+    return last
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

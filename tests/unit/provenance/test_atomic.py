@@ -1,0 +1,58 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from difftransformer.provenance.atomic import replacing, write_bytes, write_text
+
+
+@given(st.text())
+def test_text_comes_back_as_written(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("atomic") / "deep" / "file.txt"
+    write_text(path, text)
+    assert path.read_bytes() == text.encode()
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_bytes(path, b"old")
+    with pytest.raises(RuntimeError, match="stop"), replacing(path) as aside:
+        aside.write_bytes(b"half")
+        assert aside.suffix == ".json"
+        assert aside.parent == tmp_path
+        raise RuntimeError("stop")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "file"):
+        pass
+
+
+def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
+    write_text(tmp_path / "ours", "x")
+    (tmp_path / "plain").write_text("x")
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ours", "plain")}
+    assert len(modes) == 1
+
+
+def test_kill_inside_a_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    write_text(path, "whole")
+    code = (
+        "import os, signal, sys\n"
+        "from difftransformer.provenance.atomic import replacing\n"
+        "with replacing(sys.argv[1]) as aside:\n"
+        "    aside.write_text('torn')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], env=os.environ, check=False)
+    assert ended.returncode == -9
+    assert path.read_text() == "whole"

@@ -1,0 +1,103 @@
+"""Each case is a process, as on the command line: exit status, log, journal."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from difftransformer.provenance.result import read_result
+
+FRAME = """
+import os, sys, time
+from pathlib import Path
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.job import JobIdentity, job
+identity = JobIdentity(
+    rule="evaluate_slices", stage="evaluate", scale="smoke", run="diff_v1", seed=1, suite="slices",
+    fingerprint="ab" * 32, upstream=("pretrain-diff_v1-1-cdcdcdcdcd",),
+)
+with job(identity, state=Path("state"), params={"n": 2}, log=Path("logs/job.log")) as current:
+    BODY
+"""
+
+
+def run(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FRAME.replace("BODY", body)],
+        cwd=folder,
+        env={**os.environ, "MLFLOW_TRACKING_URI": "sqlite:///x.db"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def journal(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "state/tracking.jsonl").open()]
+
+
+def test_a_job_leaves_result_log_and_journal(tmp_path: Path) -> None:
+    body = "current.write_result(Path('r.json'), 'evaluation', {'loss': 2.5, 'none': None}, {})"
+    done = run(tmp_path, body)
+    assert (done.returncode, done.stderr) == (0, "")
+    result = read_result(tmp_path / "r.json")
+    assert result.job_id == "evaluate-diff_v1-slices-1-ababababab"
+    assert result.metrics == {"loss": 2.5, "none": None}
+    assert result.provenance.fingerprint == "ab" * 32
+    records = journal(tmp_path)
+    assert records[0]["name"] == "smoke/diff_v1/1/slices"
+    tags = next(record["values"] for record in records if record["kind"] == "tags")
+    assert isinstance(tags, dict)
+    assert tags["upstream"] == "pretrain-diff_v1-1-cdcdcdcdcd"
+    assert {"rule", "git_commit", "version.python", "hardware.cpu"} <= set(tags)
+    assert {"kind": "artifact", "path": "../r.json"} in records
+    assert records[-1]["status"] == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "line"),
+    [
+        ("raise ConfigError('a: b\\n  c')", 2, "error: a: b c"),
+        ("raise ValueError('ours')", 1, "error: ValueError: ours (traceback above)"),
+        (
+            "raise OSError(28, 'No space left on device', 'shard.bin')",
+            2,
+            "error: shard.bin: No space left on device",
+        ),
+        ("Path('missing').read_text()", 1, "error: FileNotFoundError: "),
+    ],
+)
+def test_an_error_is_one_line_in_log_and_on_stderr(
+    tmp_path: Path, body: str, status: int, line: str
+) -> None:
+    ended = run(tmp_path, body)
+    log = (tmp_path / "logs/job.log").read_text()
+    assert ended.returncode == status
+    assert ended.stderr == log
+    assert log.splitlines()[-1].startswith(line)
+    assert ("Traceback" in log) == (status == 1)
+    assert journal(tmp_path)[-1]["status"] == "FAILED"
+
+
+def test_sigterm_ends_as_resumable(tmp_path: Path) -> None:
+    body = "print('ready', flush=True); time.sleep(60)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", FRAME.replace("BODY", body)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    started = time.monotonic()
+    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    assert time.monotonic() - started < 5
+    assert journal(tmp_path)[-1]["status"] == "KILLED"
+    assert "warning: stopped: SIGTERM" in (tmp_path / "logs/job.log").read_text()

@@ -1,0 +1,265 @@
+"""Journals against a real MLflow store on SQLite, made once for this file."""
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run, ViewType
+
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
+from difftransformer.provenance.mlflow_sink import MlflowSink
+from difftransformer.provenance.spool import JOURNAL, SENT, Sent
+from difftransformer.provenance.sync import STAGES, initialise_tracking, sync_tracking
+from difftransformer.provenance.tracking import Tracker, start_job
+
+AT_ONCE = TrackingTimes(live_after=0.0, live_every=0.05)
+CLOSED_PORT = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("store")
+    address = f"sqlite:///{root}/mlflow/mlflow.db"
+    initialise_tracking(address, root / "ready.json", root)
+    assert str(address) in (root / "ready.json").read_text()
+    return address
+
+
+@pytest.fixture(scope="module")
+def client(uri: str) -> MlflowClient:
+    return MlflowClient(tracking_uri=uri)
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test is a results folder of its own, in a store that they share."""
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+def runs(client: MlflowClient, name: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
+    experiment = client.get_experiment_by_name("difftransformer/pretrain")
+    assert experiment is not None
+    same = f"tags.`difftransformer.job` = '{name}'"
+    return list(client.search_runs([experiment.experiment_id], same, view))
+
+
+def curve(client: MlflowClient, run: Run, key: str = "loss") -> list[tuple[int, float]]:
+    history = client.get_metric_history(run.info.run_id, key)
+    return sorted((point.step, point.value) for point in history)
+
+
+def train(name: str, state: Path, uri: str, steps: range, *, job_id: str = "j") -> None:
+    with start_job("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as one:
+        log(one, steps)
+
+
+def log(tracker: Tracker, steps: range) -> None:
+    tracker.rewind(steps.start - 1)
+    for step in steps:
+        tracker.log_metrics({"loss": 1 / step, "lr": 0.1}, step)
+    tracker.flush()
+
+
+def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
+    names = {experiment.name for experiment in client.search_experiments()}
+    assert {f"difftransformer/{stage}" for stage in STAGES} <= names
+
+
+def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+    state = tmp_path / "results" / "state"
+    table = tmp_path / "results" / "history.csv"
+    table.parent.mkdir()
+    table.write_text("step,loss\n")
+    params = {"model": {"d_model": 64, **{f"p{index}": index for index in range(130)}}}
+    with start_job("pretrain", "all/0", "id-0", state, params, {"seed": 0}, uri) as one:
+        for step in range(1, 1501):  # more than one call takes
+            one.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
+        one.log_artifact(table)
+        one.log_artifact(tmp_path / "results" / "gone.csv")
+    report = sync_tracking(tmp_path / "results", uri)
+    assert (report.journals, report.unsent) == (1, ())
+    (run,) = runs(client, "all/0")
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "all/0"
+    assert run.data.params["model.d_model"] == "64"
+    assert len(run.data.params) == 131
+    assert run.data.tags["seed"] == "0"
+    assert run.data.tags["job_id"] == "id-0"
+    assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 1501))
+    assert len(client.get_metric_history(run.info.run_id, "undefined")) == 1500
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["history.csv"]
+    assert sync_tracking(tmp_path / "results", uri).journals == 0  # nothing to do twice
+
+
+@pytest.mark.parametrize("lost", ["position", "file"])
+def test_sending_again_after_a_crash_doubles_nothing(
+    client: MlflowClient, uri: str, tmp_path: Path, lost: str
+) -> None:
+    name, state = f"crash/{lost}", tmp_path / "results" / "state"
+    train(name, state, uri, range(1, 21))
+    sync_tracking(tmp_path / "results", uri)
+    if lost == "position":
+        Sent(Sent.load(state, uri).run_id, 0).save(state, uri)
+    else:
+        (state / SENT).unlink()  # as between create_run and the note of its id
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, name)
+    assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 21))
+    assert len(curve(client, run, "lr")) == 20
+
+
+def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+    state = tmp_path / "results" / "state"
+    job = start_job("pretrain", "resumed", "j", state, {"lr": 0.1}, {}, uri)
+    with pytest.raises(SystemExit), job as one:
+        log(one, range(1, 11))
+        raise SystemExit(75)
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "resumed")
+    assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
+    train("resumed", state, uri, range(8, 16))  # the checkpoint was that of step 7
+    sync_tracking(tmp_path / "results", uri)
+    (again,) = runs(client, "resumed")
+    assert again.info.run_id == run.info.run_id
+    assert again.info.status == "FINISHED"
+    assert (again.data.tags["resumable"], again.data.tags["interruptions"]) == ("false", "1")
+    assert curve(client, again) == sorted((step, 1 / step) for step in range(1, 16))
+
+
+def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+    state = tmp_path / "results" / "state"
+    tracker = SpoolTracker(state, stage="pretrain", name="dead", job_id="j")
+    log(tracker, range(1, 3))
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "dead")
+    assert run.info.status == "RUNNING"  # it lives: its journal is locked
+    tracker._spool.close()  # as the kernel does for SIGKILL
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "dead")
+    assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
+
+
+def test_a_rerun_supersedes_and_a_return_restores(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    name, root = "rerun", tmp_path / "results"
+    for job_id in ("old", "new"):
+        train(name, root / job_id, uri, range(1, 4), job_id=job_id)
+        time.sleep(0.01)
+    sync_tracking(root, uri)
+    (run,) = runs(client, name)
+    assert run.data.tags["job_id"] == "new"
+    (old,) = runs(client, name, ViewType.DELETED_ONLY)
+    assert old.data.tags["superseded_by"] == "new"
+    train(name, root / "old", uri, range(1, 4), job_id="old")  # the edit was taken back
+    sync_tracking(root, uri)
+    (run,) = runs(client, name)
+    assert run.data.tags["job_id"] == "old"
+    assert "superseded_by" not in run.data.tags
+    (new,) = runs(client, name, ViewType.DELETED_ONLY)
+    assert new.data.tags["job_id"] == "new"
+
+
+def test_an_old_journal_sent_late_does_not_supersede(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    train("late", tmp_path / "hidden" / "old", uri, range(1, 4), job_id="old")
+    time.sleep(0.01)
+    train("late", tmp_path / "results" / "new", uri, range(1, 4), job_id="new")
+    sync_tracking(tmp_path / "results", uri)
+    (tmp_path / "hidden" / "old").rename(tmp_path / "results" / "old")
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "late")
+    assert run.data.tags["job_id"] == "new"
+
+
+def test_another_results_folder_is_left_alone(
+    client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("mine", "yours"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        train("shared", Path("results/state"), uri, range(1, 3), job_id=folder)
+        sync_tracking(Path("results"), uri)
+    assert {run.data.tags["job_id"] for run in runs(client, "shared")} == {"mine", "yours"}
+
+
+def test_a_long_job_sends_while_it_runs(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+    with start_job("pretrain", "live", "j", tmp_path / "state", {}, {}, uri, AT_ONCE) as one:
+        log(one, range(1, 6))
+        deadline = time.monotonic() + 30
+        while not (found := runs(client, "live")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert found[0].info.status == "RUNNING"
+        log(one, range(6, 11))
+    (run,) = runs(client, "live")
+    assert run.info.status == "FINISHED"
+    assert len(curve(client, run)) == 10
+
+
+def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
+    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "results" / "state"
+    times = TrackingTimes(live_after=0.0, live_every=0.05, close_wait=0.3)
+    started = time.monotonic()
+    with start_job("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, times) as one:
+        log(one, range(1, 11))
+        assert time.monotonic() - started < 1
+        time.sleep(0.2)
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 2
+    assert "difftransformer sync_tracking" in caplog.text
+    report = sync_tracking(tmp_path / "results", CLOSED_PORT)
+    assert report.unsent == (state,)
+    assert report.reason
+    assert sync_tracking(tmp_path / "results", uri).unsent == ()
+    (run,) = runs(client, "down")
+    assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 11))
+
+
+def test_a_locked_database_is_tried_again(
+    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    database = sqlite3.connect(uri.removeprefix("sqlite:///"), check_same_thread=False)
+    database.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(2.0, database.rollback)
+    release.start()
+    train("locked", tmp_path / "results" / "state", uri, range(1, 4))
+    sync_tracking(tmp_path / "results", uri)
+    release.join()
+    database.close()
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "locked")
+    assert len(curve(client, run)) == 3
+
+
+def test_an_absent_server_does_not_stop_the_start(tmp_path: Path) -> None:
+    initialise_tracking(CLOSED_PORT, tmp_path / "ready.json")
+    assert "127.0.0.1" in (tmp_path / "ready.json").read_text()
+
+
+def test_tracking_off_has_a_marker_too(tmp_path: Path) -> None:
+    initialise_tracking("off", tmp_path / "ready.json")
+    assert '"store": "off"' in (tmp_path / "ready.json").read_text()
+    assert sync_tracking(tmp_path, "off").journals == 0
+
+
+def test_a_sqlite_file_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"tracking store .* cannot be made"):
+        initialise_tracking(f"sqlite:///{tmp_path}/file/mlflow.db", tmp_path / "ready.json")
+    assert not (tmp_path / "ready.json").exists()
+
+
+def test_a_journal_without_a_job_is_passed_over(uri: str, tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text("garbage\n")
+    assert MlflowSink(uri).send(tmp_path) == 0

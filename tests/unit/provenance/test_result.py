@@ -1,0 +1,94 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from difftransformer.errors import DataError
+from difftransformer.provenance import environment
+from difftransformer.provenance.result import Result, job_id, origin, read_result, write_result
+
+
+def result(**metrics: float | None) -> Result:
+    return Result(
+        kind="evaluation",
+        job_id=job_id("evaluate", "diff_v1", 3, "ab" * 32),
+        scale="tiny",
+        run="diff_v1",
+        seed=3,
+        suite="slices",
+        metrics=metrics,
+        settings={"n": 2},
+        provenance=origin("ab" * 32, started=datetime.now(UTC), threads=1),
+    )
+
+
+def test_round_trip_keeps_every_digit(tmp_path: Path) -> None:
+    written = result(loss=0.1 + 0.2, steps=7, steps_to_bind=None)
+    write_result(tmp_path / "result.json", written)
+    assert read_result(tmp_path / "result.json") == written
+
+
+def test_job_ids_are_the_same_everywhere() -> None:
+    assert job_id("pretrain", "diff_v1", 0, "0123456789abcdef") == "pretrain-diff_v1-0-0123456789"
+    assert job_id("tokenise", "stdlib text", None, "f" * 64) == "tokenise-stdlib_text-ffffffffff"
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite number"):
+        result(loss=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (None, "no such result file"),
+        ("", "not a whole result file"),
+        ('{"kind": "x"}', r"not a whole result file \(job_id: Field required\)"),
+    ],
+)
+def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str | None, match: str) -> None:
+    path = tmp_path / "result.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=match) as caught:
+        read_result(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_environment_outside_a_checkout_is_unknown(tmp_path: Path) -> None:
+    assert environment.git_state(tmp_path) == ("unknown", None)
+
+
+def test_environment_without_git_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environment.git_state.cache_clear()
+    assert environment.git_state() == ("unknown", None)
+    environment.git_state.cache_clear()
+
+
+def test_environment_records_commit_and_dirt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as inside a git hook
+    git = environment._git
+    git(tmp_path, "init", "-q")
+    identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+    git(tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "first")
+    environment.git_state.cache_clear()
+    commit, dirty = environment.git_state(tmp_path)
+    assert (len(commit), dirty) == (40, False)
+    (tmp_path / "new.py").write_text("x = 1\n")
+    environment.git_state.cache_clear()
+    assert environment.git_state(tmp_path) == (commit, True)
+    environment.git_state.cache_clear()
+
+
+def test_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "canary-3141")
+    monkeypatch.setenv("HF_TOKEN", "canary-3141")
+    text = environment.capture().model_dump_json()
+    assert "canary" not in text
+    assert environment.capture(threads=3).threads == 3

@@ -1,0 +1,250 @@
+"""The journal alone: nothing here imports mlflow."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from difftransformer.errors import ConfigError, UserError
+from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
+from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
+from difftransformer.provenance.tracking import NullTracker, displayed, resolve_uri, start_job
+
+
+def tracker(state: Path, times: TrackingTimes | None = None) -> SpoolTracker:
+    return SpoolTracker(
+        state, stage="pretrain", name="tiny/a/0", job_id="pretrain-a-0-x", times=times
+    )
+
+
+def records(state: Path, kind: str) -> list[dict[str, Any]]:
+    return [record for record, _ in read_records(state / JOURNAL) if record["kind"] == kind]
+
+
+def points(state: Path, name: str = "loss") -> list[tuple[int, float]]:
+    found = records(state, "metrics")
+    return [(r["step"], r["values"][name]) for r in found if name in r["values"]]
+
+
+def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
+    one = tracker(tmp_path)
+    one.log_metrics({"loss": 1.0}, 1)
+    assert (tmp_path / JOURNAL).read_bytes() == b""
+    one.flush()
+    assert points(tmp_path) == [(1, 1.0)]
+    one.close("FINISHED")
+
+
+def test_a_resumed_training_logs_each_point_once(tmp_path: Path) -> None:
+    killed = tracker(tmp_path)
+    for step in range(1, 8):
+        killed.log_metrics({"loss": 1 / step, "speed": 10.0}, step)
+        if step in (3, 6):
+            killed.flush()  # then comes the checkpoint; the one of step 6 is torn by the kill
+    killed._spool.close()  # as the kernel does
+    resumed = tracker(tmp_path)
+    resumed.rewind(3)
+    for step in range(4, 10):
+        resumed.log_metrics({"loss": 1 / step, "speed": 20.0}, step)
+    resumed.close("FINISHED")
+    assert points(tmp_path) == [(step, 1 / step) for step in range(1, 10)]
+    assert [step for step, _ in points(tmp_path, "speed")] == list(range(1, 10))
+    assert [r["status"] for r in records(tmp_path, "status")] == ["RUNNING", "RUNNING", "FINISHED"]
+    assert {"interruptions": "1"} in [r["values"] for r in records(tmp_path, "tags")]
+
+
+def test_a_rerun_keeps_equal_values_and_adds_changed_ones(tmp_path: Path) -> None:
+    for accuracy in (0.5, 0.5, 0.75):
+        one = tracker(tmp_path)
+        one.log_metrics({"accuracy": accuracy, "undefined": float("nan")})
+        one.log_params({"n": 2})
+        one.close("FINISHED")
+    assert points(tmp_path, "accuracy") == [(0, 0.5), (0, 0.75)]
+    assert len(points(tmp_path, "undefined")) == 1
+    assert len(records(tmp_path, "params")) == 1
+    assert records(tmp_path, "tags") == []  # nothing was interrupted
+
+
+def test_a_line_torn_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    one = tracker(tmp_path)
+    one.log_metrics({"loss": 1.0}, 1)
+    one.flush()
+    one._spool.close()
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"kind":"metrics","st')
+    assert points(tmp_path) == [(1, 1.0)]
+    two = tracker(tmp_path)
+    two.log_metrics({"loss": 0.5}, 2)
+    two.close("FINISHED")
+    assert points(tmp_path) == [(1, 1.0), (2, 0.5)]
+
+
+def test_a_damaged_line_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = json.dumps({"kind": "tags", "values": {"a": "b"}})
+    (tmp_path / JOURNAL).write_text(f"{good}\n\x00\x00garbage\n{good}\n")
+    assert len(records(tmp_path, "tags")) == 2
+    assert "damaged line" in caplog.text
+
+
+def test_two_processes_never_write_one_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("difftransformer.provenance.spool._LOCK_PATIENCE", 0.2)
+    one = tracker(tmp_path)
+    with pytest.raises(UserError, match="another process is running this job"):
+        tracker(tmp_path)
+    assert is_written(tmp_path)
+    one.close("FINISHED")
+    assert not is_written(tmp_path)
+    tracker(tmp_path).close("FINISHED")
+
+
+def test_a_full_disk_stops_nothing_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from difftransformer.provenance.spool import Spool
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+spool = Spool(Path(sys.argv[1]), {"at": 0})
+spool.append({"kind": "tags", "values": {"first": "x"}})
+assert spool.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+spool.append({"kind": "tags", "values": {"second": "x" * 500}})
+assert not spool.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+spool.append({"kind": "tags", "values": {"third": "x"}})
+assert spool.flush()
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    names = [name for record in records(tmp_path, "tags") for name in record["values"]]
+    assert names == ["first", "second", "third"]
+
+
+def test_more_names_than_a_call_takes_are_split(tmp_path: Path) -> None:
+    one = tracker(tmp_path)
+    one.log_params({"model": {f"key{index}": index for index in range(250)}})
+    one.close("FINISHED")
+    parts = [record["values"] for record in records(tmp_path, "params")]
+    assert [len(part) for part in parts] == [100, 100, 50]
+    assert parts[0]["model.key1"] == "1"
+
+
+def test_system_load_is_tracked(tmp_path: Path) -> None:
+    one = tracker(tmp_path, TrackingTimes(system_every=0.0))
+    one.log_metrics({"loss": 1.0}, 5)
+    one.close("FINISHED")
+    assert points(tmp_path, "system/cpu_percent")[0][0] == 5
+    assert 0 < points(tmp_path, "system/memory_gib")[0][1] < 1000
+    assert points(tmp_path, "system/cpu_seconds")[-1][1] > 0
+
+
+def test_status_tells_how_the_job_ended(tmp_path: Path) -> None:
+    endings: dict[str, BaseException | None] = {
+        "FINISHED": None,
+        "FAILED": ValueError("x"),
+        "KILLED": SystemExit(75),
+    }
+    for status, error in endings.items():
+        state = tmp_path / status
+        try:
+            with start_job("tables", "t", "id", state, {}, {}, "sqlite:///unused.db"):
+                if error is not None:
+                    raise error
+        except BaseException as caught:
+            assert caught is error
+        assert records(state, "status")[-1]["status"] == status
+
+
+def test_tracking_off_writes_nothing(tmp_path: Path) -> None:
+    with start_job("pretrain", "a", "id", tmp_path / "state", {"a": 1}, {}, "off") as one:
+        assert isinstance(one, NullTracker)
+        one.log_metrics({"loss": 1.0}, 1)
+        one.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_of_seconds_never_imports_mlflow(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from difftransformer.provenance.tracking import start_job
+with start_job("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
+    tracker.log_metrics({"loss": 1.0}, 1)
+    tracker.flush()
+assert not {"mlflow", "torch", "pandas"} & set(sys.modules)
+"""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
+    assert time.monotonic() - started < 5
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_sigkill_between_flushes_keeps_what_was_flushed(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from difftransformer.provenance.tracking import start_job
+with start_job("pretrain", "a", "id", Path(sys.argv[1]), {}, {}, "sqlite:///x.db") as tracker:
+    tracker.log_metrics({"loss": 1.0}, 1)
+    tracker.flush()
+    tracker.log_metrics({"loss": 0.5}, 2)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert points(tmp_path) == [(1, 1.0)]
+    assert not is_written(tmp_path)
+
+
+def test_positions_of_several_stores_stand_beside_each_other(tmp_path: Path) -> None:
+    secret = "https://user:canary@mlflow.example.org"
+    Sent("run1", 10).save(tmp_path, secret)
+    Sent("run2", 20).save(tmp_path, "sqlite:///a.db")
+    assert Sent.load(tmp_path, secret) == Sent("run1", 10)
+    assert Sent.load(tmp_path, "sqlite:///a.db") == Sent("run2", 20)
+    assert Sent.load(tmp_path, "sqlite:///b.db") == Sent()
+    assert "canary" not in (tmp_path / "tracking.sent.json").read_text()
+
+
+def test_address_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert resolve_uri(None) == f"sqlite:///{tmp_path}/results/mlflow/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    assert resolve_uri(None) == "http://127.0.0.1:5000"
+    assert resolve_uri("sqlite:///x.db") == "sqlite:///x.db"
+    assert resolve_uri("off") is None
+    for bad in ("file:///mlruns", "mlruns", "htp://x:pw@host"):
+        with pytest.raises(ConfigError, match="tracking uri") as caught:
+            resolve_uri(bad)
+        assert "pw" not in str(caught.value)
+    assert displayed("https://user:pw@host/x") == "https://***@host/x"
+
+
+def test_a_spool_is_private_to_one_opening(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, {"at": 0})
+    assert spool.earlier == []
+    assert spool.flush()
+    spool.close()
+    assert Spool(tmp_path, {"at": 1}).earlier == [{"kind": "job", "at": 0}]
+
+
+def test_warnings_of_tracking_do_not_name_secrets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    uri = "http://user:canary@127.0.0.1:9"
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    with start_job("tables", "t", "id", tmp_path, {}, {}, uri) as one:
+        one.flush()
+    assert "canary" not in caplog.text
+    assert "canary" not in (tmp_path / JOURNAL).read_text()

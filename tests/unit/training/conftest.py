@@ -1,0 +1,69 @@
+"""Fixtures of the training tests: two tiny datasets, and one call that trains."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_training import RECALL, VOCAB, Train, write_dataset
+
+from difftransformer.config.run import RunSlice
+from difftransformer.data.recall import answer_positions, training_rows
+from difftransformer.provenance.tracking import NullTracker, Tracker
+from difftransformer.training.pretrain import pretrain
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Running text that can be predicted: steps of +1 or +2 around a circle of 64 tokens."""
+    steps = np.random.default_rng(0).integers(1, 3, size=6000)
+    tokens = np.cumsum(steps) % VOCAB
+    splits = {"train": tokens[:5000], "validation": tokens[5000:]}
+    folder = write_dataset(tmp_path_factory.mktemp("data") / "text", splits, vocab_size=VOCAB)
+    (folder / "tokenizer.json").write_text('{"this": "is copied"}')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recall(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of key-value retrieval with answer positions."""
+    generator = np.random.default_rng(0)
+    splits = {
+        "train": training_rows(RECALL, 400, generator).reshape(-1),
+        "validation": training_rows(RECALL, 40, generator).reshape(-1),
+    }
+    return write_dataset(
+        tmp_path_factory.mktemp("data") / "recall",
+        splits,
+        vocab_size=RECALL.vocab_size,
+        row_length=RECALL.row_length,
+        answer_positions=answer_positions(RECALL.haystack_length, RECALL.num_queries),
+        recall=RECALL,
+    )
+
+
+@pytest.fixture
+def train(tmp_path: Path, text: Path) -> Train:
+    """Train in ``tmp_path/name`` (folders out and state) and give that folder."""
+
+    def run(
+        slice: RunSlice,
+        name: str = "run",
+        *,
+        dataset: Path = text,
+        seed: int = 0,
+        tracker: Tracker | None = None,
+    ) -> Path:
+        folder = tmp_path / name
+        pretrain(
+            slice,
+            dataset=dataset,
+            output=folder / "out",
+            state=folder / "state",
+            seed=seed,
+            threads=1,
+            tracker=tracker or NullTracker(),
+            code="unit test",
+        )
+        return folder
+
+    return run

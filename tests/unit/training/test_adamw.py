@@ -1,0 +1,68 @@
+import subprocess
+import sys
+
+import torch
+from tiny_training import make_slice
+from torch import nn
+
+from difftransformer.training.optimiser import AdamW, split_decay
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 3), nn.RMSNorm(3), nn.Linear(3, 2))
+
+
+def test_is_torchs_adamw_to_the_bit() -> None:
+    config = make_slice(weight_decay=0.1, betas=[0.9, 0.98]).training
+    ours, theirs = small_model(), small_model()
+    optimiser = AdamW(ours.named_parameters(), config)
+    decayed, free = (list(group.values()) for group in split_decay(theirs.named_parameters()))
+    reference = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}],
+        betas=(0.9, 0.98), eps=config.eps, fused=True,
+    )
+    for step in range(20):
+        tokens = torch.randint(0, 7, (4,), generator=torch.Generator().manual_seed(step))
+        for model in (ours, theirs):
+            (model(tokens) ** 2).sum().backward()
+        for group in reference.param_groups:
+            group["lr"] = 0.1 / (step + 1)
+        optimiser.step(0.1 / (step + 1))
+        reference.step()
+        reference.zero_grad()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert one.grad is None
+
+
+def test_vectors_and_lambdas_are_not_decayed() -> None:
+    model = small_model()
+    model.lambda_q1 = nn.Parameter(torch.ones(4, 8))
+    model[3].requires_grad_(False)
+    decayed, free = split_decay(model.named_parameters())
+    assert sorted(decayed) == ["0.weight", "1.weight"]
+    assert sorted(free) == ["1.bias", "2.weight", "lambda_q1"]
+
+
+def test_parameters_without_gradient_stay() -> None:
+    model = small_model()
+    before = model[0].weight.clone()
+    optimiser = AdamW(model.named_parameters(), make_slice().training)
+    model[3].weight.square().sum().backward()
+    optimiser.step(0.1)
+    assert torch.equal(model[0].weight, before)
+    assert optimiser.tensors()["adam_step.0.weight"] == 0
+    assert optimiser.tensors()["adam_step.3.weight"] == 1
+
+
+def test_training_does_not_import_the_compiler() -> None:
+    code = (
+        "import sys, difftransformer.training.pretrain; "
+        "heavy = {'torch._dynamo', 'transformers', 'mlflow', 'pandas', 'seaborn'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,164 @@
+"""A training stopped at any moment ends in the bytes of one that never was."""
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_training import Train, make_slice
+
+from difftransformer.config.run import RunSlice
+from difftransformer.errors import CheckpointError, UserError
+from difftransformer.training.interrupt import Interrupted
+
+OUTPUTS = ("model.safetensors", "config.json", "history.csv")
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "out" / "training.json").read_text())["metrics"])
+
+
+def assert_same_outcome(one: Path, other: Path) -> None:
+    for name in OUTPUTS:
+        assert (one / "out" / name).read_bytes() == (other / "out" / name).read_bytes(), name
+    assert metrics(one) == metrics(other)
+
+
+def checkpoints(folder: Path) -> list[int]:
+    found = (path.name.removeprefix("checkpoint-") for path in (folder / "state").glob("check*"))
+    return sorted(int(name) for name in found if name.isdecimal())
+
+
+def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProcess:
+    """The same call in a process of its own; forked, since importing torch takes seconds."""
+
+    def target() -> None:
+        train(slice, name, **options)
+
+    process = multiprocessing.get_context("fork").Process(target=target)
+    process.start()
+    return process
+
+
+def wait_until(condition: Callable[[], bool], process: ForkProcess) -> None:
+    deadline = time.monotonic() + 30
+    while not condition() and process.is_alive():
+        assert time.monotonic() < deadline, "the training process hangs"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
+def test_killed_again_and_again_ends_in_the_same_bytes(
+    train: Train, tmp_path: Path, variant: str
+) -> None:
+    slice = make_slice(
+        variant, steps=121, log_every=7, validate_every=20, checkpoint_every=3, keep_checkpoints=2
+    )
+    undisturbed = train(slice, "undisturbed")
+    moment, killed, kills = random.Random(variant), tmp_path / "killed", 0
+    for target in (9, 36, 63):  # let it come this far, then kill it at a random moment after
+        process = start(train, slice, "killed")
+        wait_until(lambda goal=target: max(checkpoints(killed), default=0) >= goal, process)
+        time.sleep(moment.uniform(0.0, 0.03))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+    assert kills == 3
+    assert not (killed / "out" / "training.json").exists()
+    train(slice, "killed")
+    assert_same_outcome(undisturbed, killed)
+
+
+def test_killed_on_recall_data_ends_in_the_same_bytes(
+    train: Train, tmp_path: Path, recall: Path
+) -> None:
+    probe = {"needles": [1, 2], "samples": 8, "every": 5, "bind_needles": 2}
+    slice = make_slice(steps=31, seq_len=24, probe=probe, checkpoint_every=4, micro_batch_size=4)
+    undisturbed = train(slice, "undisturbed", dataset=recall)
+    process = start(train, slice, "killed", dataset=recall)
+    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 12, process)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    train(slice, "killed", dataset=recall)
+    assert_same_outcome(undisturbed, tmp_path / "killed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
+    train: Train, tmp_path: Path, number: signal.Signals
+) -> None:
+    slice = make_slice(steps=150)  # no periodic checkpoints: the one there is, is the signal's
+    undisturbed = train(slice, "undisturbed")
+    stopped = tmp_path / "stopped"
+    process = start(train, slice, "stopped")
+    wait_until((stopped / "state" / "lock").exists, process)
+    time.sleep(0.05)
+    os.kill(process.pid or 0, number)
+    process.join()
+    assert process.exitcode == os.EX_TEMPFAIL == 75
+    assert len(checkpoints(stopped)) == 1
+    assert checkpoints(stopped)[0] < 150
+    train(slice, "stopped")
+    assert_same_outcome(undisturbed, stopped)
+
+
+def test_interrupted_is_one_line_with_status_75() -> None:
+    error = Interrupted("stopped by SIGTERM at step 3/8: the same call continues")
+    assert isinstance(error, SystemExit)
+    assert error.code == 75
+    assert str(error) == "stopped by SIGTERM at step 3/8: the same call continues"
+
+
+def test_damaged_newest_checkpoint_is_passed_over(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice = make_slice(steps=20, checkpoint_every=6)
+    undisturbed = train(slice, "undisturbed")
+    assert checkpoints(undisturbed) == [18, 20]
+    shutil.copytree(undisturbed / "state", tmp_path / "damaged" / "state")
+    path = tmp_path / "damaged" / "state" / "checkpoint-00000020" / "tensors.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with caplog.at_level(logging.INFO):
+        train(slice, "damaged")
+    assert [message for message in caplog.messages if "is damaged" in message]
+    assert "resuming from the checkpoint of step 18" in caplog.messages
+    assert_same_outcome(undisturbed, tmp_path / "damaged")
+
+
+def test_finished_run_is_published_again_without_training(train: Train) -> None:
+    slice = make_slice(steps=20)
+    folder = train(slice)
+    before = {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
+    checkpoint = (folder / "state" / "checkpoint-00000020" / "sums.json").stat().st_mtime_ns
+    shutil.rmtree(folder / "out")
+    train(slice)
+    assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
+    assert (
+        folder / "state" / "checkpoint-00000020" / "sums.json"
+    ).stat().st_mtime_ns == checkpoint
+
+
+def test_state_of_another_run_is_refused(train: Train) -> None:
+    train(make_slice())
+    with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
+        train(make_slice(), seed=1)
+
+
+def test_orphan_and_successor_never_train_twice(train: Train, tmp_path: Path) -> None:
+    slice = make_slice(steps=5000, checkpoint_every=1)
+    orphan = start(train, slice, "shared")
+    wait_until(lambda: bool(checkpoints(tmp_path / "shared")), orphan)
+    with pytest.raises(UserError, match=f"process {orphan.pid} is training in"):
+        train(slice, "shared")
+    orphan.kill()
+    orphan.join()

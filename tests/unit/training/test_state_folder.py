@@ -1,0 +1,151 @@
+"""What lies in the state folder: checkpoints, lock, heartbeat."""
+
+import json
+import logging
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from difftransformer.errors import CheckpointError, UserError
+from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.lock import exclusive
+from difftransformer.training.progress import Progress
+
+
+def snapshot(step: int) -> Snapshot:
+    return Snapshot(step, {"w": torch.full((3,), float(step))}, {"history": [step]})
+
+
+def store(folder: Path, keep: int = 2, identity: str = "me") -> CheckpointStore:
+    return CheckpointStore(folder, keep=keep, identity=identity)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_newest_comes_back_and_the_last_k_stay(tmp_path: Path) -> None:
+    checkpoints = store(tmp_path)
+    assert checkpoints.newest_whole() is None
+    for step in (1, 2, 10):
+        checkpoints.save(snapshot(step))
+    assert names(tmp_path) == ["checkpoint-00000002", "checkpoint-00000010"]
+    newest = store(tmp_path).newest_whole()
+    assert newest is not None
+    assert newest.step == 10
+    assert newest.state["history"] == [10]
+    assert torch.equal(newest.tensors["w"], torch.full((3,), 10.0))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "sums.json"])
+@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
+def test_damaged_newest_is_reported_in_one_line_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, damage
+) -> None:
+    checkpoints = store(tmp_path)
+    checkpoints.save(snapshot(5))
+    checkpoints.save(snapshot(9))
+    damage(tmp_path / "checkpoint-00000009" / file)
+    with caplog.at_level(logging.WARNING):
+        newest = checkpoints.newest_whole()
+    assert newest is not None
+    assert newest.step == 5
+    assert len(caplog.messages) == 1
+    assert "checkpoint-00000009 is damaged" in caplog.messages[0]
+    assert "\n" not in caplog.messages[0]
+    checkpoints.save(snapshot(9))  # the step comes again, and the damaged one goes
+    assert names(tmp_path) == ["checkpoint-00000005", "checkpoint-00000009"]
+
+
+def test_torn_write_is_no_checkpoint(tmp_path: Path) -> None:
+    store(tmp_path).save(snapshot(5))
+    torn = tmp_path / "checkpoint-00000009.partial"
+    torn.mkdir()
+    (torn / "state.json").write_text("{")
+    newest = store(tmp_path).newest_whole()
+    assert newest is not None
+    assert newest.step == 5
+    assert names(tmp_path) == ["checkpoint-00000005"]
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    store(tmp_path).save(snapshot(5))
+    with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
+        store(tmp_path, identity="somebody else").newest_whole()
+
+
+def save_with_little_room(folder: Path, sender) -> None:
+    import resource
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails with an error, as a full disk does
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    big = Snapshot(9, {"w": torch.zeros(100_000)}, {})
+    try:
+        store(folder).save(big)
+    except CheckpointError as error:
+        sender.send(str(error))
+
+
+def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    store(tmp_path).save(snapshot(5))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=save_with_little_room, args=(tmp_path, sender))
+    process.start()
+    assert receiver.poll(20)
+    message = receiver.recv()
+    process.join()
+    assert "step 9 could not be written" in message
+    assert "the one of step 5 is kept" in message
+    assert "\n" not in message
+    assert names(tmp_path) == ["checkpoint-00000005"]
+
+
+def hold(folder: Path, sender) -> None:
+    with exclusive(folder):
+        sender.send(os.getpid())
+        sender.recv()
+
+
+def test_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
+    process.start()
+    pid = here.recv()
+    with pytest.raises(UserError, match=f"process {pid} is training in"), exclusive(tmp_path):
+        pass
+    process.kill()  # the kernel frees the lock of a killed process
+    process.join()
+    with exclusive(tmp_path):
+        assert (tmp_path / "lock").read_text().strip() == str(os.getpid())
+
+
+def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress(
+        tmp_path, run="diff_v1", seed=3, steps=600, step=0, tokens_per_step=100, interval=0.0
+    )
+    assert progress.due()
+    with caplog.at_level(logging.INFO):
+        progress.report(120, 4.1234, 3.2e-3)
+    assert caplog.messages[0].startswith("step 120/600 (20%) loss 4.123 lr 3.2e-03 ")
+    beat = json.loads((tmp_path / "progress.json").read_text())
+    assert {key: beat[key] for key in ("run", "seed", "step", "steps", "loss")} == {
+        "run": "diff_v1", "seed": 3, "step": 120, "steps": 600, "loss": 4.1234,
+    }
+    assert beat["tokens_per_second"] > 0
+    assert beat["eta_seconds"] >= 0
+    assert names(tmp_path) == ["progress.json"]

@@ -1,0 +1,225 @@
+"""One undisturbed training: what it computes, writes and refuses."""
+
+import csv
+import json
+import math
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_training import RECALL, Train, make_slice
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import BackendError, ConfigError, DivergenceError, UserError
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.job import Job, run_job
+from difftransformer.training.optimiser import split_decay
+
+
+def history(folder: Path) -> list[dict[str, str]]:
+    with (folder / "out" / "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def column(folder: Path, name: str) -> list[float]:
+    return [float(row[name]) for row in history(folder) if row[name]]
+
+
+def test_loss_falls_and_outputs_are_complete(train: Train) -> None:
+    folder = train(make_slice(steps=60, log_every=10, validate_every=30))
+    loss = column(folder, "loss")
+    assert loss[0] > 3.0
+    assert loss[-1] < 1.5  # the entropy of the text is ln 2 = 0.69
+    assert column(folder, "step") == [10, 20, 30, 40, 50, 60]
+    assert [bool(row["validation_loss"]) for row in history(folder)] == [0, 0, 1, 0, 0, 1]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "config.json", "history.csv", "model.safetensors", "tokenizer.json", "training.json",
+    ]
+    metrics = read_result(folder / "out" / "training.json").metrics
+    assert metrics["train_loss"] == loss[-1]
+    assert metrics["validation_loss"] == column(folder, "validation_loss")[-1]
+    assert (metrics["steps"], metrics["tokens"]) == (60, 60 * 16 * 16)
+    embeddings = 2 * 64 * 32
+    assert metrics["parameters"] == metrics["non_embedding_parameters"] + embeddings
+    heartbeat = json.loads((folder / "state" / "progress.json").read_text())
+    assert (heartbeat["step"], heartbeat["steps"]) == (60, 60)
+
+
+def test_same_seed_same_bytes_and_other_seed_other_losses(train: Train) -> None:
+    slice = make_slice()
+    one, again, other = train(slice, "1"), train(slice, "2"), train(slice, "3", seed=1)
+    for name in ("model.safetensors", "history.csv", "config.json"):
+        assert (one / "out" / name).read_bytes() == (again / "out" / name).read_bytes()
+    assert column(one, "loss") != column(other, "loss")
+
+
+def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
+    whole = train(make_slice(steps=3, log_every=1), "whole")
+    halves = train(make_slice(steps=3, log_every=1, micro_batch_size=8), "halves")
+    assert column(halves, "loss") == pytest.approx(column(whole, "loss"), rel=1e-6)
+    assert column(halves, "grad_norm") == pytest.approx(column(whole, "grad_norm"), rel=1e-5)
+    one, other = (load_file(f / "out" / "model.safetensors") for f in (whole, halves))
+    for name, tensor in one.items():
+        torch.testing.assert_close(other[name], tensor, rtol=0, atol=1e-4)
+
+
+def test_weight_decay_on_matrices_only() -> None:
+    model = Transformer.build(make_slice("diff_v1").model, "sdpa", 0)
+    decayed, free = split_decay(model.named_parameters())
+    assert len(decayed) + len(free) == len(list(model.parameters()))
+    assert all(parameter.ndim == 2 for parameter in decayed.values())
+    assert any("lambda" in name for name in free)
+    assert any("norm" in name for name in free)
+    assert not any("lambda" in name or "norm" in name for name in decayed)
+
+
+def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: Path) -> None:
+    probe = {
+        "needles": [1, 2], "queries": 2, "samples": 16, "every": 4,
+        "bind_needles": 2, "bind_threshold": 1e-9,
+    }
+    folder = train(make_slice(seq_len=24, probe=probe, log_every=3), dataset=recall)
+    rows = history(folder)
+    assert [row["step"] for row in rows] == ["3", "4", "6", "8"]
+    probed = [row for row in rows if row["accuracy_n1"]]
+    assert [row["step"] for row in probed] == ["4", "8"]
+    assert all(0 <= float(row["accuracy_n2"]) <= 1 for row in probed)
+    bound_at = next((int(row["step"]) for row in probed if float(row["accuracy_n2"]) > 0), None)
+    metrics = read_result(folder / "out" / "training.json").metrics
+    assert metrics["steps_to_bind"] == bound_at
+    assert metrics["bound"] == int(bound_at is not None)
+    assert metrics["accuracy_n2"] == float(probed[-1]["accuracy_n2"])
+
+
+def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
+    parts = {
+        name: train(
+            make_slice(seq_len=24, steps=1, warmup_steps=0, probe={"needles": [2], "bind_needles": 2},
+                       objective={"answer_weight": a, "lm_weight": lm}),
+            name,
+            dataset=recall,
+        )
+        for name, a, lm in (("answer", 1.0, 0.0), ("lm", 0.0, 1.0), ("both", 1.0, 0.5))
+    }
+    loss = {name: column(folder, "loss")[0] for name, folder in parts.items()}
+    assert loss["both"] == pytest.approx(loss["answer"] + 0.5 * loss["lm"], rel=1e-5)
+    # The naive twin: whole logits of the same first batch.
+    from difftransformer.data.loader import BatchLoader
+
+    dataset = PackedDataset.open(recall)
+    batch = BatchLoader(dataset, "train", batch_size=16, seq_len=24, seed=0).next_batch()
+    model = Transformer.build(make_slice(probe={"needles": [2], "bind_needles": 2}).model, "sdpa", 0)
+    logits = model.hidden_states(batch[:, :-1]) @ model.output_weight.T
+    losses = torch.nn.functional.cross_entropy(
+        logits.transpose(1, 2), batch[:, 1:], reduction="none"
+    )
+    answers = torch.tensor([RECALL.haystack_length + 2 * i for i in range(RECALL.num_queries)])
+    is_answer = torch.isin(torch.arange(24), answers)
+    assert loss["answer"] == pytest.approx(losses[:, is_answer].mean().item(), rel=1e-5)
+    assert loss["lm"] == pytest.approx(losses[:, ~is_answer].mean().item(), rel=1e-5)
+
+
+def poisoned(job: Job, step: int) -> None:
+    """Train a model one of whose gradients turns NaN in the given backward pass."""
+    calls = 0
+
+    def spoil(gradient: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return gradient * math.nan if calls == step else gradient
+
+    def build(device: torch.device) -> Transformer:
+        model = Transformer.build(job.slice.model, "sdpa", job.seed)
+        model.output_weight.register_hook(spoil)
+        return model
+
+    run_job(job, build, NullTracker())
+
+
+def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path, text: Path) -> None:
+    slice = make_slice(checkpoint_every=3)
+    job = Job("pretrain", slice, text, tmp_path / "out", tmp_path / "state", 0, 1, "code")
+    with pytest.raises(DivergenceError, match=r"at step 5/8 \(lr .*lower training.lr") as caught:
+        poisoned(job, 5)
+    assert "\n" not in str(caught.value)
+    assert [p.name for p in (tmp_path / "state").glob("checkpoint-*")] == ["checkpoint-00000003"]
+    assert not (tmp_path / "out" / "training.json").exists()
+
+
+@pytest.mark.parametrize("change", [{"lr": 1e4, "grad_clip": None}, {"divergence_loss": 0.5}])
+def test_divergence_is_one_line(train: Train, change: dict[str, Any]) -> None:
+    with pytest.raises(DivergenceError) as caught:
+        train(make_slice(**({"divergence_loss": 20.0} | change)))
+    assert "\n" not in str(caught.value)
+    assert "lower training.lr" in str(caught.value)
+
+
+def refuse_memory(slice, text: Path, folder: Path, sender) -> None:
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000, used + 20_000_000))
+    job = Job("pretrain", slice, text, folder / "out", folder / "state", 0, 1, "code")
+    try:
+        run_job(job, lambda device: Transformer.build(slice.model, "sdpa", 0), NullTracker())
+    except UserError as error:
+        sender.send(str(error))
+
+
+def test_out_of_memory_says_what_to_lower(tmp_path: Path, text: Path) -> None:
+    slice = make_slice(steps=1, warmup_steps=0, batch_size=300)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=refuse_memory, args=(slice, text, tmp_path, sender))
+    process.start()
+    assert receiver.poll(30)
+    message = receiver.recv()
+    process.join()
+    assert "out of memory on cpu at 300 x 16 tokens" in message
+    assert "lower training.micro_batch_size" in message
+    assert "\n" not in message
+
+
+def test_refuses_before_the_first_step(
+    train: Train, text: Path, recall: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"training\.probe"):
+        train(make_slice(probe={}), dataset=text)
+    with pytest.raises(ConfigError, match="vocab_size"):
+        train(make_slice("softmax", seq_len=24), dataset=recall)
+    if not torch.cuda.is_available():
+        with pytest.raises(BackendError, match=r"training\.device is cuda"):
+            train(make_slice(device="cuda"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 2"):
+        train(make_slice())
+
+
+def test_bf16_autocast_trains(train: Train) -> None:
+    folder = train(make_slice(precision="bf16", steps=20))
+    assert column(folder, "loss")[-1] < column(folder, "loss")[0]
+
+
+class Recorder(NullTracker):
+    """Keeps the points, to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def log_metrics(self, values: Any, step: int = 0) -> None:
+        self.points.append((step, dict(values)))
+
+
+def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
+    tracker = Recorder()
+    folder = train(make_slice(), tracker=tracker)
+    assert [step for step, _ in tracker.points] == [2, 4, 6, 8]
+    assert [values["loss"] for _, values in tracker.points] == column(folder, "loss")
+    assert all("tokens_per_second" in values for _, values in tracker.points)
+    assert "tokens_per_second" not in history(folder)[0]

@@ -1,0 +1,64 @@
+"""Tiny corpora, a tiny model and one call that trains it: milliseconds a step."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from difftransformer.config.data import RecallConfig
+from difftransformer.config.run import RunSlice
+from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
+
+VOCAB = 64
+RECALL = RecallConfig(
+    row_length=25, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
+)
+
+MakeSlice = Callable[..., RunSlice]
+Train = Callable[..., Path]
+
+
+def make_slice(variant: str = "diff_v1", **training: Any) -> RunSlice:
+    """A resolved run of two layers, d_model 32; keywords change its training."""
+    defaults = {
+        "steps": 8, "seq_len": 16, "batch_size": 16, "lr": 1e-2, "warmup_steps": 2, "log_every": 2,
+        "device": "cpu",
+    }
+    is_recall = training.get("probe") is not None
+    return RunSlice.model_validate(
+        {
+            "scale": "unit",
+            "run": variant,
+            "dataset": "recall" if is_recall else "text",
+            "model": {
+                "vocab_size": RECALL.vocab_size if is_recall else VOCAB,
+                "d_model": 32,
+                "num_layers": 2,
+                "ffn_dim": 64,
+                "attention": {"variant": variant, "head_dim": 8},
+                "max_positions": 32,
+            },
+            "training": defaults | training,
+        }
+    )
+
+
+def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) -> Path:
+    """A dataset folder as `tokenise` leaves it, of given tokens."""
+    folder.mkdir()
+    entries = {}
+    for name, tokens in splits.items():
+        path = folder / f"{name}.bin"
+        tokens.astype("<u2").tofile(path)
+        count = tokens.size // manifest.get("row_length", tokens.size)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        shard = ShardEntry(file=path.name, tokens=tokens.size, documents=count, sha256=digest)
+        entries[name] = SplitEntry(tokens=tokens.size, documents=count, shards=[shard])
+    written = Manifest(
+        dtype="uint16", tokenizer=TokenizerEntry(kind="none"), splits=entries, sources={}, **manifest
+    )
+    written = written.model_copy(update={"digest": written.content_digest()})
+    (folder / "manifest.json").write_text(written.model_dump_json())
+    return folder

@@ -1,0 +1,63 @@
+# Contract: PLAN from the Snakefile. Gives the other files ROOT, ENVIRONMENT and the get_* functions
+# that turn wildcards, which are ids only, into slices, fingerprints and inputs.
+
+ROOT = PLAN.root
+ENVIRONMENT = "../../envs/cpu.yaml"
+
+
+wildcard_constraints:
+    scale=PLAN.scale,
+    dataset=r"\w+",
+    run=r"\w+",
+    seed=r"\d+",
+    suite=r"\w+",
+    artifact=r"\w+",
+
+
+def get_dataset_slice(wildcards):
+    return PLAN.dataset_slice(wildcards.dataset)
+
+
+def get_run_slice(wildcards):
+    return PLAN.run_slice(wildcards.run)
+
+
+def get_evaluation_slice(wildcards):
+    return PLAN.evaluation_slice(wildcards.suite, wildcards.run)
+
+
+def get_artifact_slice(wildcards):
+    return PLAN.artifact_slice(wildcards.artifact)
+
+
+def get_corpus(wildcards):
+    return PLAN.corpus_files(wildcards.dataset)
+
+
+def get_tokenizer(wildcards):
+    return PLAN.tokenizer_file(wildcards.dataset)
+
+
+def get_training_data(wildcards):
+    return PLAN.manifest(wildcards.run)
+
+
+def get_frequent_ngrams(wildcards):
+    return PLAN.ngrams_file(wildcards.suite, wildcards.run)
+
+
+def get_results(wildcards):
+    return PLAN.results(wildcards.artifact)
+
+
+def get_report_inputs(wildcards):
+    return PLAN.report_inputs()
+
+
+# Jobs leave their tracking in local journals; one process sends them all. It never fails a workflow.
+onsuccess:
+    shell("difftransformer sync_tracking --results {ROOT} || true")
+
+
+onerror:
+    shell("difftransformer sync_tracking --results {ROOT} || true")

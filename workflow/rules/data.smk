@@ -1,0 +1,65 @@
+# Contract: config/datasets.yaml names the corpora. Makes {ROOT}/{scale}/data/{dataset}/: the
+# tokenizer, memory-mapped shards, their manifest.json (written last) and the frequent n-grams.
+
+
+rule train_tokenizer:
+    input:
+        get_corpus,
+    output:
+        f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
+    params:
+        cfg=get_dataset_slice,
+        code=PLAN.code("train_tokenizer"),
+    log:
+        f"{ROOT}/{{scale}}/logs/train_tokenizer/{{dataset}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/train_tokenizer/{{dataset}}.tsv"
+    conda:
+        ENVIRONMENT
+    message:
+        "Train the tokenizer of {wildcards.dataset}"
+    shell:
+        "difftransformer train_tokenizer --slice {params.cfg} --output {output} --log {log}"
+
+
+rule tokenise:
+    input:
+        corpus=get_corpus,
+        tokenizer=get_tokenizer,
+        tracking=f"{ROOT}/mlflow/ready",
+    output:
+        f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+    params:
+        cfg=get_dataset_slice,
+        code=PLAN.code("tokenise"),
+    log:
+        f"{ROOT}/{{scale}}/logs/tokenise/{{dataset}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
+    threads: workflow.cores or 1
+    conda:
+        ENVIRONMENT
+    message:
+        "Tokenise {wildcards.dataset}"
+    shell:
+        "difftransformer tokenise --slice {params.cfg} --code {params.code} --output {output}"
+        " --workers {threads} --log {log}"
+
+
+rule count_ngrams:
+    input:
+        f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+    output:
+        f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams.npy",
+    params:
+        cfg=get_dataset_slice,
+        code=PLAN.code("count_ngrams"),
+    log:
+        f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}.log",
+    conda:
+        ENVIRONMENT
+    message:
+        "Find the n-grams that are frequent in {wildcards.dataset}"
+    shell:
+        "difftransformer count_ngrams --slice {params.cfg} --dataset {input} --output {output}"
+        " --log {log}"

@@ -1,0 +1,29 @@
+# Contract: needs a trained run and its dataset; makes {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json.
+
+
+rule evaluate:
+    input:
+        model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
+        weights=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
+        data=get_training_data,
+        ngrams=get_frequent_ngrams,
+    output:
+        f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
+    params:
+        cfg=get_evaluation_slice,
+        code=lambda wildcards: PLAN.code("evaluate", wildcards.run),
+    log:
+        f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/evaluate/{{suite}}/{{run}}/{{seed}}.tsv"
+    threads: 1
+    resources:
+        gpu=lambda wildcards: PLAN.gpus(wildcards.run),
+    conda:
+        ENVIRONMENT
+    message:
+        "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
+    shell:
+        "difftransformer evaluate --slice {params.cfg} --code {params.code} --model {input.model}"
+        " --dataset {input.data} --ngrams '{input.ngrams}' --seed {wildcards.seed}"
+        " --threads {threads} --output {output} --log {log}"
