@@ -172,7 +172,7 @@ def peak_memory(one: Subject, tokens: Any) -> dict[str, int]:
 
 
 def quartiles(values: list[float]) -> dict[str, float]:
-    """Median and quartiles."""
+    """Return median and quartiles."""
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return {"median": middle, "q1": low, "q3": high}
 
@@ -222,7 +222,7 @@ def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The result of one shape as markdown tables."""
+    """Write the result of one shape as markdown tables."""
     shape = result["shape"]
     lines = [
         ", ".join(f"{key} {value}" for key, value in shape.items()),

@@ -5,8 +5,6 @@ finished job gets one line, a failed one its log and error. On a terminal the di
 place, elsewhere it is a plain line now and then. Dry runs and listings look as without it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading
@@ -41,7 +39,7 @@ class LogHandlerSettings(LogHandlerSettingsBase):
     )
 
 
-class LogHandler(LogHandlerBase):  # type: ignore[misc]
+class LogHandler(LogHandlerBase):
     """Shows a workflow as it goes; see the module."""
 
     writes_to_stream = True
@@ -52,7 +50,8 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         """Keep what the settings say; nothing is drawn before a job runs."""
-        settings = self.settings or LogHandlerSettings()
+        settings = self.settings
+        assert isinstance(settings, LogHandlerSettings)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self._interval = settings.interval
         self._board = Board(Path(settings.root))
@@ -88,7 +87,7 @@ class LogHandler(LogHandlerBase):  # type: ignore[misc]
             board.total = int(record.stats.get("total", 0))
             self._begin()
         elif event == LogEvent.JOB_INFO:
-            board.start(record.jobid, record.rule_name, record.wildcards or {})
+            board.start(record.jobid, record.rule_name, record.wildcards or {}, record.created)
         elif event == LogEvent.JOB_FINISHED:
             self._say(board.finish(record.job_id))
         elif event == LogEvent.PROGRESS:

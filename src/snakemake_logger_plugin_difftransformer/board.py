@@ -1,4 +1,4 @@
-"""What is known about a running workflow, and the lines that say it. Nothing here is Snakemake's."""
+"""What is known about a running workflow, and the lines that say it; knows no Snakemake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
-_RESCAN = 10.0  # seconds between searches for new heartbeat files
+_SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
 
 
 @dataclass
@@ -32,14 +32,14 @@ class Board:
         self._root = root
         self._began = time.time()
         self._beats: list[Path] = []
-        self._scanned = 0.0
+        self._search_at = 0.0
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
         self.failed: list[str] = []
 
-    def start(self, job: int, rule: str, wildcards: Mapping[str, str]) -> None:
-        """Note that a job runs."""
-        self.running[job] = RunningJob(rule, dict(wildcards), time.time())
+    def start(self, job: int, rule: str, wildcards: Mapping[str, str], at: float) -> None:
+        """Note that a job runs since ``at``."""
+        self.running[job] = RunningJob(rule, dict(wildcards), at)
 
     def finish(self, job: int) -> str:
         """Note that a job is done; gives the line that says so."""
@@ -57,7 +57,7 @@ class Board:
         return f"FAILED {ended or rule}\n    log: {where}\n    {error_line(logs)}"
 
     def lines(self) -> list[str]:
-        """The state now: a head line, then one for each running job."""
+        """Describe the state now: a head line, then one for each running job."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
         elapsed = clock(time.time() - self._began)
         head = f"{self.done} of {self.total} jobs done{failed}, {elapsed}"
@@ -72,23 +72,23 @@ class Board:
     def _line(self, job: RunningJob, beats: list[dict[str, Any]]) -> str:
         for beat in beats:
             named = {str(beat.get("run")), str(beat.get("seed"))}
-            if beat["at"] >= job.since and named <= {str(v) for v in job.wildcards.values()}:
+            if named <= {str(value) for value in job.wildcards.values()}:
                 return f"{job}: {training_line(beat)}"
         return f"{job}: {clock(time.time() - job.since)}"
 
     def _heartbeats(self) -> list[dict[str, Any]]:
         if not self.running:
             return []
-        if time.time() - self._scanned > _RESCAN:
-            found = self._root.rglob("progress.json")
-            self._beats = [path for path in found if "state" in path.parts]
-            self._scanned = time.time()
+        if time.time() >= self._search_at:
+            started = time.time()
+            self._beats = [p for p in self._root.rglob("progress.json") if "state" in p.parts]
+            took = time.time() - started
+            self._search_at = time.time() + max(0.5, took / _SEARCH_SHARE)
         beats = []
         for path in self._beats:
             try:
-                at = path.stat().st_mtime
-                if time.time() - at < _STALE:
-                    beats.append(json.loads(path.read_text()) | {"at": at})
+                if time.time() - path.stat().st_mtime < _STALE:
+                    beats.append(dict(json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
                 continue  # just replaced or cleaned away: the next look will tell
         return beats
@@ -107,7 +107,7 @@ def training_line(beat: Mapping[str, Any]) -> str:
 
 
 def error_line(logs: Sequence[str]) -> str:
-    """The last line of the logs that begins with ``error:``, else the last line there is."""
+    """Find the last line of the logs that begins with ``error:``, else the last line there is."""
     last = "the log is empty"
     for log in reversed(logs):
         try:

@@ -22,12 +22,20 @@ def get_run_slice(wildcards):
     return PLAN.run_slice(wildcards.run)
 
 
+def get_suite_slice(wildcards):
+    return PLAN.suite_slice(wildcards.suite)
+
+
 def get_evaluation_slice(wildcards):
     return PLAN.evaluation_slice(wildcards.suite, wildcards.run)
 
 
-def get_artifact_slice(wildcards):
-    return PLAN.artifact_slice(wildcards.artifact)
+def get_table_slice(wildcards):
+    return PLAN.artifact_slice(wildcards.artifact, "table")
+
+
+def get_figure_slice(wildcards):
+    return PLAN.artifact_slice(wildcards.artifact, "figure")
 
 
 def get_corpus(wildcards):
@@ -50,11 +58,12 @@ def get_results(wildcards):
     return PLAN.results(wildcards.artifact)
 
 
-def get_report_inputs(wildcards):
-    return PLAN.report_inputs()
+def get_histories(wildcards):
+    return PLAN.histories(wildcards.artifact)
 
 
-# Jobs leave their tracking in local journals; one process sends them all. It never fails a workflow.
+# Jobs leave their tracking in local journals; one process sends them all. What it cannot send
+# stays for the next time, so the store never decides how a workflow ends.
 onsuccess:
     shell("difftransformer sync_tracking --results {ROOT} || true")
 

@@ -26,7 +26,6 @@ rule tokenise:
     input:
         corpus=get_corpus,
         tokenizer=get_tokenizer,
-        tracking=f"{ROOT}/mlflow/ready",
     output:
         f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     params:
@@ -43,19 +42,21 @@ rule tokenise:
         "Tokenise {wildcards.dataset}"
     shell:
         "difftransformer tokenise --slice {params.cfg} --code {params.code} --output {output}"
-        " --workers {threads} --log {log}"
+        " --workers {threads} --results {ROOT} --log {log}"
 
 
 rule count_ngrams:
     input:
         f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     output:
-        f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams.npy",
+        f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.npy",
     params:
-        cfg=get_dataset_slice,
+        cfg=get_suite_slice,
         code=PLAN.code("count_ngrams"),
     log:
-        f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}.log",
+        f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
     conda:
         ENVIRONMENT
     message:

@@ -11,7 +11,7 @@ rule evaluate:
         f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
     params:
         cfg=get_evaluation_slice,
-        code=lambda wildcards: PLAN.code("evaluate", wildcards.run),
+        code=lambda wildcards: PLAN.code("evaluate", wildcards.suite, wildcards.run),
     log:
         f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
     benchmark:
@@ -26,4 +26,4 @@ rule evaluate:
     shell:
         "difftransformer evaluate --slice {params.cfg} --code {params.code} --model {input.model}"
         " --dataset {input.data} --ngrams '{input.ngrams}' --seed {wildcards.seed}"
-        " --threads {threads} --output {output} --log {log}"
+        " --threads {threads} --output {output} --results {ROOT} --log {log}"

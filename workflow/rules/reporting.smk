@@ -1,5 +1,5 @@
-# Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.{csv,md,tex,html},
-# {ROOT}/{scale}/figures/{artifact}.{svg,png} and {ROOT}/{scale}/report/index.html.
+# Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.* ,
+# {ROOT}/{scale}/figures/{artifact}.{svg,png} and the page {ROOT}/{scale}/report/index.html.
 
 
 rule build_table:
@@ -12,9 +12,9 @@ rule build_table:
             category="Tables",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
-        multiext(f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex"),
+        multiext(f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"),
     params:
-        cfg=get_artifact_slice,
+        cfg=get_table_slice,
         code=lambda wildcards: PLAN.code("build_table", wildcards.artifact),
     log:
         f"{ROOT}/{{scale}}/logs/build_table/{{artifact}}.log",
@@ -24,12 +24,13 @@ rule build_table:
         "Build the table {wildcards.artifact}"
     shell:
         "difftransformer build_table --slice {params.cfg} --code {params.code}"
-        " --results '{input}' --output {output[0]} --log {log}"
+        " --inputs '{input}' --output {output[0]} --results {ROOT} --log {log}"
 
 
 rule build_figure:
     input:
-        get_results,
+        results=get_results,
+        histories=get_histories,
     output:
         report(
             f"{ROOT}/{{scale}}/figures/{{artifact}}.svg",
@@ -39,7 +40,7 @@ rule build_figure:
         ),
         f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
     params:
-        cfg=get_artifact_slice,
+        cfg=get_figure_slice,
         code=lambda wildcards: PLAN.code("build_figure", wildcards.artifact),
     log:
         f"{ROOT}/{{scale}}/logs/build_figure/{{artifact}}.log",
@@ -49,4 +50,30 @@ rule build_figure:
         "Draw the figure {wildcards.artifact}"
     shell:
         "difftransformer build_figure --slice {params.cfg} --code {params.code}"
-        " --results '{input}' --output {output[0]} --log {log}"
+        " --inputs '{input.results}' --output {output[0]} --results {ROOT} --log {log}"
+
+
+rule build_report:
+    input:
+        tables=PLAN.report_tables(),
+        figures=PLAN.report_figures(),
+        results=PLAN.report_results(),
+    output:
+        report(
+            PLAN.layout.report,
+            caption="../report/report.rst",
+            category="Report",
+            labels={"artifact": "report", "scale": PLAN.scale},
+        ),
+    params:
+        cfg=PLAN.report_slice(),
+        code=PLAN.code("build_report"),
+    log:
+        f"{ROOT}/{PLAN.scale}/logs/build_report.log",
+    conda:
+        ENVIRONMENT
+    message:
+        "Write the report"
+    shell:
+        "difftransformer build_report --slice {params.cfg} --inputs '{input.results}'"
+        " --tables '{input.tables}' --figures '{input.figures}' --output {output} --log {log}"

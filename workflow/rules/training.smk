@@ -5,8 +5,7 @@
 
 rule pretrain:
     input:
-        data=get_training_data,
-        tracking=f"{ROOT}/mlflow/ready",
+        get_training_data,
     output:
         model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
@@ -28,5 +27,6 @@ rule pretrain:
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
-        "difftransformer pretrain --slice {params.cfg} --code {params.code} --dataset {input.data}"
-        " --seed {wildcards.seed} --threads {threads} --output {output.result} --log {log}"
+        "difftransformer pretrain --slice {params.cfg} --code {params.code} --dataset {input}"
+        " --seed {wildcards.seed} --threads {threads} --output {output.result}"
+        " --results {ROOT} --log {log}"

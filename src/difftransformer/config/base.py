@@ -20,7 +20,7 @@ def setting(
     source: str | None = None,
     **limits: Any,
 ) -> Any:
-    """A field with its documentation.
+    """Declare a field with its documentation.
 
     Args:
         default: Value when the key is left out; without it the key is required.

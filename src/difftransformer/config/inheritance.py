@@ -11,7 +11,8 @@ class Inheriting(Protocol):
     """An entry that may name another entry of the same file as its base."""
 
     @property
-    def base(self) -> str | None: ...
+    def base(self) -> str | None:
+        """Name of the entry it starts from."""
 
 
 E = TypeVar("E", bound=Inheriting)

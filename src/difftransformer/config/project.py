@@ -104,8 +104,7 @@ class ScaleConfig(Settings):
     )
     learning_rates: dict[str, float] = setting(
         {},
-        meaning="Peak learning rate of single runs, chosen by the sweep; others use their "
-        "setup's",
+        meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
         unit="per step",
     )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")

@@ -34,7 +34,7 @@ VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalogue:
     """Everything that ``config/`` declares, at one scale."""
 
@@ -119,7 +119,13 @@ class Catalogue:
         model = dict(values.get("model", {}))
         if size is not None:
             model.setdefault("vocab_size", -(-size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE)
-        raw = {**values, "scale": self.project.scale, "run": name, "dataset": dataset, "model": model}
+        raw = {
+            **values,
+            "scale": self.project.scale,
+            "run": name,
+            "dataset": dataset,
+            "model": model,
+        }
         checked: RunSlice = validate(RunSlice, raw, place, layers.origin)
         return checked
 

@@ -1,6 +1,7 @@
-"""The resolved slice of the configuration that one training job gets."""
+"""The resolved slices of the configuration that data and training jobs get."""
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.data import DatasetConfig
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 
@@ -13,3 +14,11 @@ class RunSlice(Settings):
     dataset: str = setting(meaning="Name of the packed dataset it trains on.")
     model: ModelConfig = setting(meaning="The architecture.")
     training: TrainingConfig = setting(meaning="How it is trained.")
+
+
+class DatasetSlice(Settings):
+    """One dataset at one scale, resolved: what the data jobs get."""
+
+    scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
+    dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
+    config: DatasetConfig = setting(meaning="Sources, mixture, tokenizer and budgets.")

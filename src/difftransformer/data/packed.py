@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.data import RecallConfig
 from difftransformer.errors import DataError
 
 MANIFEST = "manifest.json"
@@ -74,6 +75,7 @@ class Manifest(Settings):
     answer_positions: list[int] | None = setting(
         None, meaning="Positions in a row's targets, tokens[1:], that are answers."
     )
+    recall: RecallConfig | None = setting(None, meaning="Settings of generated recall rows.")
     splits: dict[str, SplitEntry] = setting(meaning="Tokens by split.")
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")
     digest: str = setting("", meaning="Hash of the content, free of paths and names of sources.")

@@ -57,6 +57,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
         tokenizer=TokenizerEntry(kind="none"),
         row_length=settings.row_length,
         answer_positions=answer_positions(settings.haystack_length, settings.num_queries),
+        recall=settings,
         splits=splits,
         sources={name: source},
     )

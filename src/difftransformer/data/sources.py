@@ -120,6 +120,11 @@ class Files:
         self.origin = f"{len(self._files['train'])} files of {', '.join(config.globs)}"
 
     @property
+    def files(self) -> list[Path]:
+        """Every file, held-out ones included."""
+        return [path for files in self._files.values() for path in files]
+
+    @property
     def has_validation(self) -> bool:
         """Whether held-out files are named."""
         return "validation" in self._files
@@ -228,6 +233,20 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
     return opened
 
 
+def corpus_files(dataset: DatasetConfig) -> list[Path]:
+    """Return the files a dataset is read from, for a workflow that watches them change.
+
+    Raises:
+        DataError: A glob matches no file; names the source and the glob.
+    """
+    return [
+        path
+        for name, config in dataset.sources.items()
+        if isinstance(config, FilesSource)
+        for path in Files(name, config).files
+    ]
+
+
 def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
@@ -262,13 +281,13 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
 
 
 def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:
-    """As many of the first files as fit into max_bytes."""
+    """Take the files in turn, passing over those that would exceed max_bytes."""
     if max_bytes is None:
         return files
     taken, total = [], 0
     for path in files:
-        total += path.stat().st_size
-        if total > max_bytes:
-            break
-        taken.append(path)
+        size = path.stat().st_size
+        if total + size <= max_bytes:
+            total += size
+            taken.append(path)
     return taken

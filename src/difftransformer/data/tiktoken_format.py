@@ -1,4 +1,4 @@
-"""A tiktoken encoding as a tokenizer of the tokenizers library, giving the same ids.
+"""A tiktoken encoding as a tokenizer of the tokenizers library and back, giving the same ids.
 
 tiktoken stores ranks of byte strings; the other format wants explicit merges. A token of more than
 one byte was made by merging the two parts that its own bytes fall into when merged by ranks below
@@ -53,6 +53,24 @@ def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     assert all(tokenizer.token_to_id(token) == number for token, number in special.items())
     return tokenizer
+
+
+def to_encoding(tokenizer: "Tokenizer", name: str) -> "tiktoken.Encoding":
+    """Convert back what `to_tokenizer` made: tiktoken encodes several times faster."""
+    import tiktoken
+
+    special = {
+        token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()
+    }
+    bytes_of = {letter: byte for byte, letter in _byte_letters().items()}
+    ranks = {
+        bytes(bytes_of[letter] for letter in token): rank
+        for token, rank in tokenizer.get_vocab().items()
+        if token not in special
+    }
+    return tiktoken.Encoding(
+        name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens=special
+    )
 
 
 def _parts(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:

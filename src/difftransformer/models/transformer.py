@@ -1,22 +1,24 @@
 """The decoder: pre-RMSNorm, SwiGLU, RoPE, no biases, and no branch on the attention variant.
 
-Shapes: B = batch, T = positions, S = positions with a cache, D = d_model, F = ffn_dim, V = vocabulary.
+Shapes: B = batch, T = new positions, S = all positions including cached ones, D = d_model,
+F = ffn_dim, V = vocabulary.
 """
 
-from typing import Any
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
-from difftransformer.models.attention.base import Cache
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.base import Cache, Rope
 from difftransformer.models.attention.registry import attention_class, configure
-from difftransformer.models.rotary import Rotation, rotation
+from difftransformer.models.rotary import RotaryTable
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: (swish(x G) * x U) W (Shazeer 2020), gate and up in one matrix."""
+    """SwiGLU (arXiv 2002.05202): (swish(x G) * x U) W, with G and U in one matrix."""
 
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
@@ -24,7 +26,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(ffn_dim, d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, T, D] to [B, T, D]."""
+        """[B, T, D] -> [B, T, D]."""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         out: Tensor = self.down_proj(F.silu(gate) * up)
         return out
@@ -33,19 +35,19 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """One decoder layer: attention and feed-forward, each behind its norm, each added back."""
 
-    def __init__(self, config: ModelConfig, attention: AttentionConfig, index: int, backend: str):
+    def __init__(
+        self, config: ModelConfig, attention: AttentionConfig, index: int, backend: str
+    ) -> None:
         super().__init__()
         kind = attention_class(attention.variant)
         self.attention_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.attention = kind(attention, config.d_model, index, config.norm_eps, backend)
+        self.attention = kind(attention, config.d_model, index, backend)
         self.ffn_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.ffn = FeedForward(config.d_model, config.ffn_dim)
 
-    def forward(
-        self, x: Tensor, by: Rotation, cache: Cache | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map [B, T, D] to [B, T, D]."""
-        x = x + self.attention(self.attention_norm(x), by, cache, mask)
+    def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        x = x + self.attention(self.attention_norm(x), rope, mask, cache)
         out: Tensor = x + self.ffn(self.ffn_norm(x))
         return out
 
@@ -53,41 +55,51 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """A causal language model.
 
-    Args:
-        config: Sizes and attention variant; attention's head counts are filled in.
-        backend: "eager", "sdpa" or "flash_attn", see `kernels.choose_backend`.
-
-    Raises:
-        ConfigError: If `config.attention` cannot be used.
+    Attributes:
+        config: The settings, with those of attention resolved to concrete head counts.
+        backend: Name of the attention backend.
+        embedding: Token embedding, [V, D].
+        lm_head: Output projection; None when it is the embedding (``tie_embeddings``).
     """
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
+        """Make the modules, with torch's own initial weights (see `build`).
+
+        Args:
+            config: Sizes and attention variant.
+            backend: "eager", "sdpa" or "flash_attn", see `kernels.choose_backend`.
+
+        Raises:
+            ConfigError: ``config.attention`` cannot be used.
+            BackendError: no such backend.
+        """
         super().__init__()
         attention = configure(config.attention, config.d_model)
-        resolved: dict[str, Any] = attention.model_dump(mode="json")
+        resolved = attention.model_dump(mode="json")
         self.config = config.model_copy(update={"attention": resolved})
-        self.head_dim, self.backend = attention.head_dim, backend
+        self.backend = backend
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(
             Layer(config, attention, index, backend) for index in range(config.num_layers)
         )
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
-        self.lm_head = (
-            None
-            if config.tie_embeddings
-            else nn.Linear(config.d_model, config.vocab_size, bias=False)
-        )
+        self.lm_head: nn.Linear | None = None
+        if not config.tie_embeddings:
+            self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self._rotary = RotaryTable(attention.head_dim, config.rope_theta)
 
     @classmethod
-    def build(cls, config: ModelConfig, backend: str, seed: int) -> "Transformer":
-        """Return a model with weights drawn from ``seed`` alone."""
-        model = cls(config, backend)
+    def build(cls, config: ModelConfig, backend: str, seed: int) -> Self:
+        """A model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
+        with torch.device("meta"):
+            model = cls(config, backend)
+        model.to_empty(device="cpu")
         model.init_weights(torch.Generator().manual_seed(seed))
         return model
 
     @property
     def output_weight(self) -> Tensor:
-        """[V, D] matrix of the logits."""
+        """[V, D] matrix that maps hidden states to logits."""
         return self.embedding.weight if self.lm_head is None else self.lm_head.weight
 
     def hidden_states(
@@ -98,54 +110,77 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the final normed hidden states.
+        """Hidden states after the final norm.
 
         Args:
             tokens: [B, T] ids.
-            positions: [T] or [B, T]; None is 0..T-1.
-            cache: Keys and values of earlier positions, appended to.
-            mask: [B, 1, T, S] bool, True where a query may look; None is causal.
+            positions: [T] or [B, T] rotary positions; None counts on from the cache.
+            cache: Keys and values of earlier positions; these T are appended.
+            mask: bool [B or 1, 1, T, S], True = may attend; None is causal attention to all.
 
         Returns:
             [B, T, D].
+
+        Raises:
+            ConfigError: more positions than ``max_positions``.
         """
+        past = cache.get_seq_length() if cache is not None else 0
+        self._require_room(past + tokens.shape[1])
         if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)
-        by = rotation(positions, self.head_dim, self.config.rope_theta)
+            rope = self._rotary.span(past, tokens.shape[1], tokens.device)
+        else:
+            rope = self._rotary.at(positions)
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(x, by, cache, mask)
+            x = layer(x, rope, mask, cache)
         out: Tensor = self.norm(x)
         return out
 
-    def forward(self, tokens: Tensor, **options: Any) -> Tensor:
-        """Return logits [B, T, V] for [B, T] tokens; options as for `hidden_states`."""
-        return F.linear(self.hidden_states(tokens, **options), self.output_weight)
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        cache: Cache | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Logits [B, T, V] of [B, T] tokens; arguments as for `hidden_states`."""
+        hidden = self.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
+        return F.linear(hidden, self.output_weight)
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
-        """Initialise all weights as `config.initializer` says.
+        """Draw all weights as ``config.initializer`` says.
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
-        variance does not grow with depth (GPT-2).
+        variance does not grow with depth (GPT-2, section 2.3).
         """
-        config = self.config
-        into_stream = (2 * config.num_layers) ** -0.5
-        fan_in = config.initializer == "fan_in"
+        residual = (2 * self.config.num_layers) ** -0.5
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
-                std = module.in_features**-0.5 if fan_in else config.init_std
-                if name.endswith(("o_proj", "down_proj")):
-                    std *= into_stream
-                nn.init.normal_(module.weight, std=std, generator=generator)
-        std = config.embedding_std if fan_in else config.init_std
-        nn.init.normal_(self.embedding.weight, std=std, generator=generator)
+                scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
+                module.weight.normal_(0.0, self._std(module) * scaled, generator=generator)
+            elif isinstance(module, nn.RMSNorm):
+                module.weight.fill_(1.0)
+        self.embedding.weight.normal_(0.0, self.config.embedding_std, generator=generator)
         for layer in self.layers:
-            layer.attention.init_own_parameters(generator)
+            assert isinstance(layer, Layer)
+            layer.attention.init_parameters(generator)
+
+    def _std(self, module: nn.Linear) -> float:
+        fan_in = self.config.initializer == "fan_in"
+        return module.in_features**-0.5 if fan_in else self.config.init_std
+
+    def _require_room(self, length: int) -> None:
+        if length > self.config.max_positions:
+            raise ConfigError(
+                f"a sequence of {length} positions is longer than model.max_positions "
+                f"{self.config.max_positions}; shorten it or raise model.max_positions"
+            )
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters, built without memory on the meta device."""
+    """Number of parameters, counted on the meta device without memory; a tied matrix once."""
     with torch.device("meta"):
         model = Transformer(config)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -24,7 +24,8 @@ from typing import Any
 from difftransformer.errors import UserError
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
-from difftransformer.provenance.tracking import Tracker, start_job
+from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
 _MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
@@ -122,6 +123,7 @@ def job(
     params: Mapping[str, Any],
     log: Path | None = None,
     uri: str | None = None,
+    root: Path = ROOT,
 ) -> Iterator[Job]:
     """Run the block as one job.
 
@@ -131,6 +133,7 @@ def job(
         params: Resolved settings.
         log: File that gets the log beside stderr.
         uri: Store of the tracking, see `tracking.start_job`.
+        root: The results folder.
 
     Raises:
         SystemExit: in place of a `UserError`, a full disk and the like, and of any other
@@ -146,6 +149,7 @@ def job(
                 params,
                 identity.tags(),
                 uri,
+                delivery=Delivery(root=root),
             )
         )
         yield Job(identity, tracker, datetime.now(UTC))

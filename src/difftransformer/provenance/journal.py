@@ -10,29 +10,18 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 
-from difftransformer.provenance.sender import Sender
+from difftransformer.provenance.sender import Delivery, Sender
 from difftransformer.provenance.spool import TERMINAL, Record, Spool
 
 _NAME = re.compile(r"[\w\-./: ]{1,250}")
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrackingTimes:
-    """When to send, in seconds."""
-
-    live_after: float = 600.0  # 4-5 s of import stay below 1% of the job's time
-    live_every: float = 30.0
-    close_wait: float = 20.0
-    system_every: float = 10.0
 
 
 class SpoolTracker:
@@ -46,12 +35,12 @@ class SpoolTracker:
         name: str,
         job_id: str,
         sender: Sender | None = None,
-        times: TrackingTimes | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         assert _NAME.fullmatch(stage) and _NAME.fullmatch(name), (stage, name)
         self.job_id = job_id
         self._state, self._sender = state, sender
-        self._times = times or TrackingTimes()
+        self._delivery = delivery or Delivery()
         header = {"stage": stage, "name": name, "job_id": job_id, "spool": uuid.uuid4().hex}
         self._spool = Spool(state, header | {"at": _now()})
         self._points: dict[tuple[str, int], float] = {}
@@ -73,7 +62,7 @@ class SpoolTracker:
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """See `tracking.Tracker`."""
-        if time.monotonic() - self._last_system >= self._times.system_every:
+        if time.monotonic() - self._last_system >= self._delivery.system_every:
             values = {**values, **self._system_load()}
         self._log_points(values, step)
 
@@ -105,7 +94,7 @@ class SpoolTracker:
         self._spool.flush()
         self._spool.close()
         if self._sender is not None:
-            self._sender.finish(self._times.close_wait)
+            self._sender.finish(self._delivery.close_wait)
 
     def _log_points(self, values: Mapping[str, float], step: int) -> None:
         fresh: dict[str, float] = {}

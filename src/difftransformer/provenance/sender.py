@@ -5,13 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from difftransformer.provenance.spool import JOURNAL, Sent
+
+if TYPE_CHECKING:
+    from difftransformer.provenance.mlflow_sink import MlflowSink
 
 _LONGEST_PAUSE = 300.0  # seconds between attempts while a store is down
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """When to send, in seconds, and the results folder that the store belongs to."""
+
+    live_after: float = 600.0  # 4-5 s of import stay below 1% of the job's time
+    live_every: float = 30.0
+    close_wait: float = 20.0
+    system_every: float = 10.0
+    root: Path = Path("results")
 
 
 class Sender:
@@ -21,10 +37,10 @@ class Sender:
     ``live_after``. It is a daemon: it never keeps a finished job alive.
     """
 
-    def __init__(self, state: Path, uri: str, *, live_after: float, live_every: float) -> None:
-        self._state, self._uri = state, uri
-        self._live_every = live_every
-        self._starts_at = time.monotonic() + live_after
+    def __init__(self, state: Path, uri: str, delivery: Delivery) -> None:
+        self._state, self._uri, self._root = state, uri, delivery.root
+        self._live_every = delivery.live_every
+        self._starts_at = time.monotonic() + delivery.live_after
         self._wake, self._ending = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -53,8 +69,6 @@ class Sender:
             )
 
     def _run(self) -> None:
-        from difftransformer.provenance.mlflow_sink import MlflowSink
-
         sink: MlflowSink | None = None
         pause = self._live_every
         while True:
@@ -62,7 +76,7 @@ class Sender:
             self._wake.clear()
             last = self._ending.is_set()
             try:
-                sink = sink or MlflowSink(self._uri)
+                sink = sink or _open(self._uri, self._root)
                 sink.send(self._state)
                 pause = self._live_every
             except Exception as error:  # whatever a store does, the job goes on
@@ -74,6 +88,12 @@ class Sender:
             if last:
                 return
             self._ending.wait(pause)
+
+
+def _open(uri: str, root: Path) -> MlflowSink:
+    from difftransformer.provenance.mlflow_sink import MlflowSink
+
+    return MlflowSink(uri, root)
 
 
 def one_line(error: BaseException) -> str:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
-from difftransformer.provenance.sender import Sender
+from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.sender import Delivery, Sender
 
 OFF = "off"
 ROOT = Path("results")
@@ -94,7 +94,7 @@ def start_job(
     params: Mapping[str, Any],
     tags: Mapping[str, Any],
     uri: str | None = None,
-    times: TrackingTimes | None = None,
+    delivery: Delivery | None = None,
 ) -> Iterator[Tracker]:
     """Track one job; the end of the block decides its status.
 
@@ -108,18 +108,24 @@ def start_job(
         params: Resolved settings, may be nested.
         tags: Labels: rule, scale, run, seed, suite, fingerprint, commit, upstream ids, ...
         uri: Address of the store; None: MLFLOW_TRACKING_URI, or SQLite below ``results``; "off".
-        times: When to send.
+        delivery: When to send, and the results folder.
 
     An exception ends the run as FAILED; SystemExit (a stop that can be continued) and
     KeyboardInterrupt as KILLED. Both pass on.
     """
-    store = resolve_uri(uri)
+    delivery = delivery or Delivery()
+    store = resolve_uri(uri, delivery.root)
     if store is None:
         yield NullTracker(job_id)
         return
-    times = times or TrackingTimes()
-    sender = Sender(state, store, live_after=times.live_after, live_every=times.live_every)
-    tracker = SpoolTracker(state, stage=stage, name=name, job_id=job_id, sender=sender, times=times)
+    tracker = SpoolTracker(
+        state,
+        stage=stage,
+        name=name,
+        job_id=job_id,
+        sender=Sender(state, store, delivery),
+        delivery=delivery,
+    )
     tracker.log_params(params)
     tracker.set_tags(tags)
     tracker.flush()

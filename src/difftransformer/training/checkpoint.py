@@ -78,7 +78,7 @@ class CheckpointStore:
         self._prune()
 
     def newest_whole(self) -> Snapshot | None:
-        """The newest checkpoint whose sums hold; a damaged one is reported and set aside.
+        """Return the newest checkpoint whose sums hold; report damaged ones and set them aside.
 
         Raises:
             CheckpointError: the checkpoint is whole but of another run.

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_device(config: TrainingConfig) -> torch.device:
-    """The device to train on; ``auto`` takes CUDA where there is one and says so.
+    """Choose the device to train on; ``auto`` takes CUDA where there is one and says so.
 
     Raises:
         BackendError: CUDA, or bf16 on it, was asked for and is not there.
@@ -46,7 +46,10 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    if config.compile:
+        torch.use_deterministic_algorithms(deterministic)  # tells inductor too: imports it, 3 s
+    else:
+        torch.set_deterministic_debug_mode("error" if deterministic else "default")
     # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return deterministic

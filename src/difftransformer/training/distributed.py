@@ -6,7 +6,7 @@ from difftransformer.errors import ConfigError
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of processes, as torchrun sets them in the environment.
+    """Return the rank of the process and the number of processes, as torchrun sets them.
 
     Raises:
         ConfigError: started as one of several processes, which the trainer cannot join yet:

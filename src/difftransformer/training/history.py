@@ -23,12 +23,14 @@ class History:
         self.rows.append(row)
 
     def last(self, column: str) -> float | None:
-        """The newest value of ``column``; None if it was never measured."""
+        """Return the newest value of ``column``; None if it was never measured."""
         return next((row[column] for row in reversed(self.rows) if column in row), None)
 
     def first_reaching(self, column: str, threshold: float) -> int | None:
-        """The first step at which ``column`` was at least ``threshold``; None if it never was."""
-        return next((int(row["step"]) for row in self.rows if row.get(column, -1) >= threshold), None)
+        """Return the first step with ``column`` at least ``threshold``; None if there is none."""
+        reached = (row["step"] for row in self.rows if column in row and row[column] >= threshold)
+        step = next(reached, None)
+        return None if step is None else int(step)
 
     def write_csv(self, path: Path) -> None:
         """Write ``path`` whole; floats as repr, so that reading gives the same numbers back."""

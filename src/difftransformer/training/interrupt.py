@@ -45,7 +45,8 @@ def listening() -> Iterator[StopRequest]:
         request.signal = signal.Signals(number).name
         signal.signal(number, signal.SIG_DFL)
 
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, receive) for number in numbers}
     try:
         yield request
     finally:

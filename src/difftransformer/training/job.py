@@ -81,22 +81,23 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         store = CheckpointStore(job.state, keep=config.keep_checkpoints, identity=fingerprint)
         _resume(trainer, store, tracker)
         trainer.train(store, _progress(job, trainer.step), tracker, stop)
+        metrics = training_metrics(model, trainer.history, config)
+        known = {name: float(value) for name, value in metrics.items() if value is not None}
+        tracker.log_metrics(known, config.total_steps)
         result = Result(
             kind="training",
             job_id=job_id(job.stage, job.slice.run, job.seed, fingerprint),
             scale=job.slice.scale,
             run=job.slice.run,
             seed=job.seed,
-            metrics=training_metrics(model, trainer.history, config),
+            metrics=metrics,
             settings=job.slice.model_dump(mode="json") | {"resolved": resolved},
             provenance=origin(fingerprint, started=started, threads=job.threads),
         )
         publish(job.output, model, trainer.history, dataset, result)
 
 
-def _trainer(
-    job: Job, model: Transformer, dataset: PackedDataset, device: torch.device
-) -> Trainer:
+def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:
     config, manifest = job.slice.training, dataset.manifest
     if manifest.vocab_size > job.slice.model.vocab_size:
         raise ConfigError(

@@ -42,7 +42,7 @@ class Measurements:
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
     def __call__(self, hidden_states: HiddenStates, step: int) -> dict[str, float]:
-        """History columns due at ``step``: validation_loss, accuracy_n{N}."""
+        """Return history columns due at ``step``: validation_loss, accuracy_n{N}."""
         config, last = self._config, step == self._config.total_steps
         found: dict[str, float] = {}
         if last or (config.validate_every is not None and step % config.validate_every == 0):
@@ -68,9 +68,9 @@ class Measurements:
 
     @torch.no_grad()
     def _accuracy(self, hidden_states: HiddenStates, rows: Tensor, answers: list[int]) -> float:
-        """Share of the answers that are the model's first choice among all V tokens."""
+        """Return the share of the answers that are the model's first choice among all V tokens."""
         weight, hits = self._model.output_weight, 0
-        for some in rows.to(weight.device).split(self._config.micro_batch):
+        for some in torch.split(rows.to(weight.device), self._config.micro_batch):
             hidden = hidden_states(some[:, :-1])[:, answers]  # [b, R, D]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
             hits += int((choice == some[:, 1:][:, answers]).sum())
@@ -78,13 +78,11 @@ class Measurements:
 
 
 def accuracy_column(needles: int) -> str:
-    """History column of the accuracy at N needles."""
+    """Return the history column of the accuracy at N needles."""
     return f"accuracy_n{needles}"
 
 
-def _probe_rows(
-    dataset: PackedDataset, probe: ProbeConfig
-) -> dict[int, tuple[Tensor, list[int]]]:
+def _probe_rows(dataset: PackedDataset, probe: ProbeConfig) -> dict[int, tuple[Tensor, list[int]]]:
     recall = dataset.manifest.recall
     if recall is None:
         raise ConfigError(

@@ -44,24 +44,24 @@ class Objective:
         self.weights = target_weights(seq_len, answers, weights).to(device)
 
     def loss(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
-        """Loss of ``batch`` [B, T+1] as a differentiable scalar."""
+        """Return the loss of ``batch`` [B, T+1] as a differentiable scalar."""
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         targets = batch[:, 1:].flatten()
         weights = (self.weights / len(batch)).repeat(len(batch)) if self.is_weighted else None
         return chunked_cross_entropy(hidden, output_weight, targets, self._chunk, weights)
 
     @torch.no_grad()
-    def row_losses(self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor) -> Tensor:
-        """Loss of each row of ``batch`` [B, T+1] on its own, float64 [B]."""
+    def row_losses(
+        self, hidden_states: HiddenStates, output_weight: Tensor, batch: Tensor
+    ) -> Tensor:
+        """Return the loss of each row of ``batch`` [B, T+1] on its own, float64 [B]."""
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         losses = token_losses(hidden, output_weight, batch[:, 1:].flatten(), self._chunk)
         return losses.double().view(len(batch), -1) @ self.weights.double()
 
 
-def target_weights(
-    seq_len: int, answers: Sequence[int] | None, weights: ObjectiveConfig
-) -> Tensor:
-    """Weight [T] of each target of a row, so that the loss of a row is their weighted sum."""
+def target_weights(seq_len: int, answers: Sequence[int] | None, weights: ObjectiveConfig) -> Tensor:
+    """Return the weight [T] of each target: the loss of a row is the weighted sum over it."""
     if answers is None:
         return torch.full((seq_len,), 1.0 / seq_len)
     is_answer = torch.zeros(seq_len, dtype=torch.bool)

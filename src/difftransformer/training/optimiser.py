@@ -64,7 +64,7 @@ class AdamW:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state as ``{key}.{parameter name}``, the tensors themselves."""
+        """Return the state as ``{key}.{parameter name}``, the tensors themselves."""
         return {
             f"{key}.{slot.name}": getattr(slot, key)
             for slots, _ in self._groups
@@ -100,7 +100,7 @@ class AdamW:
 def split_decay(
     parameters: Iterable[tuple[str, nn.Parameter]],
 ) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Trainable parameters with weight decay and those without, by name.
+    """Return trainable parameters with weight decay and those without, by name.
 
     A variant that stores lambda vectors as a matrix, one row per head, names it ``lambda_*``: that
     exempts it too.

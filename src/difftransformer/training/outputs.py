@@ -5,6 +5,7 @@ from pathlib import Path
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import replacing
@@ -25,19 +26,28 @@ def publish(
     """Write every declared output whole, the result last; the same bytes at every call.
 
     Only the times in the result's provenance differ between calls.
+
+    Raises:
+        CheckpointError: the file system refused.
     """
-    output.mkdir(parents=True, exist_ok=True)
-    save_model(output, model, model.config)
-    tokenizer = dataset.folder / TOKENIZER
-    if tokenizer.is_file():
-        with replacing(output / TOKENIZER) as aside:
-            shutil.copyfile(tokenizer, aside)
-    history.write_csv(output / HISTORY)
-    write_result(output / RESULT, result)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        save_model(output, model, model.config)
+        tokenizer = dataset.folder / TOKENIZER
+        if tokenizer.is_file():
+            with replacing(output / TOKENIZER) as aside:
+                shutil.copyfile(tokenizer, aside)
+        history.write_csv(output / HISTORY)
+        write_result(output / RESULT, result)
+    except OSError as error:
+        raise CheckpointError(
+            f"the trained model could not be written to {output} ({error.strerror}); its last "
+            "checkpoint has it all: make room there and start again, nothing is trained twice"
+        ) from error
 
 
 def training_metrics(model: Transformer, history: History, config: TrainingConfig) -> Metrics:
-    """Final losses, sizes and budget of a run; on recall data also whether and when it bound."""
+    """Return final losses, sizes and budget; on recall data also whether and when it bound."""
     steps = config.total_steps
     metrics: Metrics = {
         "train_loss": history.last("loss"),

@@ -44,7 +44,7 @@ def pretrain(
     """
 
     def build(device: torch.device) -> Transformer:
-        backend = choose_backend(slice.training.backend, slice.model, device)
+        backend = choose_backend(slice.training.backend, device.type, slice.training.precision)
         return Transformer.build(slice.model, backend, seed).to(device)
 
     job = Job("pretrain", slice, dataset, output, state, seed, threads, code)

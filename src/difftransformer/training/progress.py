@@ -18,7 +18,14 @@ class Progress:
     """
 
     def __init__(
-        self, state: Path, *, run: str, seed: int, steps: int, step: int, tokens_per_step: int,
+        self,
+        state: Path,
+        *,
+        run: str,
+        seed: int,
+        steps: int,
+        step: int,
+        tokens_per_step: int,
         interval: float = 3.0,
     ) -> None:
         self._path = state / "progress.json"
@@ -43,21 +50,33 @@ class Progress:
         eta = left / self.tokens_per_second if self.tokens_per_second else None
         logger.info(
             "step %d/%d (%d%%) loss %s lr %.1e %s ETA %s",
-            step, self._steps, 100 * step // self._steps,
-            "-" if loss is None else f"{loss:.3f}", lr,
-            _rate(self.tokens_per_second), _clock(eta),
+            step,
+            self._steps,
+            100 * step // self._steps,
+            "-" if loss is None else f"{loss:.3f}",
+            lr,
+            _rate(self.tokens_per_second),
+            _clock(eta),
         )
         self._heartbeat(step, loss, eta)
 
     def _heartbeat(self, step: int, loss: float | None, eta: float | None) -> None:
         beat = {
-            "run": self._run, "seed": self._seed, "step": step, "steps": self._steps, "loss": loss,
+            "run": self._run,
+            "seed": self._seed,
+            "step": step,
+            "steps": self._steps,
+            "loss": loss,
             "tokens_per_second": round(self.tokens_per_second, 1),
-            "eta_seconds": None if eta is None else round(eta, 1), "updated": time.time(),
+            "eta_seconds": None if eta is None else round(eta, 1),
+            "updated": time.time(),
         }
         aside = self._path.with_name(f".progress.{os.getpid()}.json")
-        aside.write_text(json.dumps(beat), encoding="utf-8")
-        aside.replace(self._path)
+        try:
+            aside.write_text(json.dumps(beat), encoding="utf-8")
+            aside.replace(self._path)
+        except OSError as error:  # a display is no reason to stop; a checkpoint will say it aloud
+            logger.debug("no heartbeat: %s", error)
 
 
 def _rate(tokens_per_second: float) -> str:

@@ -16,7 +16,7 @@ def seed_everything(seed: int) -> None:
 
 
 def rng_tensors(device: torch.device) -> dict[str, Tensor]:
-    """States of torch's generators, as byte tensors."""
+    """Return the states of torch's generators, as byte tensors."""
     states = {"rng.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["rng.cuda"] = torch.cuda.get_rng_state(device)
@@ -24,7 +24,7 @@ def rng_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def rng_state() -> dict[str, Any]:
-    """States of python's and numpy's generators, as JSON values."""
+    """Return the states of python's and numpy's generators, as JSON values."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     assert not isinstance(keys, str)

@@ -6,7 +6,7 @@ from difftransformer.config.training import TrainingConfig
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
-    """Learning rate of optimiser step ``step``, counted from 1 to ``config.total_steps``.
+    """Return the learning rate of step ``step``, counted from 1 to ``config.total_steps``.
 
     Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``; the last step has
     ``lr * min_lr_ratio``. A pure function of the step: the trainer keeps no scheduler state.

@@ -4,8 +4,8 @@ Shapes: B = sequences, T = positions.
 """
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from math import isfinite
 from typing import Any, Protocol
 
 import torch
@@ -75,7 +75,8 @@ class Trainer:
             Interrupted: asked to stop; a checkpoint was written first.
         """
         if self.step < self.config.total_steps:
-            progress.report(self.step, self._latest_loss(), learning_rate(self.step + 1, self.config))
+            lr = learning_rate(self.step + 1, self.config)
+            progress.report(self.step, self._latest_loss(), lr)
         try:
             while self.step < self.config.total_steps:
                 self._advance(store, progress, tracker, stop)
@@ -89,7 +90,7 @@ class Trainer:
             ) from error
 
     def snapshot(self) -> Snapshot:
-        """The whole state of the run after the current step."""
+        """Return the whole state of the run after the current step."""
         tensors = {f"model.{name}": tensor for name, tensor in self._model_tensors().items()}
         tensors |= self._optimiser.tensors() | rng_tensors(self._device)
         state = {
@@ -116,7 +117,9 @@ class Trainer:
         if (before := snapshot.state["threads"]) != torch.get_num_threads():
             logger.warning(
                 "checkpoint was made with %d threads, this process has %d: the sums will differ in "
-                "their last bits from a run never stopped", before, torch.get_num_threads()
+                "their last bits from a run never stopped",
+                before,
+                torch.get_num_threads(),
             )
 
     def _advance(
@@ -146,14 +149,15 @@ class Trainer:
 
     def _optimise(self, lr: float) -> None:
         self.model.train()
-        micro_batches = self._loader.next_batch().to(self._device).split(self.config.micro_batch)
+        batch = self._loader.next_batch().to(self._device, non_blocking=True)
+        micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
         for micro_batch in micro_batches:
             with self._autocast():
                 loss = self._objective.loss(
                     self._hidden_states, self.model.output_weight, micro_batch
                 ) / len(micro_batches)
-            loss.backward()
+            torch.autograd.backward(loss)
             total += loss.detach()
         norm = self._clip()
         self._optimiser.step(lr)
@@ -161,7 +165,7 @@ class Trainer:
         self._summed_steps += 1
 
     def _clip(self) -> Tensor:
-        """The global norm of the gradient before clipping."""
+        """Clip the gradient; return its global norm of the gradient before clipping."""
         parameters, limit = self._optimiser.parameters, self.config.grad_clip
         if limit is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, limit)
@@ -185,13 +189,13 @@ class Trainer:
 
     def _check(self, lr: float) -> None:
         loss, norm = self._sums.tolist()
-        if not torch.isfinite(self._sums).all():
+        if not (isfinite(loss) and isfinite(norm)):
             raise self._diverged(f"loss sums to {loss} and gradient norm to {norm}", lr)
 
     def _diverged(self, what: str, lr: float) -> DivergenceError:
         return DivergenceError(
-            f"training diverged at step {self.step}/{self.config.total_steps} (lr {lr:.2e}): {what}; "
-            "lower training.lr or training.grad_clip, or lengthen training.warmup_steps "
+            f"training diverged at step {self.step}/{self.config.total_steps} (lr {lr:.2e}): "
+            f"{what}; lower training.lr or training.grad_clip, or lengthen training.warmup_steps "
             "(the last good checkpoint is kept)"
         )
 
@@ -203,7 +207,7 @@ class Trainer:
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
         self.model.eval()
         with torch.no_grad(), self._autocast():
-            return self._hidden_states(tokens.to(self._device))
+            return self._hidden_states(tokens.to(self._device)).float()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(

@@ -12,13 +12,14 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
+from difftransformer.provenance.journal import SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
+from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.spool import JOURNAL, SENT, Sent
 from difftransformer.provenance.sync import STAGES, initialise_tracking, sync_tracking
 from difftransformer.provenance.tracking import Tracker, start_job
 
-AT_ONCE = TrackingTimes(live_after=0.0, live_every=0.05)
+AT_ONCE = Delivery(live_after=0.0, live_every=0.05)
 CLOSED_PORT = "http://127.0.0.1:9"
 
 
@@ -208,9 +209,9 @@ def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
     client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "results" / "state"
-    times = TrackingTimes(live_after=0.0, live_every=0.05, close_wait=0.3)
+    delivery = Delivery(live_after=0.0, live_every=0.05, close_wait=0.3)
     started = time.monotonic()
-    with start_job("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, times) as one:
+    with start_job("pretrain", "down", "j", state, {}, {}, CLOSED_PORT, delivery) as one:
         log(one, range(1, 11))
         assert time.monotonic() - started < 1
         time.sleep(0.2)

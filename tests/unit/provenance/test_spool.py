@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from difftransformer.errors import ConfigError, UserError
-from difftransformer.provenance.journal import SpoolTracker, TrackingTimes
+from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
 from difftransformer.provenance.tracking import NullTracker, displayed, resolve_uri, start_job
 
 
-def tracker(state: Path, times: TrackingTimes | None = None) -> SpoolTracker:
+def tracker(state: Path, delivery: Delivery | None = None) -> SpoolTracker:
     return SpoolTracker(
-        state, stage="pretrain", name="tiny/a/0", job_id="pretrain-a-0-x", times=times
+        state, stage="pretrain", name="tiny/a/0", job_id="pretrain-a-0-x", delivery=delivery
     )
 
 
@@ -139,7 +140,7 @@ def test_more_names_than_a_call_takes_are_split(tmp_path: Path) -> None:
 
 
 def test_system_load_is_tracked(tmp_path: Path) -> None:
-    one = tracker(tmp_path, TrackingTimes(system_every=0.0))
+    one = tracker(tmp_path, Delivery(system_every=0.0))
     one.log_metrics({"loss": 1.0}, 5)
     one.close("FINISHED")
     assert points(tmp_path, "system/cpu_percent")[0][0] == 5

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from tiny_training import make_slice
@@ -20,7 +21,9 @@ def test_is_torchs_adamw_to_the_bit() -> None:
     decayed, free = (list(group.values()) for group in split_decay(theirs.named_parameters()))
     reference = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}],
-        betas=(0.9, 0.98), eps=config.eps, fused=True,
+        betas=(0.9, 0.98),
+        eps=config.eps,
+        fused=True,
     )
     for step in range(20):
         tokens = torch.randint(0, 7, (4,), generator=torch.Generator().manual_seed(step))
@@ -56,12 +59,21 @@ def test_parameters_without_gradient_stay() -> None:
     assert optimiser.tensors()["adam_step.3.weight"] == 1
 
 
-def test_training_does_not_import_the_compiler() -> None:
-    code = (
-        "import sys, difftransformer.training.pretrain; "
-        "heavy = {'torch._dynamo', 'transformers', 'mlflow', 'pandas', 'seaborn'}; "
-        "print(sorted(heavy & set(sys.modules)))"
-    )
+def test_a_training_job_does_not_import_the_compiler(text: Path, tmp_path: Path) -> None:
+    """Start-up is a large part of a short job; each of these costs it one to four seconds."""
+    code = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from tiny_training import make_slice
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.pretrain import pretrain
+here = Path({str(tmp_path)!r})
+pretrain(make_slice(), dataset=Path({str(text)!r}), output=here / "out", state=here / "state",
+         seed=0, threads=1, tracker=NullTracker(), code="")
+heavy = {{"torch._dynamo", "sympy", "transformers", "mlflow", "pandas", "scipy", "seaborn"}}
+print(sorted(heavy & set(sys.modules)))
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -27,7 +27,8 @@ def test_floats_survive_exactly(tmp_path_factory, values: list[float]) -> None:
 
 def test_first_reaching_and_last() -> None:
     accuracies = [0.2, 0.91, 0.5, 0.95]
-    history = History([{"step": 20 * n, "a": a} for n, a in enumerate(accuracies, 1)] + [{"step": 99}])
+    rows = [{"step": 20 * n, "a": a} for n, a in enumerate(accuracies, 1)]
+    history = History([*rows, {"step": 99}])
     assert history.first_reaching("a", 0.9) == 40
     assert history.first_reaching("a", 0.99) is None
     assert history.first_reaching("never measured", 0.0) is None

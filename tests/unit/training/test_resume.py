@@ -143,9 +143,7 @@ def test_finished_run_is_published_again_without_training(train: Train) -> None:
     shutil.rmtree(folder / "out")
     train(slice)
     assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
-    assert (
-        folder / "state" / "checkpoint-00000020" / "sums.json"
-    ).stat().st_mtime_ns == checkpoint
+    assert (folder / "state" / "checkpoint-00000020" / "sums.json").stat().st_mtime_ns == checkpoint
 
 
 def test_state_of_another_run_is_refused(train: Train) -> None:

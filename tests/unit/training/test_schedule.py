@@ -1,3 +1,4 @@
+from itertools import pairwise
 from math import isclose
 
 import pytest
@@ -30,7 +31,7 @@ def test_rises_to_the_peak_then_falls_to_the_floor(config: TrainingConfig) -> No
     assert isclose(rates[peak - 1], config.lr)
     assert rates[:peak] == sorted(rates[:peak])
     falling = [-rate for rate in rates[peak - 1 :]]
-    assert all(a <= b + 1e-12 * config.lr for a, b in zip(falling, falling[1:], strict=False))
+    assert all(a <= b + 1e-12 * config.lr for a, b in pairwise(falling))
     if config.total_steps > peak:
         assert isclose(rates[-1], config.lr * config.min_lr_ratio, abs_tol=1e-12 * config.lr)
 
@@ -40,4 +41,5 @@ def test_linear_values() -> None:
         steps=10, seq_len=8, batch_size=2, lr=1.0, min_lr_ratio=0.5, warmup_steps=2
     )
     rates = [learning_rate(step, config) for step in range(1, 11)]
-    assert rates == pytest.approx([0.5, 1.0, 0.9375, 0.875, 0.8125, 0.75, 0.6875, 0.625, 0.5625, 0.5])
+    falling = [1.0, 0.9375, 0.875, 0.8125, 0.75, 0.6875, 0.625, 0.5625, 0.5]
+    assert rates == pytest.approx([0.5, *falling])

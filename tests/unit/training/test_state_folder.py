@@ -91,7 +91,7 @@ def save_with_little_room(folder: Path, sender) -> None:
     import resource
     import signal
 
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails with an error, as a full disk does
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails as on a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     big = Snapshot(9, {"w": torch.zeros(100_000)}, {})
     try:
@@ -144,7 +144,11 @@ def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert caplog.messages[0].startswith("step 120/600 (20%) loss 4.123 lr 3.2e-03 ")
     beat = json.loads((tmp_path / "progress.json").read_text())
     assert {key: beat[key] for key in ("run", "seed", "step", "steps", "loss")} == {
-        "run": "diff_v1", "seed": 3, "step": 120, "steps": 600, "loss": 4.1234,
+        "run": "diff_v1",
+        "seed": 3,
+        "step": 120,
+        "steps": 600,
+        "loss": 4.1234,
     }
     assert beat["tokens_per_second"] > 0
     assert beat["eta_seconds"] >= 0

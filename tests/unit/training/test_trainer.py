@@ -13,7 +13,13 @@ from safetensors.torch import load_file
 from tiny_training import RECALL, Train, make_slice
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import BackendError, ConfigError, DivergenceError, UserError
+from difftransformer.errors import (
+    BackendError,
+    CheckpointError,
+    ConfigError,
+    DivergenceError,
+    UserError,
+)
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
@@ -38,7 +44,11 @@ def test_loss_falls_and_outputs_are_complete(train: Train) -> None:
     assert column(folder, "step") == [10, 20, 30, 40, 50, 60]
     assert [bool(row["validation_loss"]) for row in history(folder)] == [0, 0, 1, 0, 0, 1]
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
-        "config.json", "history.csv", "model.safetensors", "tokenizer.json", "training.json",
+        "config.json",
+        "history.csv",
+        "model.safetensors",
+        "tokenizer.json",
+        "training.json",
     ]
     metrics = read_result(folder / "out" / "training.json").metrics
     assert metrics["train_loss"] == loss[-1]
@@ -80,8 +90,12 @@ def test_weight_decay_on_matrices_only() -> None:
 
 def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: Path) -> None:
     probe = {
-        "needles": [1, 2], "queries": 2, "samples": 16, "every": 4,
-        "bind_needles": 2, "bind_threshold": 1e-9,
+        "needles": [1, 2],
+        "queries": 2,
+        "samples": 16,
+        "every": 4,
+        "bind_needles": 2,
+        "bind_threshold": 1e-9,
     }
     folder = train(make_slice(seq_len=24, probe=probe, log_every=3), dataset=recall)
     rows = history(folder)
@@ -97,10 +111,16 @@ def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: P
 
 
 def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
+    probe = {"needles": [2], "bind_needles": 2}
     parts = {
         name: train(
-            make_slice(seq_len=24, steps=1, warmup_steps=0, probe={"needles": [2], "bind_needles": 2},
-                       objective={"answer_weight": a, "lm_weight": lm}),
+            make_slice(
+                seq_len=24,
+                steps=1,
+                warmup_steps=0,
+                probe=probe,
+                objective={"answer_weight": a, "lm_weight": lm},
+            ),
             name,
             dataset=recall,
         )
@@ -113,7 +133,7 @@ def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> 
 
     dataset = PackedDataset.open(recall)
     batch = BatchLoader(dataset, "train", batch_size=16, seq_len=24, seed=0).next_batch()
-    model = Transformer.build(make_slice(probe={"needles": [2], "bind_needles": 2}).model, "sdpa", 0)
+    model = Transformer.build(make_slice(probe=probe).model, "sdpa", 0)
     logits = model.hidden_states(batch[:, :-1]) @ model.output_weight.T
     losses = torch.nn.functional.cross_entropy(
         logits.transpose(1, 2), batch[:, 1:], reduction="none"
@@ -185,19 +205,28 @@ def test_out_of_memory_says_what_to_lower(tmp_path: Path, text: Path) -> None:
     assert "\n" not in message
 
 
-def test_refuses_before_the_first_step(
-    train: Train, text: Path, recall: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refuses_before_the_first_step(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"training\.probe"):
-        train(make_slice(probe={}), dataset=text)
+        train(make_slice(probe={}))
     with pytest.raises(ConfigError, match="vocab_size"):
-        train(make_slice("softmax", seq_len=24), dataset=recall)
+        train(make_slice(vocab_size=63))
     if not torch.cuda.is_available():
         with pytest.raises(BackendError, match=r"training\.device is cuda"):
             train(make_slice(device="cuda"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="WORLD_SIZE is 2"):
         train(make_slice())
+
+
+def test_unwritable_output_is_one_line(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "out").write_text("a file where the folder should be")
+    with pytest.raises(
+        CheckpointError, match=r"could not be written to .* nothing is trained twice"
+    ):
+        train(make_slice())
+    (tmp_path / "run" / "out").unlink()
+    train(make_slice())
 
 
 def test_bf16_autocast_trains(train: Train) -> None:
@@ -219,7 +248,10 @@ class Recorder(NullTracker):
 def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
     tracker = Recorder()
     folder = train(make_slice(), tracker=tracker)
-    assert [step for step, _ in tracker.points] == [2, 4, 6, 8]
-    assert [values["loss"] for _, values in tracker.points] == column(folder, "loss")
-    assert all("tokens_per_second" in values for _, values in tracker.points)
+    *curve, (last_step, final) = tracker.points
+    assert [step for step, _ in curve] == [2, 4, 6, 8]
+    assert [values["loss"] for _, values in curve] == column(folder, "loss")
+    assert all("tokens_per_second" in values for _, values in curve)
+    assert last_step == 8
+    assert final["train_loss"] == column(folder, "loss")[-1]
     assert "tokens_per_second" not in history(folder)[0]

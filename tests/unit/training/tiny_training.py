@@ -20,20 +20,24 @@ MakeSlice = Callable[..., RunSlice]
 Train = Callable[..., Path]
 
 
-def make_slice(variant: str = "diff_v1", **training: Any) -> RunSlice:
+def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any) -> RunSlice:
     """A resolved run of two layers, d_model 32; keywords change its training."""
     defaults = {
-        "steps": 8, "seq_len": 16, "batch_size": 16, "lr": 1e-2, "warmup_steps": 2, "log_every": 2,
+        "steps": 8,
+        "seq_len": 16,
+        "batch_size": 16,
+        "lr": 1e-2,
+        "warmup_steps": 2,
+        "log_every": 2,
         "device": "cpu",
     }
-    is_recall = training.get("probe") is not None
     return RunSlice.model_validate(
         {
             "scale": "unit",
             "run": variant,
-            "dataset": "recall" if is_recall else "text",
+            "dataset": "tiny",
             "model": {
-                "vocab_size": RECALL.vocab_size if is_recall else VOCAB,
+                "vocab_size": vocab_size,
                 "d_model": 32,
                 "num_layers": 2,
                 "ffn_dim": 64,
@@ -57,7 +61,11 @@ def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) 
         shard = ShardEntry(file=path.name, tokens=tokens.size, documents=count, sha256=digest)
         entries[name] = SplitEntry(tokens=tokens.size, documents=count, shards=[shard])
     written = Manifest(
-        dtype="uint16", tokenizer=TokenizerEntry(kind="none"), splits=entries, sources={}, **manifest
+        dtype="uint16",
+        tokenizer=TokenizerEntry(kind="none"),
+        splits=entries,
+        sources={},
+        **manifest,
     )
     written = written.model_copy(update={"digest": written.content_digest()})
     (folder / "manifest.json").write_text(written.model_dump_json())

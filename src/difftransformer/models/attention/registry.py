@@ -6,14 +6,11 @@ here. Everything else (configuration, checkpoints, export, contract tests, table
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from difftransformer.config.model import AttentionConfig
+from difftransformer.config.validation import lookup, validate
 from difftransformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,11 +33,7 @@ def variant_location(name: str) -> str:
     Raises:
         ConfigError: no variant of that name.
     """
-    if name not in _VARIANTS:
-        raise ConfigError(
-            f"model.attention.variant: unknown variant {name!r}{_nearest(str(name), _VARIANTS)}"
-        )
-    return _VARIANTS[name]
+    return lookup(_VARIANTS, name, "variant", "model.attention.variant")
 
 
 def attention_class(name: str) -> type[Attention]:
@@ -54,70 +47,52 @@ def attention_class(name: str) -> type[Attention]:
     return found
 
 
-def configure(options: dict[str, Any], d_model: int) -> AttentionConfig:
-    """Check ``model.attention`` and fill in what follows from ``d_model``.
+def configure(
+    options: dict[str, Any], d_model: int, where: str = "model.attention"
+) -> AttentionConfig:
+    """Check the attention settings and fill in what follows from ``d_model``.
 
     Args:
         options: The mapping as written in the configuration; ``variant`` is required.
         d_model: Width of the residual stream, in dimensions.
+        where: File and key path that errors name.
 
     Returns:
         The variant's own config with ``num_heads`` and ``num_kv_heads`` as numbers and
         ``head_dim_multiplier`` multiplied into ``head_dim``.
 
     Raises:
-        ConfigError: naming ``model.attention.<key>``, what was found, and the nearest name.
+        ConfigError: naming the key, what was found, what is allowed and the nearest name.
     """
     if "variant" not in options:
-        raise ConfigError(
-            f"model.attention.variant: missing; choose one of {', '.join(_VARIANTS)}"
-        )
+        raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
+    lookup(_VARIANTS, options["variant"], "variant", f"{where}.variant")
     kind = attention_class(options["variant"]).config_class
-    try:
-        config = kind.model_validate(options)
-    except ValidationError as error:
-        raise ConfigError(_describe(error, kind)) from None
-    return _resolve(config, d_model)
+    config: AttentionConfig = validate(kind, options, where)
+    return _resolve(config, d_model, where)
 
 
-def _resolve(config: AttentionConfig, d_model: int) -> AttentionConfig:
+def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConfig:
     config = config.model_copy(
         update={"head_dim": config.head_dim * config.head_dim_multiplier, "head_dim_multiplier": 1}
     )
     width = config.value_dim
     if config.num_heads is None and d_model % width:
-        fitting = [size for size in range(1, d_model + 1) if d_model % size == 0]
-        near = sorted(fitting, key=lambda size: abs(size - width))[:3]
         raise ConfigError(
-            f"model.attention.head_dim: heads of width {width} do not fill d_model {d_model}; "
-            f"set model.attention.num_heads, or take a width that divides it (nearest: "
-            f"{', '.join(map(str, sorted(near)))})"
+            f"{where}.head_dim: output heads of width {width} do not fill d_model {d_model}; take "
+            f"a width that divides it (nearest: {_near(d_model, width)}), or set num_heads"
         )
     num_heads = config.num_heads or d_model // width
     num_kv_heads = config.num_kv_heads or num_heads
     if num_heads % num_kv_heads:
-        allowed = [size for size in range(1, num_heads + 1) if num_heads % size == 0]
         raise ConfigError(
-            f"model.attention.num_kv_heads: {num_kv_heads} does not divide num_heads {num_heads}; "
-            f"allowed: {', '.join(map(str, allowed))}"
+            f"{where}.num_kv_heads: {num_kv_heads} does not divide num_heads {num_heads}; nearest "
+            f"that do: {_near(num_heads, num_kv_heads)}"
         )
     return config.model_copy(update={"num_heads": num_heads, "num_kv_heads": num_kv_heads})
 
 
-def _describe(error: ValidationError, kind: type[AttentionConfig]) -> str:
-    """All complaints of pydantic as one line."""
-    parts = []
-    for problem in error.errors():
-        key = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "extra_forbidden":
-            parts.append(f"model.attention.{key}: unknown key{_nearest(key, kind.model_fields)}")
-        else:
-            parts.append(f"model.attention.{key}: {problem['msg']}, got {problem['input']!r}")
-    return "; ".join(parts)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"; {hint}known: {', '.join(names)}"
+def _near(number: int, wanted: int) -> str:
+    """The divisors of ``number`` nearest to ``wanted``, as text."""
+    divisors = [size for size in range(1, number + 1) if number % size == 0]
+    return ", ".join(map(str, sorted(sorted(divisors, key=lambda size: abs(size - wanted))[:3])))

@@ -1,22 +1,19 @@
-"""Attention backends, chosen explicitly: `choose_backend` names one, `kernel` loads it."""
+"""Attention backends, chosen explicitly: `choose_backend` settles the name, `kernel` gives the operations."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
-from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
+from difftransformer.models.kernels import eager, flash, sdpa
 
-_MODULES = {
-    "eager": "difftransformer.models.kernels.eager",
-    "sdpa": "difftransformer.models.kernels.sdpa",
-    "flash_attn": "difftransformer.models.kernels.flash",
-}
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Kernel(Protocol):
@@ -45,55 +42,50 @@ class Kernel(Protocol):
         ...
 
 
-def choose_backend(name: str, device: str, precision: str = "fp32") -> str:
+# Imported, not named by strings: the fingerprint of a job follows imports.
+_KERNELS: dict[str, Kernel] = {"eager": eager, "sdpa": sdpa, "flash_attn": flash}
+_NOT_INSTALLED = "flash-attn is not installed; pip install 'difftransformer[gpu]', or take sdpa"
+
+
+def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
     """Settle which attention backend runs, log it, and return its name.
 
     Args:
         name: "auto", "eager", "sdpa" or "flash_attn".
-        device: "cpu" or "cuda" (an index may follow).
+        device: Where the model runs.
         precision: "fp32" or "bf16"; flash_attn computes in half precision only.
 
     Raises:
         BackendError: the backend is unknown, or not usable here; nothing else is tried.
     """
+    kind = torch.device(device).type
+    obstacle = _flash_obstacle(kind, precision)
     if name == "auto":
-        usable = _flash_obstacle(device, precision) is None
-        picked = "flash_attn" if usable else "sdpa"
-        _log.info("attention backend: auto picked %s for %s, %s", picked, device, precision)
+        picked = "sdpa" if obstacle else "flash_attn"
+        logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
-    if name not in _MODULES:
-        raise BackendError(f"backend {name!r} is unknown; choose one of auto, {', '.join(_MODULES)}")
-    if name == "flash_attn" and (obstacle := _flash_obstacle(device, precision)):
+    kernel(name)
+    if name == "flash_attn" and obstacle:
         raise BackendError(f"backend flash_attn cannot run: {obstacle}")
-    _log.info("attention backend: %s for %s, %s", name, device, precision)
     return name
 
 
 def kernel(name: str) -> Kernel:
-    """The backend's operations.
+    """The operations of a backend.
 
     Raises:
-        BackendError: unknown name, or flash-attn is not installed.
+        BackendError: no backend of that name.
     """
-    if name not in _MODULES:
-        raise BackendError(f"backend {name!r} is unknown; choose one of auto, {', '.join(_MODULES)}")
-    if name == "flash_attn" and not _flash_installed():
-        raise BackendError(f"backend flash_attn cannot run: {_NOT_INSTALLED}")
-    return cast(Kernel, import_module(_MODULES[name]))
-
-
-_NOT_INSTALLED = "flash-attn is not installed; pip install 'difftransformer[gpu]', or take sdpa"
-
-
-def _flash_installed() -> bool:
-    return importlib.util.find_spec("flash_attn") is not None
+    if name not in _KERNELS:
+        raise BackendError(f"unknown backend {name!r}{nearest(name, [*_KERNELS, 'auto'])}")
+    return _KERNELS[name]
 
 
 def _flash_obstacle(device: str, precision: str) -> str | None:
-    if not device.startswith("cuda"):
-        return f"it needs an NVIDIA GPU and the device is {device}; set backend: sdpa (or auto)"
-    if not _flash_installed():
+    if device != "cuda":
+        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
+    if importlib.util.find_spec("flash_attn") is None:
         return _NOT_INSTALLED
     if precision == "fp32":
-        return "it computes in half precision; set precision: bf16, or backend: sdpa"
+        return "it computes in half precision only; set precision bf16, or take sdpa"
     return None

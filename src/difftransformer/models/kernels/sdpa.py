@@ -20,7 +20,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
         k,
         v,
         attn_mask=mask,
-        is_causal=mask is None and queries == keys,
+        is_causal=mask is None and queries > 1,
         scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
     )
@@ -30,15 +30,21 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`.
+    """See `Kernel.differential_attention`; padded, since SDPA is slow for a value wider than keys.
 
-    The queries are padded to [q1, 0] and [0, q2], so that both score the shared key [k1, k2] and
-    share the value: all dimensions are 2d, which keeps SDPA on its fast path (unequal dimensions
-    fall off it), and the two maps of a head are one more step of head sharing, one call for all.
+    The two maps of a head are one more step of head sharing, so one call computes them all.
     """
+    return difference(attention(padded_queries(q), k, v, scale=scale, mask=mask), lam)
+
+
+def padded_queries(q: Tensor) -> Tensor:
+    """[B, T, H, 2, d] -> [B, 2H, T, 2d]: [q1, 0] and [0, q2], which both score [k1, k2]."""
     B, T, H, _, d = q.shape
     side = torch.eye(2, dtype=q.dtype, device=q.device).unsqueeze(-1)
-    padded = (q.unsqueeze(-2) * side).view(B, T, 2 * H, 2 * d)
-    both = attention(padded.transpose(1, 2), k, v, scale=scale, mask=mask)
-    first, second = both.reshape(B, T, H, 2, 2 * d).unbind(dim=3)
+    return (q.unsqueeze(-2) * side).view(B, T, 2 * H, 2 * d).transpose(1, 2)
+
+
+def difference(both: Tensor, lam: Tensor) -> Tensor:
+    """Outputs of all maps [B, T, 2H, e] -> first minus lam times second, [B, T, H, e]."""
+    first, second = both.unflatten(2, (-1, 2)).unbind(dim=3)
     return first - lam.to(second.dtype) * second

@@ -1,0 +1,62 @@
+# Thin: every line is a command you could type. `make help` lists the targets.
+SHELL := /bin/bash
+ARTIFACT ?= headline
+SCALE ?= tiny
+SEEDS ?= 1
+CORES ?= $(shell nproc)
+PORT ?= 5000
+BIN := .venv/bin
+# Jobs call `difftransformer` by name.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+REPORT := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),[$(ARTIFACT)])
+CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(REPORT)'
+TARGETS := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),$(ARTIFACT) page)
+
+.PHONY: help install reproduce plan rerun ui test lint docs clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
+
+install: .venv/installed  ## .venv with everything pinned
+
+.venv/installed: pyproject.toml constraints.txt
+	python3 -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
+	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]' \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=1 CORES=all: tables, figures, report
+	snakemake $(TARGETS) --cores $(CORES) $(CONFIG)
+	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
+	@echo "report: reports/$(SCALE)/index.html"
+
+plan: install  ## what `make reproduce` with the same settings would run, and why
+	snakemake $(TARGETS) --dry-run $(CONFIG)
+
+rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
+	difftransformer forget $(ABLATION) --scale $(SCALE) --seeds $(SEEDS)
+	snakemake $(ABLATION) --cores $(CORES) $(CONFIG) \
+	  --forcerun $$(difftransformer outputs $(ABLATION) --scale $(SCALE) --seeds $(SEEDS))
+
+ui: install  ## MLflow UI on loopback over the runs made so far
+	difftransformer sync_tracking
+	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///results/mlflow/mlflow.db
+
+test: install  ## the whole test suite
+	pytest
+
+lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
+	ruff check . && ruff format --check .
+	mypy
+	snakefmt --check Snakefile workflow
+	snakemake --lint --config scale=smoke
+	lint-imports
+
+docs: install  ## regenerate config/README.md and config/schema from the typed settings
+	difftransformer write_schema
+
+clean:  ## remove caches; results stay
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,15 @@
+"""The command line: one thin subcommand for every rule of the workflow, usable without it.
+
+Each command reads its resolved slice, frames the work as a tracked job and calls the function of
+its own name. Everything heavy is imported inside the command that needs it.
+"""
+
+from difftransformer.cli import jobs, reports, tools
+from difftransformer.cli.frame import app
+
+__all__ = ["app", "jobs", "main", "reports", "tools"]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,135 @@
+"""What the subcommands share: options, the frame of a tracked job, and where its state lies."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel
+
+from difftransformer.provenance import job as jobs
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.job import Job, JobIdentity
+from difftransformer.provenance.tracking import resolve_uri
+
+app = typer.Typer(
+    help="Rebuild the tables and figures of the Differential Transformer work, step by step.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+TRAINING = "training.json"
+S = TypeVar("S", bound=BaseModel)
+F = TypeVar("F", bound=Callable[..., None])
+
+Slice = Annotated[
+    Path, typer.Option("--slice", help="JSON of the resolved settings; the workflow writes it.")
+]
+Output = Annotated[Path, typer.Option("--output", help="File to write.")]
+Log = Annotated[Path | None, typer.Option("--log", help="File that gets the log beside stderr.")]
+Code = Annotated[str, typer.Option("--code", help="Fingerprint of the code, part of the job's id.")]
+Root = Annotated[Path, typer.Option("--results", help="Folder of everything that is built.")]
+Uri = Annotated[str, typer.Option("--tracking", help="MLflow URI, 'off', or '' for the default.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights and data order.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of one operation.")]
+Inputs = Annotated[str, typer.Option("--inputs", help="Result files, separated by blanks.")]
+Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a packed dataset.")]
+
+
+def command(function: F) -> F:
+    """Register a subcommand under the function's own name, which is also its rule's."""
+    app.command(name=function.__name__)(function)
+    return function
+
+
+def store(uri: str, results: Path) -> str:
+    """Return the address of the tracking store, or "off"."""
+    return resolve_uri(uri or None, results) or "off"
+
+
+def state(results: Path, identity: JobIdentity) -> Path:
+    """Return the folder of a job's own state; its name carries what the result depends on."""
+    parts = (identity.run, identity.suite, identity.seed)
+    subject = "/".join(str(part) for part in parts if part is not None)
+    return results / identity.scale / "state" / identity.rule / subject / identity.fingerprint[:16]
+
+
+def read(path: Path, kind: type[S]) -> S:
+    """Return the slice in a JSON file.
+
+    Raises:
+        ConfigError: If the file is missing or holds something else.
+    """
+    from pydantic import ValidationError
+
+    from difftransformer.errors import ConfigError
+
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such slice; run snakemake, which writes it") from None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise ConfigError(f"{path}: not a {kind.__name__}: {key}: {fault['msg']}") from None
+
+
+def dataset_slice(path: Path) -> Any:
+    """Return the slice of a dataset."""
+    from difftransformer.config.run import DatasetSlice
+
+    return read(path, DatasetSlice)
+
+
+def job(
+    identity: JobIdentity, config: BaseModel, results: Path, uri: str, log: Path | None
+) -> AbstractContextManager[Job]:
+    """Frame the work of a command as a tracked job."""
+    return jobs.job(
+        identity,
+        state=state(results, identity),
+        params=config.model_dump(mode="json"),
+        log=log,
+        uri=store(uri, results),
+        root=results,
+    )
+
+
+def reporting_identity(rule: str, config: Any, inputs: list[Path], code: str) -> JobIdentity:
+    """Identify a table or figure job by its slice, its code and the results it shows."""
+    from difftransformer.provenance.result import read_result
+
+    upstream = sorted(read_result(path).job_id for path in inputs)
+    return JobIdentity(
+        rule=rule,
+        stage="tables",
+        scale=config.scale,
+        run=config.artifact,
+        suite=config.kind,
+        fingerprint=job_fingerprint(rule, config, code, " ".join(upstream), None),
+        upstream=upstream,
+    )
+
+
+def paths(text: str) -> list[Path]:
+    """Return the paths in a list separated by blanks."""
+    return [Path(name) for name in text.split()]
+
+
+def digest(path: Path | None) -> str:
+    """Return the sha256 of a file, or '' for no file.
+
+    Raises:
+        DataError: If the file is missing.
+    """
+    import hashlib
+
+    from difftransformer.errors import DataError
+
+    if path is None:
+        return ""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; run train_tokenizer first")
+    return hashlib.sha256(path.read_bytes()).hexdigest()

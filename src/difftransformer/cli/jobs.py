@@ -1,0 +1,194 @@
+"""Subcommands of the rules that prepare data, train and evaluate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from difftransformer.cli.frame import (
+    Code,
+    Dataset,
+    Log,
+    Output,
+    Root,
+    Seed,
+    Slice,
+    Threads,
+    Uri,
+    command,
+    dataset_slice,
+    digest,
+    job,
+    read,
+    state,
+    store,
+)
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.job import JobIdentity, reporting
+
+
+@command
+def initialise_tracking(
+    output: Output, results: Root = Path("results"), tracking: Uri = "", log: Log = None
+) -> None:
+    """Create the tracking store and its experiments before any job writes to it."""
+    from difftransformer.provenance.sync import initialise_tracking
+
+    with reporting(log):
+        initialise_tracking(store(tracking, results), output, results)
+
+
+@command
+def sync_tracking(results: Root = Path("results"), tracking: Uri = "", log: Log = None) -> None:
+    """Send everything that jobs tracked locally and could not send yet."""
+    from difftransformer.provenance.sync import sync_tracking
+
+    with reporting(log):
+        sync_tracking(results, store(tracking, results))
+
+
+@command
+def train_tokenizer(slice: Slice, output: Output, log: Log = None) -> None:
+    """Train, or resolve, the tokenizer of a dataset."""
+    from difftransformer.data.tokenizer import train_tokenizer
+
+    with reporting(log):
+        train_tokenizer(dataset_slice(slice).config, output)
+
+
+@command
+def tokenise(
+    slice: Slice,
+    output: Output,
+    code: Code = "",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Pack a corpus into memory-mapped shards with a manifest."""
+    from difftransformer.data.tokenise import tokenise
+
+    with reporting(log):
+        config = dataset_slice(slice)
+        folder = output.parent
+        tokenizer = None if config.config.recall else folder / "tokenizer.json"
+        inputs = digest(tokenizer)
+    identity = JobIdentity(
+        rule="tokenise",
+        stage="tokenise",
+        scale=config.scale,
+        run=config.dataset,
+        fingerprint=job_fingerprint("tokenise", config, code, inputs, None),
+        threads=workers,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        tokenise(config.config, tokenizer, folder, state(results, identity), workers)
+        running.tracker.log_artifact(output)
+
+
+@command
+def count_ngrams(slice: Slice, dataset: Dataset, output: Output, log: Log = None) -> None:
+    """Find the n-grams that are too frequent in training for a suite."""
+    from difftransformer.config.evaluation import ValidationSlices
+    from difftransformer.data.ngrams import count_ngrams
+
+    with reporting(log):
+        suite = read(slice, ValidationSlices)
+        count_ngrams(dataset.parent, output, suite.n, suite.max_count)
+
+
+@command
+def pretrain(
+    slice: Slice,
+    dataset: Dataset,
+    output: Annotated[Path, typer.Option(help="training.json; weights are written beside it.")],
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Train a model from scratch, or continue where an earlier call was stopped."""
+    with reporting(log):
+        from difftransformer.config.run import RunSlice
+        from difftransformer.data.packed import PackedDataset
+        from difftransformer.training.pretrain import pretrain
+
+        config = read(slice, RunSlice)
+        opened = PackedDataset.open(dataset.parent)
+    identity = JobIdentity(
+        rule="pretrain",
+        stage="pretrain",
+        scale=config.scale,
+        run=config.run,
+        seed=seed,
+        fingerprint=job_fingerprint("pretrain", config, code, opened.digest, seed),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        pretrain(
+            config,
+            dataset=dataset.parent,
+            output=output.parent,
+            state=state(results, identity),
+            seed=seed,
+            threads=threads,
+            tracker=running.tracker,
+            code=code,
+        )
+        for name in ("history.csv", output.name):
+            running.tracker.log_artifact(output.parent / name)
+
+
+@command
+def evaluate(
+    slice: Slice,
+    model: Annotated[Path, typer.Option(help="training.json of a finished run.")],
+    dataset: Dataset,
+    output: Output,
+    ngrams: Annotated[str, typer.Option(help="Frequent n-grams, or '' for none.")] = "",
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Evaluate one suite on a trained model."""
+    frequent = Path(ngrams) if ngrams else None
+    with reporting(log):
+        from difftransformer.config.evaluation import EvaluationSlice
+        from difftransformer.data.packed import PackedDataset
+        from difftransformer.evaluation.evaluate import evaluate
+        from difftransformer.evaluation.identity import identify
+
+        config = read(slice, EvaluationSlice)
+        opened = PackedDataset.open(dataset.parent)
+        known = identify(
+            config, model=model.parent, dataset=opened, ngrams=frequent, seed=seed, code=code
+        )
+    identity = JobIdentity(
+        rule="evaluate",
+        stage="evaluate",
+        scale=config.scale,
+        run=config.run,
+        suite=config.suite,
+        seed=seed,
+        fingerprint=known.fingerprint,
+        upstream=(known.upstream,),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        evaluate(
+            config,
+            model=model.parent,
+            dataset=dataset.parent,
+            ngrams=frequent,
+            output=output,
+            seed=seed,
+            threads=threads,
+            tracker=running.tracker,
+            code=code,
+        )

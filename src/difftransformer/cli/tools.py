@@ -1,0 +1,99 @@
+"""Subcommands for people: look at the plan, rerun one ablation, regenerate the documentation."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from difftransformer.cli.frame import command
+from difftransformer.provenance.job import reporting
+
+Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of artifacts.yaml.")]
+Scale = Annotated[str, typer.Option(help="File of config/scales.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
+
+
+@command
+def check(scale: Scale = "tiny", config: Config = Path("config")) -> None:
+    """Read and check the whole configuration at a scale; say how much there is."""
+    from difftransformer.planning.plan import Plan
+
+    with reporting():
+        plan = Plan.load(config, {"scale": scale})
+        typer.echo(
+            f"{config}: fine at scale {scale}: {len(plan.catalogue.runs)} runs, "
+            f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts)}"
+        )
+
+
+@command
+def show(
+    run: Annotated[str, typer.Argument(help="Run of runs.yaml.")],
+    scale: Scale = "tiny",
+    config: Config = Path("config"),
+) -> None:
+    """Print a run as its training job gets it, and its number of parameters."""
+    from difftransformer.planning.plan import Plan
+
+    with reporting():
+        slice = Plan.load(config, {"scale": scale}).run(run)
+        from difftransformer.models.transformer import count_parameters
+
+        typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        typer.echo(f"{count_parameters(slice.model):,} parameters", err=True)
+
+
+@command
+def outputs(
+    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
+) -> None:
+    """Print the trainings that exist for an artifact alone, for `snakemake --forcerun`."""
+    from difftransformer.planning.plan import Plan
+
+    with reporting():
+        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        typer.echo(" ".join(plan.interventions(artifact)))
+
+
+@command
+def forget(
+    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
+) -> None:
+    """Drop the checkpoints of an artifact's own trainings, so that a rerun starts from scratch."""
+    from difftransformer.planning.plan import Plan
+
+    with reporting():
+        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        for file in plan.interventions(artifact):
+            *_, run, seed, _ = Path(file).parts
+            for folder in Path(plan.layout.home, "state", "pretrain", run, seed).glob(
+                "*/checkpoints"
+            ):
+                shutil.rmtree(folder)
+                typer.echo(f"forgot {folder}")
+
+
+@command
+def write_schema(config: Config = Path("config")) -> None:
+    """Regenerate config/README.md and config/schema/*.json from the typed settings."""
+    from difftransformer.planning.documentation import write_documentation
+
+    with reporting():
+        for path in write_documentation(config):
+            typer.echo(path)
+
+
+@command
+def export_model(
+    model: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
+    output: Annotated[Path, typer.Argument(help="Folder to write.")],
+    format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",
+) -> None:
+    """Export a trained run for transformers, as our architecture or as an upstream one."""
+    from difftransformer.models.export import export_model
+
+    with reporting():
+        export_model(model, output, format)

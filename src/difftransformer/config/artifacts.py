@@ -1,0 +1,214 @@
+"""Tables and figures as declared in ``artifacts.yaml``, ``claims.yaml`` and ``paper_values.yaml``.
+
+An artifact is a table, a figure or both over the same rows. What a job gets of it is an
+`ArtifactSlice` (see `difftransformer.config.artifact_slices`), which refers to nothing else.
+"""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from difftransformer.config.base import Settings, setting
+
+Kind = Literal["table", "figure"]
+Direction = Literal["lower", "higher"]
+Test = Literal["paired_t", "equivalence", "noninferiority", "sign"]
+Number = int | float | bool | None
+
+
+class RowConfig(Settings):
+    """One row: a run, and the row it is compared with."""
+
+    run: str = setting(meaning="Run of runs.yaml that the row shows")
+    label: str | None = setting(None, meaning="Name of the row; null: the label of the run")
+    against: str | None = setting(
+        None,
+        meaning="Row whose value is subtracted, seed by seed, in the column of differences; "
+        "null: the section's `against`",
+    )
+
+
+class SectionConfig(Settings):
+    """Rows that share their columns."""
+
+    title: str = setting(meaning="Heading of the section")
+    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
+        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
+        "learning rate"
+    )
+    suites: list[str] = setting(
+        [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
+    )
+    rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
+    against: str | None = setting(
+        None, meaning="Row that the others are compared with; null: no column of differences"
+    )
+    needles: list[int] = setting(
+        [1, 2, 4, 6, 8, 16],
+        meaning="Numbers of pairs N with a column of accuracy, for `recall`",
+        unit="pairs",
+    )
+    metric: str | None = setting(
+        None, meaning="Metric of the training result that a learning-rate sweep minds"
+    )
+    better: Direction = setting("lower", meaning="Whether a lower or a higher metric is better")
+
+    @model_validator(mode="after")
+    def _references_are_rows(self) -> Self:
+        runs = [row.run for row in self.rows]
+        if len(set(runs)) < len(runs):
+            raise ValueError(f"a run stands twice among the rows {runs}")
+        for against in (self.against, *(row.against for row in self.rows)):
+            if against is not None and against not in runs:
+                raise ValueError(f"against: '{against}' is none of the rows {runs}")
+        if (len(self.suites) != 1) != (self.measures == "learning_rate"):
+            raise ValueError(
+                f"suites: measures {self.measures} read "
+                f"{'none' if self.measures == 'learning_rate' else 'exactly one'}, "
+                f"got {self.suites}"
+            )
+        if (self.measures == "learning_rate") != (self.metric is not None):
+            raise ValueError("metric belongs to measures: learning_rate, and is required there")
+        return self
+
+
+class BuilderConfig(Settings):
+    """How a table or a figure is made of the rows."""
+
+    builder: str = setting(
+        meaning="Module of difftransformer.reporting.tables or .figures that makes it"
+    )
+    caption: str = setting(meaning="Text that stands with it")
+    alt: str = setting("", meaning="What the picture shows, for those who cannot see it")
+
+
+class ArtifactConfig(Settings):
+    """A table, a figure, or both over the same rows."""
+
+    title: str = setting(meaning="Heading in the report")
+    description: str = setting(meaning="One line, shown by `snakemake --list-target-rules`")
+    sections: list[SectionConfig] = setting(meaning="Groups of rows", min_length=1)
+    table: BuilderConfig | None = setting(None, meaning="The table; null: there is none")
+    figure: BuilderConfig | None = setting(None, meaning="The figure; null: there is none")
+    paper: str | None = setting(
+        None, meaning="Entry of paper_values.yaml whose numbers stand beside ours"
+    )
+    claims: list[str] = setting([], meaning="Claims of claims.yaml that this artifact judges")
+    interventions: list[str] = setting(
+        [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.table is None and self.figure is None:
+            raise ValueError("an artifact needs a table, a figure or both")
+        foreign = set(self.interventions) - set(self.runs())
+        if foreign:
+            raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
+        return self
+
+    def runs(self) -> list[str]:
+        """List the runs of all rows in order; of a sweep those whose learning rate is swept."""
+        return list(dict.fromkeys(row.run for part in self.sections for row in part.rows))
+
+    def evaluations(self) -> list[tuple[str, str]]:
+        """List every (suite, run) that the artifact reads, in the order of the rows."""
+        return [
+            (suite, row.run) for part in self.sections for row in part.rows for suite in part.suites
+        ]
+
+
+class ClaimConfig(Settings):
+    """A statement and the test that would confirm or contradict it, declared before the runs."""
+
+    text: str = setting(meaning="The statement, in words")
+    source: str = setting(meaning="Section or table of the paper; or that it goes beyond it")
+    scope: Literal["paper", "beyond the paper"] = setting(
+        "paper", meaning="Whether the paper states it or we do"
+    )
+    artifact: str = setting(meaning="Artifact that judges it; others may show it too")
+    metric: str = setting(meaning="Column of that artifact's table")
+    row: str = setting(meaning="Run that the statement is about")
+    against: str = setting(meaning="Run it is compared with, seed by seed")
+    direction: Direction = setting(
+        "lower",
+        meaning="Side on which `row` lies of `against` if the statement holds; under "
+        "noninferiority the side that is better; without meaning for equivalence",
+    )
+    test: Test = setting(
+        meaning="paired_t: interval of the mean difference over seeds; equivalence: two one-sided "
+        "t tests within ±margin; noninferiority: one-sided t test against the margin; sign: exact "
+        "sign test of the seeds that differ (McNemar's for yes-or-no outcomes)"
+    )
+    alpha: float = setting(0.05, meaning="Error rate of the test", gt=0, lt=0.5)
+    margin: float | None = setting(
+        None, meaning="Largest difference that counts as none, in the unit of the metric", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _margin_where_it_belongs(self) -> Self:
+        if (self.test in ("equivalence", "noninferiority")) != (self.margin is not None):
+            raise ValueError(f"test {self.test}: margin is for equivalence and noninferiority")
+        if self.row == self.against:
+            raise ValueError(f"row and against are both '{self.row}'")
+        return self
+
+
+class PaperRow(Settings):
+    """One published row."""
+
+    label: str = setting(meaning="Name of the row as printed")
+    values: dict[str, Number] = setting(meaning="Published values by column id")
+
+
+class PaperTable(Settings):
+    """A published table: a reference to stand beside our numbers, never an input to them."""
+
+    title: str = setting(meaning="What the published table is")
+    source: str = setting(meaning="Document and table number")
+    scale: str = setting(meaning="Model size and tokens behind the numbers")
+    rows: dict[str, PaperRow] = setting(meaning="Published rows by the run that rebuilds them")
+    notes: list[str] = setting([], meaning="Cautions, such as sources that disagree")
+
+
+class PaperSize(Settings):
+    """A published model size."""
+
+    d_model: int = setting(meaning="Width of the residual stream", unit="features", gt=0)
+    num_layers: int = setting(meaning="Decoder layers", unit="layers", gt=0)
+    ffn_dim: int | None = setting(
+        None,
+        meaning="Hidden width of the feed-forward; null: stated as 8/3 of d_model",
+        unit="features",
+        gt=0,
+    )
+    diff_heads: int = setting(meaning="Heads of DIFF; the Transformer has twice as many", gt=0)
+    head_dim: int = setting(meaning="Width of one softmax map", unit="features", gt=0)
+    vocab_size: int = setting(meaning="Size of the vocabulary", unit="tokens", gt=0)
+    lr: float = setting(meaning="Peak learning rate", gt=0)
+    stated_parameters: float = setting(meaning="Size as the paper names it", unit="parameters")
+    counted_parameters: int = setting(
+        meaning="layers * (4 d^2 + 3 d ffn) + vocabulary * d, from the stated dimensions",
+        unit="parameters",
+    )
+    note: str = setting(meaning="How the stated size relates to the stated dimensions")
+    source: str = setting(meaning="Document and table number")
+
+
+class ArtifactsFile(Settings):
+    """``config/artifacts.yaml``."""
+
+    artifacts: dict[str, ArtifactConfig] = setting(meaning="Every table and figure by its id")
+
+
+class ClaimsFile(Settings):
+    """``config/claims.yaml``: what would confirm or contradict each statement."""
+
+    claims: dict[str, ClaimConfig] = setting(meaning="Every claim by its id, such as T6.1")
+
+
+class PaperFile(Settings):
+    """``config/paper_values.yaml``: published numbers, as references only."""
+
+    tables: dict[str, PaperTable] = setting(meaning="Published tables by id")
+    sizes: dict[str, PaperSize] = setting({}, meaning="Published model sizes by name")

@@ -1,0 +1,140 @@
+"""One suite on one trained model: load, measure, write the result."""
+
+import logging
+import math
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from difftransformer.config.evaluation import EvaluationSlice, SuiteSettings, suite_module
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import BackendError, CheckpointError, ConfigError
+from difftransformer.evaluation.identity import identify
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.checkpoint import load_model, read_config
+from difftransformer.models.kernels import choose_backend
+from difftransformer.provenance.result import Result, origin, write_result
+from difftransformer.provenance.tracking import Tracker
+
+logger = logging.getLogger(__name__)
+
+Metrics = dict[str, int | float | None]
+
+
+def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
+    slice: EvaluationSlice,
+    *,
+    model: Path,
+    dataset: Path,
+    ngrams: Path | None,
+    output: Path,
+    seed: int,
+    threads: int,
+    tracker: Tracker,
+    code: str,
+) -> None:
+    """Measure one suite and write its result file, whole or not at all.
+
+    The rows and windows that are asked depend on the suite and the dataset alone, so all runs and
+    seeds answer the same questions.
+
+    Args:
+        slice: The resolved suite, and the run it is for.
+        model: Folder of a finished training: model.safetensors, config.json, training.json.
+        dataset: Folder of the packed dataset.
+        ngrams: Keys of the n-grams frequent in training, for `validation_slices`.
+        output: JSON file of the result, see `difftransformer.provenance.result`.
+        seed: Seed of the training that made the model.
+        threads: Threads of one operation; they decide the order of sums, hence the bits.
+        tracker: Receives the metrics and the result file.
+        code: Fingerprint of the code that evaluates.
+
+    Raises:
+        UserError: One line: which file, setting or device does not fit, and what to do.
+    """
+    started = datetime.now(UTC)
+    opened = PackedDataset.open(dataset)
+    identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
+    _require_same_vocabulary(model, opened)
+    device = _prepare(slice.config, threads)
+    backend = choose_backend(slice.config.backend, device, slice.config.precision)
+    resolved = {"device": str(device), "backend": backend}
+    tracker.log_params({"resolved": resolved})
+    loaded = load_model(model, backend).to(device)
+    scorer = Scorer(loaded, device, slice.config.precision)
+    metrics = _measure(slice.config, scorer, opened, ngrams)
+    _require_finite(metrics, model)
+    result = Result(
+        kind="evaluation",
+        job_id=identity.job_id,
+        scale=slice.scale,
+        run=slice.run,
+        seed=seed,
+        suite=slice.suite,
+        metrics=metrics,
+        settings=slice.model_dump(mode="json")
+        | {"resolved": resolved, "upstream": [identity.upstream]},
+        provenance=origin(identity.fingerprint, started=started, threads=threads),
+    )
+    write_result(output, result)
+    tracker.set_tags({"upstream": identity.upstream})
+    tracker.log_metrics({name: float(v) for name, v in metrics.items() if v is not None})
+    tracker.log_artifact(output)
+    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
+
+
+def _measure(suite: Any, scorer: Scorer, dataset: PackedDataset, ngrams: Path | None) -> Metrics:
+    """Call the suite's own module: loaded by name, so that a suite's imports are its own."""
+    metrics: Metrics = import_module(suite_module(suite.kind)).measure(
+        suite, scorer, dataset, ngrams
+    )
+    return metrics
+
+
+def _prepare(suite: SuiteSettings, threads: int) -> torch.device:
+    """Pin the threads and pick the device, deterministic on the CPU."""
+    torch.set_num_threads(threads)
+    has_cuda = torch.cuda.is_available()
+    if suite.device == "cuda" and not has_cuda:
+        raise BackendError(
+            "the suite's device is cuda but torch sees no CUDA device: use cpu or auto, or install "
+            "a CUDA build of torch"
+        )
+    device = torch.device("cuda" if has_cuda and suite.device != "cpu" else "cpu")
+    if suite.device == "auto":
+        logger.info("device auto: picked %s", device)
+    # Not torch.use_deterministic_algorithms, which also imports inductor: 3 s.
+    torch.set_deterministic_debug_mode("error" if device.type == "cpu" else "default")
+    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    return device
+
+
+def _require_same_vocabulary(model: Path, dataset: PackedDataset) -> None:
+    vocab_size = read_config(model).vocab_size
+    if dataset.manifest.vocab_size > vocab_size:
+        raise ConfigError(
+            f"{dataset.folder} has token ids up to {dataset.manifest.vocab_size - 1}, the model in "
+            f"{model} knows {vocab_size}: evaluate it on the dataset it was trained on"
+        )
+
+
+def _require_finite(metrics: Metrics, model: Path) -> None:
+    for name, value in metrics.items():
+        if value is not None and not math.isfinite(value):
+            raise CheckpointError(
+                f"{model}: {name} is {value}: the model's weights are damaged or diverged; train "
+                "it again"
+            )
+
+
+def _headline(metrics: Metrics) -> str:
+    shown = [
+        f"{name} {value:.4g}"
+        for name, value in metrics.items()
+        if value is not None and name.partition("_n")[0] in ("loss", "ar_hit_loss", "accuracy")
+    ]
+    return ", ".join(shown)

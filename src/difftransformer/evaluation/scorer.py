@@ -1,0 +1,85 @@
+"""A trained model as the suites use it: losses of targets, and first choices at positions.
+
+Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.loss import token_losses
+
+
+class LanguageModel(Protocol):
+    """What a suite needs of a model; `difftransformer.models.transformer.Transformer` has it."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Sizes; `vocab_size` and `max_positions` bound what the model can read."""
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Output matrix [V, D]."""
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """Tokens [B, T] -> states after the last norm [B, T, D]."""
+
+
+class Scorer:
+    """Runs a model without gradients, never holding logits of more than it is asked for.
+
+    Args:
+        model: In evaluation mode, on ``device``.
+        device: Where batches are computed.
+        precision: "fp32", or "bf16" for autocast.
+    """
+
+    def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
+        self._model, self._device, self._precision = model, device, precision
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the tokens the model can read and choose from."""
+        return self._model.config.vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """Longest context of the model."""
+        return self._model.config.max_positions
+
+    @torch.no_grad()
+    def losses(self, windows: Tensor, chunk: int) -> Tensor:
+        """Loss in nats of each target of windows [B, T + 1], on the CPU, float64 [B, T].
+
+        Args:
+            windows: Token ids; targets are ``windows[:, 1:]``.
+            chunk: Positions whose logits exist at one time.
+        """
+        windows = windows.to(self._device)
+        targets = windows[:, 1:]
+        with self._autocast():
+            hidden = self._model.hidden_states(windows[:, :-1])
+            flat = token_losses(
+                hidden.flatten(0, 1), self._model.output_weight, targets.flatten(), chunk
+            )
+        return flat.view(targets.shape).double().cpu()
+
+    @torch.no_grad()
+    def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
+        """First choice among all V tokens for what follows each position, int64 [B, R], CPU.
+
+        Args:
+            tokens: Token ids [B, T].
+            positions: R positions below T.
+        """
+        weight = self._model.output_weight
+        with self._autocast():
+            hidden = self._model.hidden_states(tokens.to(self._device))[:, list(positions)]
+            choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
+        return choice.cpu()
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._precision == "bf16")

@@ -1,0 +1,118 @@
+"""Model folders for other tools, and back: what `difftransformer export` and `import` do.
+
+Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
+`--trust_remote_code` or after importing `difftransformer.models.hf`); `llama` and `diffllama` need
+transformers alone.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from difftransformer.errors import CheckpointError
+from difftransformer.models.checkpoint import load_model, save_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FORMATS = ("huggingface", "llama", "diffllama")
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+
+def export_model(model: Path, output: Path, format: str = "huggingface") -> None:
+    """Write a trained model as a folder that transformers and the `lm_eval` command load.
+
+    Args:
+        model: Folder of a trained model; a tokenizer in it comes along.
+        output: Folder to make; it appears when it is complete.
+        format: "huggingface", "llama" (variant softmax) or "diffllama" (variant diff_v1).
+
+    Raises:
+        CheckpointError: If the model is damaged, or the format cannot express it, or ``output``
+            is not empty.
+    """
+    if format not in FORMATS:
+        raise CheckpointError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    loaded = load_model(model)
+    eos = _end_of_text_id(model)
+    face: PreTrainedModel
+    if format == "huggingface":
+        from difftransformer.models.hf import DiffTransformerForCausalLM
+
+        face = DiffTransformerForCausalLM.wrap(loaded, eos_token_id=eos)
+    else:
+        from difftransformer.models.upstream import to_upstream
+
+        face = to_upstream(loaded, format, eos_token_id=eos)
+    with _new_folder(output) as aside:
+        face.save_pretrained(aside)
+        _copy_tokenizer(model, aside)
+
+
+def import_model(source: Path, output: Path) -> None:
+    """Write a Llama or DiffLlama folder of transformers as a model folder of ours.
+
+    Args:
+        source: Folder with config.json and safetensors; a fast tokenizer in it comes along.
+        output: Folder to make; it appears when it is complete.
+
+    Raises:
+        CheckpointError: If there is no such model, or we cannot express it, or ``output`` is not
+            empty.
+    """
+    from transformers import AutoModelForCausalLM
+
+    from difftransformer.models.upstream import from_upstream
+
+    if not (source / "config.json").is_file():
+        raise CheckpointError(f"{source / 'config.json'}: no such file; name a transformers folder")
+    ours = from_upstream(AutoModelForCausalLM.from_pretrained(source, dtype="float32"))
+    with _new_folder(output) as aside:
+        save_model(aside, ours, ours.config)
+        _copy_tokenizer(source, aside)
+
+
+def _end_of_text_id(folder: Path) -> int | None:
+    """Return the id of the tokenizer's end-of-text token; None where there is no tokenizer."""
+    if not (folder / TOKENIZER).exists():
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        token = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8"))["eos_token"]
+    except (OSError, ValueError, KeyError):
+        raise CheckpointError(
+            f"{folder / TOKENIZER_CONFIG}: missing, or names no eos_token; copy the one that lies "
+            f"beside the dataset's {TOKENIZER}"
+        ) from None
+    number: int | None = Tokenizer.from_file(str(folder / TOKENIZER)).token_to_id(token)
+    if number is None:
+        raise CheckpointError(f"{folder / TOKENIZER}: has no token {token!r}, its eos_token")
+    return number
+
+
+def _copy_tokenizer(source: Path, target: Path) -> None:
+    for name in (TOKENIZER, TOKENIZER_CONFIG):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+
+
+@contextmanager
+def _new_folder(output: Path) -> Iterator[Path]:
+    """Yield a folder aside that becomes ``output`` when the block ends well."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise CheckpointError(f"{output}: exists and is not empty; name a new folder")
+    aside = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        for path in aside.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        aside.replace(output)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

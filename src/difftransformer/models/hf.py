@@ -1,0 +1,251 @@
+"""The transformers face of our models: Auto classes, `generate`, save and load, same weights.
+
+Imported only where generation or evaluation needs it, since transformers takes seconds to import;
+importing it registers the Auto classes. It holds no computation of its own: `Transformer` does it
+all, for every variant.
+
+Shapes: B = batch, T = new positions, S = all positions including cached ones, V = vocabulary.
+"""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.generation.utils import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_utils import PreTrainedModel
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.validation import validate
+from difftransformer.errors import BackendError, CheckpointError
+from difftransformer.models.checkpoint import ARCHITECTURE, MODEL_TYPE
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import write_text
+
+STUB_MODULE = "modeling_difftransformer"
+STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
+
+The package must be installed where this folder is loaded (`pip install difftransformer`). To load
+the model without it, export the folder to the format llama or diffllama instead.
+"""
+
+from difftransformer.models.hf import DiffTransformerConfig, {ARCHITECTURE}
+
+__all__ = ["DiffTransformerConfig", "{ARCHITECTURE}"]
+'''
+AUTO_MAP = {
+    "AutoConfig": f"{STUB_MODULE}.DiffTransformerConfig",
+    "AutoModelForCausalLM": f"{STUB_MODULE}.{ARCHITECTURE}",
+}
+BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
+"""Our name of each attention implementation that transformers may ask for."""
+
+
+class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
+    """A transformers config that carries our `ModelConfig` under the key `model`.
+
+    The names that transformers and lm-eval look for (hidden_size, ...) are derived from it, never
+    stored, so the two cannot disagree.
+    """
+
+    model_type = MODEL_TYPE
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    has_no_defaults_at_init = True
+
+    model: dict[str, Any] | None = None
+    use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def model_config(self) -> ModelConfig:
+        """Return the settings of the model.
+
+        Raises:
+            CheckpointError: If there are none.
+            ConfigError: If they cannot be used.
+        """
+        if self.model is None:
+            raise CheckpointError("config.json: no key `model`; name a folder of difftransformer")
+        config: ModelConfig = validate(ModelConfig, self.model, "config.json: model")
+        return config
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+        return self.model_config().vocab_size
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+        return self.model_config().d_model
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Decoder layers, which the cache is sized by."""
+        return self.model_config().num_layers
+
+    @property
+    def max_position_embeddings(self) -> int:
+        """Longest context, which lm-eval cuts its requests to."""
+        return self.model_config().max_positions
+
+    @property
+    def tie_word_embeddings(self) -> bool:
+        """False always: a tied model has no second matrix that transformers would have to tie."""
+        return False
+
+
+class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
+    """A `Transformer` as transformers expects a causal language model to be.
+
+    Args:
+        config: The config with our settings under `model`.
+        model: A model to wrap, sharing its weights; None builds a fresh one.
+    """
+
+    config_class = DiffTransformerConfig
+    base_model_prefix = "model"  # saved names have no prefix: transformers adds it when loading
+    main_input_name = "input_ids"
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _no_split_modules = {"Layer"}  # noqa: RUF012
+
+    def __init__(self, config: DiffTransformerConfig, model: Transformer | None = None) -> None:
+        super().__init__(config)
+        self._building, self._fresh = True, model is None
+        backend = BACKENDS[config._attn_implementation or "sdpa"]
+        self.model = Transformer(config.model_config(), backend) if model is None else model
+        self.post_init()  # type: ignore[no-untyped-call]
+        self._building = False
+
+    @classmethod
+    def wrap(
+        cls, model: Transformer, eos_token_id: int | None = None
+    ) -> "DiffTransformerForCausalLM":
+        """Return the transformers face of ``model``, over the same parameters.
+
+        Args:
+            model: The model; its backend stays as it is.
+            eos_token_id: Id of the token that ends a generation.
+        """
+        settings = model.config.model_dump(mode="json")
+        config = DiffTransformerConfig(model=settings, eos_token_id=eos_token_id)
+        config._attn_implementation = next(k for k, v in BACKENDS.items() if v == model.backend)
+        return cls(config, model)
+
+    def _init_weights(self, module: Any) -> None:
+        """Initialise a fresh model; refuse a checkpoint that lacks weights (called for each)."""
+        if self._building:
+            if self._fresh and isinstance(module, Transformer):
+                seed = int(torch.randint(2**31, (), device="cpu"))
+                module.init_weights(torch.Generator().manual_seed(seed))
+            return
+        for name, parameter in module.named_parameters(recurse=False):
+            if not getattr(parameter, "_is_hf_initialized", False):
+                raise CheckpointError(f"checkpoint has no tensor for {name} of {module}")
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        """Return the token embedding."""
+        embedding: torch.nn.Module = self.model.embedding
+        return embedding
+
+    def get_output_embeddings(self) -> torch.nn.Module | None:
+        """Return the output projection; None when it is the embedding."""
+        head: torch.nn.Module | None = self.model.lm_head
+        return head
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        return_dict: bool | None = None,
+        **loss_options: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Return logits, and the loss when there are labels.
+
+        Args:
+            input_ids: [B, T] ids of the new positions.
+            attention_mask: [B, S], 0 at padding, which may lie on either side.
+            position_ids: [B, T]; None counts on from the cache.
+            past_key_values: Keys and values of earlier positions, appended to.
+            labels: [B, T] ids, shifted here as everywhere in transformers; -100 is left out.
+            use_cache: Return a cache also when none was given.
+            logits_to_keep: Only the last so many positions get logits; 0 is all.
+            return_dict: False returns a tuple.
+            **loss_options: Options of the loss function, such as num_items_in_batch.
+
+        Raises:
+            BackendError: For a static cache, padding under flash attention, or weights and hidden
+                states asked for, which are not kept.
+        """
+        self._refuse(loss_options)
+        use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        past = 0 if past_key_values is None else _length(past_key_values)
+        T = input_ids.shape[1]
+        if position_ids is None:
+            position_ids = torch.arange(past, past + T, device=input_ids.device)
+        mask = _mask(attention_mask, T, past, self.model.backend)
+        hidden = self.model.hidden_states(
+            input_ids, positions=position_ids, cache=past_key_values, mask=mask
+        )
+        kept = hidden[:, -logits_to_keep:]
+        logits = torch.nn.functional.linear(kept, self.model.output_weight)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
+        output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        return output.to_tuple() if return_dict is False else output
+
+    def _refuse(self, options: dict[str, Any]) -> None:
+        """Raise for outputs that fast attention does not keep, rather than leave them out."""
+        for name in ("output_attentions", "output_hidden_states"):
+            if options.pop(name, False) or getattr(self.config, name):
+                raise BackendError(f"{name}: inner states are not kept; leave it out")
+
+    def save_pretrained(  # type: ignore[override]
+        self, save_directory: str | PathLike[str], **options: Any
+    ) -> None:
+        """Save as transformers does, with our names of the tensors and the modelling stub.
+
+        The folder is readable by `checkpoint.load_model` too.
+        """
+        options.setdefault("state_dict", self.model.state_dict())
+        self.config.auto_map = AUTO_MAP
+        super().save_pretrained(save_directory, **options)
+        write_text(Path(save_directory) / f"{STUB_MODULE}.py", STUB)
+
+
+def _length(cache: Cache) -> int:
+    if cache.is_compileable:
+        raise BackendError("static caches are not supported; leave cache_implementation out")
+    return int(cache.get_seq_length())
+
+
+def _mask(attention_mask: Tensor | None, T: int, past: int, backend: str) -> Tensor | None:
+    """Return who may look where, [B, 1, T, S] bool, or None for plain causal attention."""
+    if attention_mask is None or bool(attention_mask.all()):
+        return None
+    if backend == "flash_attn":
+        raise BackendError("flash attention takes no padding here; use batch size 1 or sdpa")
+    S = past + T
+    causal = torch.ones(T, S, dtype=torch.bool, device=attention_mask.device).tril(past)
+    # A padding position sees itself, so that no row of the softmax is empty (NaN).
+    itself = causal.triu(past)
+    return causal & attention_mask[:, None, None, :S].bool() | itself
+
+
+AutoConfig.register(MODEL_TYPE, DiffTransformerConfig)
+AutoModelForCausalLM.register(DiffTransformerConfig, DiffTransformerForCausalLM)

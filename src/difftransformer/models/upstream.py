@@ -1,0 +1,222 @@
+"""Exact conversion to and from transformers' own Llama and DiffLlama, so other tools need no code.
+
+`softmax` is Llama: the same rotary layout, our fused matrices split. `diff_v1` is DiffLlama, with
+two differences of layout: it holds the first heads of all pairs before all second ones (ours lie
+side by side), halves of values likewise; and its headwise norm has no gain, so ours goes into the
+columns of the output projection that it scales.
+
+Shapes: D = d_model, n = heads of a kind (H output, G key/value heads), d = head_dim.
+"""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import AttentionConfig, ModelConfig
+from difftransformer.errors import CheckpointError
+from difftransformer.models.attention.diff_v1 import DiffV1Config
+from difftransformer.models.attention.registry import configure
+from difftransformer.models.attention.softmax import SoftmaxConfig
+from difftransformer.models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+UPSTREAM = {"llama": "softmax", "diffllama": "diff_v1"}
+"""Our variant of each upstream model type."""
+
+_NAMES = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "lm_head.weight": "lm_head.weight",
+}
+_LAYER_NAMES = {
+    "attention_norm.weight": "input_layernorm.weight",
+    "ffn_norm.weight": "post_attention_layernorm.weight",
+    "ffn.down_proj.weight": "mlp.down_proj.weight",
+    "attention.o_proj.weight": "self_attn.o_proj.weight",
+}
+_DIFF_NAMES = {
+    f"attention.lambda_{name}": f"self_attn.lambda_{name}" for name in ("q1", "k1", "q2", "k2")
+}
+
+
+def to_upstream(
+    model: Transformer, kind: str, eos_token_id: int | None = None
+) -> "PreTrainedModel":
+    """Return ``model`` as transformers' own model of the same function.
+
+    Args:
+        model: The model; its weights are copied.
+        kind: "llama" or "diffllama".
+        eos_token_id: Id of the token that ends a generation.
+
+    Raises:
+        CheckpointError: If the upstream model cannot express it.
+    """
+    import transformers
+
+    options = upstream_options(model.config, kind) | {"eos_token_id": eos_token_id}
+    config = getattr(transformers, f"{_class_prefix(kind)}Config")(**options)
+    upstream: PreTrainedModel = getattr(transformers, f"{_class_prefix(kind)}ForCausalLM")(config)
+    upstream.load_state_dict(upstream_weights(model))
+    upstream.train(False)
+    return upstream
+
+
+def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transformer:
+    """Return our model of the same function as an upstream Llama or DiffLlama, gains of norms 1.
+
+    Raises:
+        CheckpointError: If we cannot express it (biases, scaled rotary positions, ...).
+    """
+    config = config_of_upstream(upstream.config)
+    model = Transformer(config, backend)
+    theirs = {name: tensor.detach() for name, tensor in upstream.state_dict().items()}
+    ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
+    attention = configure(config.attention, config.d_model)
+    paired = isinstance(attention, DiffV1Config)
+    for index in range(config.num_layers):
+        mine, other = f"layers.{index}.", f"model.layers.{index}."
+        names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
+        ours |= {mine + a: theirs[other + b] for a, b in names.items()}
+        qkv = [theirs[f"{other}self_attn.{part}_proj.weight"] for part in "qkv"]
+        if paired:
+            qkv = [_pairs_together(rows, attention.head_dim) for rows in qkv]
+            gain = theirs[other + "self_attn.lambda_q1"].new_ones(2 * attention.head_dim)
+            ours[mine + "attention.head_norm.weight"] = gain
+        ours[mine + "attention.qkv_proj.weight"] = torch.cat(qkv)
+        gate_up = [theirs[f"{other}mlp.{part}_proj.weight"] for part in ("gate", "up")]
+        ours[mine + "ffn.gate_up_proj.weight"] = torch.cat(gate_up)
+    model.load_state_dict(ours)
+    return model.eval()
+
+
+def upstream_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the upstream weights by name, as differentiable functions of ours."""
+    attention = configure(model.config.attention, model.config.d_model)
+    paired = isinstance(attention, DiffV1Config)
+    ours: dict[str, Tensor] = dict(model.named_parameters())
+    theirs = {other: ours[mine] for mine, other in _NAMES.items() if mine in ours}
+    theirs.setdefault("lm_head.weight", model.output_weight)
+    H, G = attention.output_heads, attention.kv_heads
+    widths = [n * attention.value_dim for n in (H, G, G)]
+    for index in range(model.config.num_layers):
+        mine, other = f"layers.{index}.", f"model.layers.{index}."
+        names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
+        theirs |= {other + b: ours[mine + a] for a, b in names.items()}
+        qkv = torch.split(ours[mine + "attention.qkv_proj.weight"], widths)
+        if paired:
+            qkv = tuple(_pairs_apart(rows, attention.head_dim) for rows in qkv)
+            gain = ours[mine + "attention.head_norm.weight"].repeat(H)
+            theirs[other + "self_attn.o_proj.weight"] = (
+                gain * ours[mine + "attention.o_proj.weight"]
+            )
+        for part, rows in zip("qkv", qkv, strict=True):
+            theirs[f"{other}self_attn.{part}_proj.weight"] = rows
+        halves = ours[mine + "ffn.gate_up_proj.weight"].chunk(2)
+        for part, rows in zip(("gate", "up"), halves, strict=True):
+            theirs[f"{other}mlp.{part}_proj.weight"] = rows
+    return theirs
+
+
+def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
+    """Return the arguments of LlamaConfig or DiffLlamaConfig for a model of ours.
+
+    Raises:
+        CheckpointError: If that upstream model cannot express it.
+    """
+    attention = configure(config.attention, config.d_model)
+    _check_expressible(config, attention, kind)
+    maps = attention.value_dim // attention.head_dim  # softmax maps of one output head
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.ffn_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": maps * attention.output_heads,
+        "num_key_value_heads": maps * attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "max_position_embeddings": config.max_positions,
+        "rms_norm_eps": config.norm_eps,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "tie_word_embeddings": config.tie_embeddings,
+        "bos_token_id": None,
+    }
+
+
+def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
+    """Return our settings of an upstream Llama or DiffLlama config.
+
+    Raises:
+        CheckpointError: If we cannot express it.
+    """
+    kind = upstream.model_type
+    if kind not in UPSTREAM:
+        raise CheckpointError(f"cannot import model type {kind!r}; known: {', '.join(UPSTREAM)}")
+    rope = upstream.rope_parameters
+    for key, found, wanted in (
+        ("hidden_act", upstream.hidden_act, "silu"),
+        ("attention_bias", upstream.attention_bias, False),
+        ("mlp_bias", getattr(upstream, "mlp_bias", False), False),
+        ("rope_parameters.rope_type", rope["rope_type"], "default"),
+    ):
+        if found != wanted:
+            raise CheckpointError(f"cannot import {kind}: {key} is {found!r}, ours has {wanted!r}")
+    maps = 2 if kind == "diffllama" else 1
+    return ModelConfig(
+        vocab_size=upstream.vocab_size,
+        d_model=upstream.hidden_size,
+        num_layers=upstream.num_hidden_layers,
+        ffn_dim=upstream.intermediate_size,
+        attention={
+            "variant": UPSTREAM[kind],
+            "num_heads": upstream.num_attention_heads // maps,
+            "num_kv_heads": upstream.num_key_value_heads // maps,
+            "head_dim": upstream.head_dim,
+            **({"norm_eps": upstream.rms_norm_eps} if kind == "diffllama" else {}),
+        },
+        max_positions=upstream.max_position_embeddings,
+        rope_theta=rope["rope_theta"],
+        norm_eps=upstream.rms_norm_eps,
+        tie_embeddings=upstream.tie_word_embeddings,
+    )
+
+
+def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: str) -> None:
+    def refuse(why: str) -> NoReturn:
+        raise CheckpointError(
+            f"cannot export to {kind}: {why}; format huggingface keeps it as it is"
+        )
+
+    if kind not in UPSTREAM:
+        raise CheckpointError(f"unknown model type {kind!r}; known: {', '.join(UPSTREAM)}")
+    if attention.variant != UPSTREAM[kind]:
+        refuse(f"the model's attention is {attention.variant}, {kind} is {UPSTREAM[kind]}")
+    if isinstance(attention, SoftmaxConfig):
+        if attention.norm:
+            refuse("Llama has no headwise norm")
+        if config.d_model % attention.output_heads:
+            refuse(f"Llama wants num_heads ({attention.output_heads}) to divide d_model")
+    if isinstance(attention, DiffV1Config):
+        if not attention.norm:
+            refuse("DiffLlama always has the headwise norm")
+        if attention.lambda_init != "exponential":
+            refuse(f"DiffLlama's lambda_init is exponential, not {attention.lambda_init}")
+        if attention.norm_eps != config.norm_eps:
+            refuse(f"DiffLlama has one norm_eps, here {attention.norm_eps} and {config.norm_eps}")
+
+
+def _pairs_apart(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder rows [n, 2, d] to [2, n, d]: first members of all pairs, then all second ones."""
+    return rows.reshape(-1, 2, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
+
+
+def _pairs_together(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder rows [2, n, d] to [n, 2, d], the inverse of `_pairs_apart`."""
+    return rows.reshape(2, -1, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
+
+
+def _class_prefix(kind: str) -> str:
+    return {"llama": "Llama", "diffllama": "DiffLlama"}[kind]

@@ -1,0 +1,77 @@
+"""config/README.md and the JSON Schemas, generated from the typed settings."""
+
+import json
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, PaperFile
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.documentation import config_readme, config_schema
+from difftransformer.config.evaluation import SuiteConfig
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
+from difftransformer.config.training import TrainingConfig
+from difftransformer.models.attention.registry import attention_class, variants
+from difftransformer.provenance.atomic import write_text
+
+
+class DatasetsFile(BaseModel):
+    """``config/datasets.yaml``: corpora by name."""
+
+    datasets: dict[str, DatasetConfig]
+
+
+class EvaluationsFile(BaseModel):
+    """``config/evaluations.yaml``: what is measured on a trained model."""
+
+    suites: dict[str, SuiteConfig]
+
+
+class RunSettings(BaseModel):
+    """What the `set` of a run and the setups of a scale may hold."""
+
+    model: ModelConfig
+    training: TrainingConfig
+
+
+FILES: dict[str, type[BaseModel]] = {
+    "config": ProjectConfig,
+    "runs": RunsFile,
+    "scale": ScaleConfig,
+    "datasets": DatasetsFile,
+    "evaluations": EvaluationsFile,
+    "artifacts": ArtifactsFile,
+    "claims": ClaimsFile,
+    "paper_values": PaperFile,
+}
+"""Name of a schema -> the model of the file that it describes."""
+
+
+def documentation(folder: Path) -> dict[Path, str]:
+    """Return the text of every generated file below the configuration folder."""
+    schemas = config_schema({**FILES, "run_settings": RunSettings})
+    texts = {
+        folder / "schema" / f"{name}.schema.json": json.dumps(schema, indent=2) + "\n"
+        for name, schema in schemas.items()
+    }
+    texts[folder / "README.md"] = config_readme(_pages())
+    return texts
+
+
+def write_documentation(folder: Path) -> list[Path]:
+    """Write the generated files and return their paths."""
+    texts = documentation(folder)
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    return list(texts)
+
+
+def _pages() -> dict[str, type[BaseModel]]:
+    pages = {f"{name}.yaml": model for name, model in FILES.items() if name != "scale"}
+    pages["scales/*.yaml"] = ScaleConfig
+    pages["runs.yaml: set, and setups of a scale"] = RunSettings
+    for name in variants():
+        pages[f"model.attention with variant {name}"] = attention_class(name).config_class
+    return pages

@@ -1,0 +1,58 @@
+"""Where things lie below the results folder. Wildcards are ids only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths of one scale, as the text that rules compare."""
+
+    root: str
+    scale: str
+
+    @property
+    def home(self) -> str:
+        """Folder of the scale."""
+        return f"{self.root}/{self.scale}"
+
+    def manifest(self, dataset: str) -> str:
+        """Manifest of a packed dataset, written last."""
+        return f"{self.home}/data/{dataset}/manifest.json"
+
+    def tokenizer(self, dataset: str) -> str:
+        """Tokenizer of a dataset."""
+        return f"{self.home}/data/{dataset}/tokenizer.json"
+
+    def ngrams(self, dataset: str, suite: str) -> str:
+        """N-grams of a dataset that are too frequent for a suite."""
+        return f"{self.home}/data/{dataset}/frequent_ngrams/{suite}.npy"
+
+    def training(self, run: str, seed: int) -> str:
+        """Result file of a training; weights and history lie beside it."""
+        return f"{self.home}/runs/{run}/{seed}/training.json"
+
+    def history(self, run: str, seed: int) -> str:
+        """Curves of a training."""
+        return f"{self.home}/runs/{run}/{seed}/history.csv"
+
+    def evaluation(self, suite: str, run: str, seed: int) -> str:
+        """Result file of an evaluation."""
+        return f"{self.home}/evaluations/{suite}/{run}/{seed}.json"
+
+    def table(self, artifact: str) -> str:
+        """Stem of a table's files."""
+        return f"{self.home}/tables/{artifact}"
+
+    def figure(self, artifact: str) -> str:
+        """Stem of a figure's files."""
+        return f"{self.home}/figures/{artifact}"
+
+    @property
+    def report(self) -> str:
+        """The report's page."""
+        return f"{self.home}/report/index.html"
+
+    @property
+    def plan(self) -> str:
+        """Folder of the slices that jobs get."""
+        return f"{self.home}/plan"

@@ -1,0 +1,199 @@
+"""Cells of a table from numbers by seed: facts, means, shares, medians and paired differences."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from difftransformer.config.artifact_slices import Fact
+from difftransformer.config.artifacts import PaperTable
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.document import Cell, SeedValue
+from difftransformer.reporting.numbers import plain, signed, with_reach
+from difftransformer.reporting.statistics import mean_interval, wilson_interval
+
+UNDEFINED = "n/a"
+FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
+"""Columns that say what a row is, with their headers."""
+DIFFERENCE = "_difference"
+"""Ending of the column of paired differences of another column."""
+_PAPER_DECIMALS = 3
+
+
+class Place(NamedTuple):
+    """Where a cell stands: its row (a run) and its column."""
+
+    row: str
+    column: str
+
+
+class Paper(NamedTuple):
+    """Published values of the same cells; without a table there are none."""
+
+    table: PaperTable | None
+
+    def value(self, row: str, column: str) -> Fact:
+        """Return the published value of a cell, None where nothing is published."""
+        found = None if self.table is None else self.table.rows.get(row)
+        return None if found is None else found.values.get(column)
+
+    def number(self, row: str, column: str) -> float | None:
+        """Return the published value as a number; yes and no are 1 and 0."""
+        value = self.value(row, column)
+        return float(value) if isinstance(value, int | float) else None
+
+
+def fact_cell(place: Place, fact: Fact, sources: Sequence[Result], paper: Paper) -> Cell:
+    """Say what a row is, as its training jobs were told; nothing is measured."""
+    published = paper.value(*place)
+    return Cell(
+        row=place.row,
+        column=place.column,
+        text=fact_text(fact),
+        value=float(fact) if isinstance(fact, int | float) else None,
+        n=len(sources),
+        paper_value=paper.number(*place),
+        paper_text=None if published is None else fact_text(published),
+        seeds=[
+            SeedValue(seed=one.seed, value=None, text="", job_ids=[one.job_id]) for one in sources
+        ],
+    )
+
+
+def fact_text(fact: Fact) -> str:
+    """Write a fact for readers."""
+    if fact is None:
+        return "–"
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    return str(fact)
+
+
+def seed_values(
+    found: Sequence[tuple[Result, float | None]], decimals: int, nothing: str = UNDEFINED
+) -> list[SeedValue]:
+    """Values by seed with the job of each; ``nothing`` stands for a value that does not exist."""
+    return [
+        SeedValue(
+            seed=result.seed,
+            value=value,
+            text=nothing if value is None else plain(value, decimals),
+            job_ids=[result.job_id],
+        )
+        for result, value in found
+    ]
+
+
+def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
+    """Mean over the seeds that have a value, with the t interval of the mean."""
+    return _mean(place, seeds, paper.number(*place), decimals, plain)
+
+
+def difference_cell(
+    place: Place, ours: Cell, theirs: Cell, decimals: int, published: float | None
+) -> Cell:
+    """Mean of the differences ``ours - theirs``, seed by seed, with its t interval."""
+    other = {seed.seed: seed for seed in theirs.seeds}
+    seeds = []
+    for one in ours.seeds:
+        two = other.get(one.seed)
+        if two is None or one.value is None or two.value is None:
+            continue
+        difference = one.value - two.value
+        seeds.append(
+            SeedValue(
+                seed=one.seed,
+                value=difference,
+                text=signed(difference, decimals),
+                job_ids=[*one.job_ids, *two.job_ids],
+            )
+        )
+    return _mean(place, seeds, published, decimals, signed)
+
+
+def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
+    """Share of the seeds with value 1, with Wilson's interval."""
+    values = [seed.value for seed in seeds if seed.value is not None]
+    n, successes = len(values), int(math.fsum(values))
+    if not n:
+        return Cell(row=place.row, column=place.column, text=UNDEFINED, seeds=seeds)
+    low, high = wilson_interval(successes, n) if n > 1 else (None, None)
+    text = f"{successes}/{n}"
+    if low is not None and high is not None:
+        text += f" ({plain(low, 2)} to {plain(high, 2)})"
+    return Cell(
+        row=place.row,
+        column=place.column,
+        text=text,
+        value=successes / n,
+        ci_low=low,
+        ci_high=high,
+        n=n,
+        seeds=seeds,
+    )
+
+
+def censored_cells(place: Place, seeds: list[SeedValue], budget: float) -> list[Cell]:
+    """Median, smallest and largest time of an event, and the number of seeds without it.
+
+    A seed without the event is censored: it ranks after every time, at an unknown place beyond
+    ``budget``, so the median exists as long as fewer than half of the seeds are.
+    """
+    times = sorted(seed.value if seed.value is not None else math.inf for seed in seeds)
+    censored = times.count(math.inf)
+    middle = median(times) if times else math.inf
+    reached = [time for time in times if time < math.inf]
+
+    def cell(suffix: str, value: float | None, text: str) -> Cell:
+        return Cell(
+            row=place.row,
+            column=place.column + suffix,
+            text=text,
+            value=value,
+            n=len(seeds),
+            seeds=seeds,
+        )
+
+    value = middle if middle < math.inf else None
+    text = plain(middle, 0) if value is not None else f"> {plain(budget, 0)}"
+    if len(reached) > 1:
+        text += f" ({plain(reached[0], 0)} to {plain(reached[-1], 0)})"
+    if censored and len(seeds) > 1:
+        text += f"; {censored} of {len(seeds)} censored"
+    return [
+        cell("", value, text),
+        cell("_min", reached[0] if reached else None, ""),
+        cell("_max", reached[-1] if reached else None, ""),
+        cell("_censored", float(censored), str(censored)),
+    ]
+
+
+def _mean(
+    place: Place,
+    seeds: list[SeedValue],
+    published: float | None,
+    decimals: int,
+    write: Callable[[float, int], str],
+) -> Cell:
+    cell = Cell(
+        row=place.row,
+        column=place.column,
+        text=UNDEFINED,
+        paper_value=published,
+        paper_text=None if published is None else write(published, _PAPER_DECIMALS),
+        seeds=seeds,
+    )
+    values = [seed.value for seed in seeds if seed.value is not None]
+    if not values:
+        return cell
+    found = mean_interval(values)
+    return cell.model_copy(
+        update={
+            "text": with_reach(write(found.mean, decimals), found.low, found.high, decimals),
+            "value": found.mean,
+            "std": found.std,
+            "ci_low": found.low,
+            "ci_high": found.high,
+            "n": found.n,
+        }
+    )

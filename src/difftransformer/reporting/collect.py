@@ -1,0 +1,94 @@
+"""Result files of an artifact, by what they are about; a missing one is an error with its cure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.result import Result, read_result
+
+
+@dataclass(frozen=True)
+class Results:
+    """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale."""
+
+    scale: str
+    trainings: Mapping[tuple[str, int], Result]
+    evaluations: Mapping[tuple[str, str, int], Result]
+
+    def training(self, run: str, seed: int) -> Result:
+        """Return a training result.
+
+        Raises:
+            UserError: there is none; names the run, the seed and the command.
+        """
+        try:
+            return self.trainings[run, seed]
+        except KeyError:
+            path = f"runs/{run}/{seed}/training.json"
+            raise _missing("training", run, seed, self.scale, path) from None
+
+    def evaluation(self, suite: str, run: str, seed: int) -> Result:
+        """Return the result of a suite.
+
+        Raises:
+            UserError: there is none; names the run, the seed and the command.
+        """
+        try:
+            return self.evaluations[suite, run, seed]
+        except KeyError:
+            path = f"evaluations/{suite}/{run}/{seed}.json"
+            raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
+
+
+def load_results(paths: Iterable[Path], scale: str) -> Results:
+    """Read result files.
+
+    Raises:
+        DataError: a file is missing or damaged, or two are about the same thing.
+        UserError: a result of another scale.
+    """
+    trainings: dict[tuple[str, int], Result] = {}
+    evaluations: dict[tuple[str, str, int], Result] = {}
+    for path in sorted(set(paths)):
+        result = read_result(path)
+        if result.scale != scale:
+            raise UserError(
+                f"{path}: was made at scale {result.scale}, this artifact is of scale {scale}: "
+                "give results of one scale"
+            )
+        if result.kind == "training":
+            twice = trainings.setdefault((result.run, result.seed), result)
+        else:
+            key = (result.suite or result.kind, result.run, result.seed)
+            twice = evaluations.setdefault(key, result)
+        if twice is not result:
+            raise DataError(
+                f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
+                f"beside {twice.job_id}: give one of them"
+            )
+    return Results(scale, trainings, evaluations)
+
+
+def metric(result: Result, name: str) -> float | None:
+    """Return a metric as a float; None where the job recorded that it is undefined.
+
+    Raises:
+        UserError: the job did not measure it; names the run and the metrics there are.
+    """
+    if name not in result.metrics:
+        about = f"{result.kind} result" if result.suite is None else f"suite '{result.suite}'"
+        raise UserError(
+            f"{about} of run {result.run}, seed {result.seed}, scale {result.scale} has no metric "
+            f"'{name}' (it has {', '.join(sorted(result.metrics))}): let its settings measure it, "
+            "or take the column out of the artifact"
+        )
+    value = result.metrics[name]
+    return None if value is None else float(value)
+
+
+def _missing(what: str, run: str, seed: int, scale: str, path: str) -> UserError:
+    return UserError(
+        f"no {what} of run '{run}' with seed {seed} at scale {scale}: make it with "
+        f"`snakemake results/{scale}/{path} --config scale={scale}`"
+    )

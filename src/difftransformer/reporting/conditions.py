@@ -1,0 +1,83 @@
+"""What the rows of a section have in common, in words: budget, sizes, learning rates, settings."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
+from difftransformer.errors import UserError
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.collect import Results
+from difftransformer.reporting.numbers import count, rate
+
+
+def shared_setting(results: Iterable[Result], *path: str) -> Any:
+    """Return the setting at a path, which all results must have alike.
+
+    Raises:
+        UserError: results were made with different values, or one lacks the setting.
+    """
+    seen: dict[str, tuple[Any, Result]] = {}
+    for result in results:
+        value: Any = result.settings
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                raise UserError(
+                    f"{result.job_id}: its settings have no {'.'.join(path)}: rerun the job"
+                )
+            value = value[key]
+        seen.setdefault(repr(value), (value, result))
+    found = list(seen.values())
+    assert found, "a setting of no results"
+    if len(found) > 1:
+        (one, first), (two, second) = found[:2]
+        raise UserError(
+            f"{'.'.join(path)} is {one} in {first.job_id} and {two} in {second.job_id}, which "
+            "share a table: rerun the older one"
+        )
+    return found[0][0]
+
+
+def trainings(rows: Sequence[RowSlice], seeds: Sequence[int], results: Results) -> list[Result]:
+    """Training results of all rows and seeds, in their order."""
+    return [results.training(row.run, seed) for row in rows for seed in seeds]
+
+
+def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
+    """One sentence on budget, sizes and learning rates."""
+    tokens = sorted({float(result.metrics["tokens"] or 0) for result in trained})
+    sizes = sorted({float(result.metrics["non_embedding_parameters"] or 0) for result in trained})
+    return (
+        f"Training: {_span(tokens)} tokens a run; {_span(sizes)} parameters without embeddings; "
+        f"peak learning rate {_rates(rows, trained)}."
+    )
+
+
+def seeds_note(artifact: ArtifactSlice) -> str:
+    """Say what ± means with so many seeds."""
+    seeds = artifact.seeds
+    if len(seeds) == 1:
+        return f"One seed ({seeds[0]}): no interval."
+    listed = ", ".join(map(str, seeds))
+    return f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean over seeds."
+
+
+def compared_with(part: SectionSlice) -> str:
+    """Say which row the others are compared with."""
+    labels = {row.run: row.label for row in part.rows}
+    pairs = [(row.label, labels[row.against]) for row in part.rows if row.against]
+    if len({other for _, other in pairs}) == 1:
+        return f"row − {pairs[0][1]}"
+    return "; ".join(f"{label} − {other}" for label, other in pairs)
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = count(values[0]), count(values[-1])
+    return low if low == high else f"{low} to {high}"
+
+
+def _rates(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
+    by_run = {result.run: rate(float(result.settings["training"]["lr"])) for result in trained}
+    rates = [by_run[row.run] for row in rows]
+    if len(set(rates)) == 1:
+        return f"{rates[0]} for every row"
+    return "; ".join(f"{found} ({row.label})" for row, found in zip(rows, rates, strict=True))

@@ -1,0 +1,128 @@
+"""A finished table as data: what every format is written from, and the report reads back."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from difftransformer.config.base import Settings
+
+VerdictName = Literal["confirmed", "contradicted", "inconclusive"]
+
+
+class Column(Settings):
+    """A column; ``tidy_only`` columns are in the csv and not in the readable forms."""
+
+    id: str
+    header: str
+    tidy_only: bool = False
+
+
+class SeedValue(Settings):
+    """What one seed gave, and the jobs that found it."""
+
+    seed: int
+    value: float | None
+    text: str
+    job_ids: list[str]
+
+
+class Cell(Settings):
+    """One number of one row: over seeds, with its published twin and the jobs behind it.
+
+    ``value`` is None where the number does not exist, such as the steps to an event that most
+    seeds never reached; ``text`` then says so.
+    """
+
+    row: str
+    column: str
+    text: str
+    value: float | None = None
+    std: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    n: int = 0
+    paper_value: float | None = None
+    paper_text: str | None = None
+    seeds: list[SeedValue] = Field(default=[])
+
+    def job_ids(self) -> list[str]:
+        """Jobs behind the cell, sorted, each once."""
+        return sorted({job for seed in self.seeds for job in seed.job_ids})
+
+    def by_seed(self) -> dict[int, float]:
+        """Values by seed, without the seeds that have none."""
+        return {seed.seed: seed.value for seed in self.seeds if seed.value is not None}
+
+
+class Row(Settings):
+    """A row's run and name."""
+
+    run: str
+    label: str
+
+
+class Section(Settings):
+    """Rows that share their columns, and what is to be said about how they were measured."""
+
+    title: str
+    columns: list[Column]
+    rows: list[Row]
+    cells: list[Cell]
+    notes: list[str] = Field(default=[])
+
+    def cell(self, row: str, column: str) -> Cell | None:
+        """Return the cell at a row and a column, if there is one."""
+        return next((c for c in self.cells if c.row == row and c.column == column), None)
+
+    def visible(self) -> list[Column]:
+        """Columns of the readable forms."""
+        return [column for column in self.columns if not column.tidy_only]
+
+
+class Verdict(Settings):
+    """What the results say about a claim, at their scale."""
+
+    claim: str
+    text: str
+    source: str
+    scope: str
+    artifact: str
+    verdict: VerdictName
+    reason: str
+    estimate: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p_value: float | None = None
+    n: int
+    job_ids: list[str]
+
+
+class Published(Settings):
+    """Where the published numbers beside ours come from."""
+
+    title: str
+    source: str
+    scale: str
+    notes: list[str]
+
+
+class TableDocument(Settings):
+    """A whole table."""
+
+    artifact: str
+    title: str
+    caption: str
+    scale: str
+    seeds: list[int]
+    sections: list[Section]
+    verdicts: list[Verdict] = Field(default=[])
+    published: Published | None = None
+    notes: list[str] = Field(default=[])
+
+    def cells(self) -> list[Cell]:
+        """Cells of all sections, in their order."""
+        return [cell for section in self.sections for cell in section.cells]
+
+    def find(self, row: str, column: str) -> Cell | None:
+        """Return the cell at a row and a column of whichever section has it."""
+        return next((c for c in self.cells() if c.row == row and c.column == column), None)

@@ -1,0 +1,38 @@
+"""The job of a figure: result files and histories in, one picture in two formats out."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.reporting.builders import load_builder
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.drawing import canvas, save
+from difftransformer.reporting.histories import Histories
+
+SUFFIXES = (".svg", ".png")
+
+
+def build_figure(
+    artifact: ArtifactSlice, results: Iterable[Path], histories: Iterable[Path], output: Path
+) -> list[Path]:
+    """Draw a figure; equal inputs give equal bytes with one version of matplotlib.
+
+    Args:
+        artifact: The resolved figure.
+        results: Result files of its rows: trainings and evaluations, in any order.
+        histories: ``{run}/{seed}/history.csv`` of its rows, in any order.
+        output: Path without an ending, or with that of either file.
+
+    Returns:
+        The files written: svg and png.
+
+    Raises:
+        UserError: a result or a history is missing, of another scale, or lacks what is drawn.
+        ConfigError: an unknown builder.
+    """
+    assert artifact.kind == "figure", artifact.kind
+    build = load_builder("figure", artifact.builder)
+    found, curves = load_results(results, artifact.scale), Histories(histories)
+    with canvas(artifact.artifact):
+        stem = output.with_suffix("") if output.suffix in SUFFIXES else output
+        return save(build(artifact, found, curves), stem)

@@ -1,0 +1,77 @@
+r"""LaTeX with booktabs: a table environment to be read by ``\input``."""
+
+import re
+
+from difftransformer.reporting.document import Cell, Section, TableDocument
+from difftransformer.reporting.formats.wording import SYMBOLS, remarks, verdict_line
+
+_SIGNS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "[": "{[}", "]": "{]}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''",
+    "±": r"$\pm$", "−": r"$-$", "–": "--", "×": r"$\times$", "λ": r"$\lambda$", "Δ": r"$\Delta$",
+    "α": r"$\alpha$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "★": r"$\star$",
+    "†": r"$\dagger$", "✓": r"$\surd$", "✗": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+    "…": r"\ldots{}", "’": "'", "\N{NO-BREAK SPACE}": "~",
+}  # fmt: skip
+_LATIN = 0x250
+"""Below it lie the letters that every LaTeX with UTF-8 knows."""
+
+
+def to_latex(table: TableDocument) -> str:
+    """Write the table with its remarks and verdicts; needs booktabs and graphicx, nothing else."""
+    lines = [
+        r"% needs \usepackage{booktabs,graphicx}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape(table.title)}. {escape(table.caption)}}}",
+        rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.artifact)}}}",
+    ]
+    for section in table.sections:
+        if len(table.sections) > 1:
+            lines += [rf"\par\medskip\textit{{{escape(section.title)}}}\par\smallskip"]
+        lines += [r"\resizebox{\linewidth}{!}{%", *_grid(section), "}"]
+    lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
+    lines += [f"{escape(line)}\\par" for line in remarks(table)]
+    lines += [
+        rf"{escape(SYMBOLS[one.verdict])} {escape(verdict_line(one))}\par" for one in table.verdicts
+    ]
+    return "\n".join([*lines, r"\end{minipage}", r"\end{table}"]) + "\n"
+
+
+def escape(text: str) -> str:
+    """Write any text so that LaTeX prints it; a sign it cannot print becomes its code point."""
+    parts = " ".join(text.split()).split("λ_init")
+    return r"$\lambda_{\mathrm{init}}$".join(
+        "".join(_escaped(sign) for sign in part) for part in parts
+    )
+
+
+def _escaped(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    return sign if ord(sign) < _LATIN else f"{{[}}U+{ord(sign):04X}{{]}}"
+
+
+def _grid(section: Section) -> list[str]:
+    columns = section.visible()
+    header = " & ".join(["", *(escape(column.header) for column in columns)])
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        r"\toprule",
+        rf"{header} \\",
+        r"\midrule",
+    ]
+    for row in section.rows:
+        cells = [_cell(section.cell(row.run, column.id)) for column in columns]
+        lines.append(rf"{' & '.join([escape(row.label), *cells])} \\")
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    if cell.paper_text is None:
+        return escape(cell.text)
+    return rf"{escape(cell.text)} {{\scriptsize [{escape(cell.paper_text)}]}}"

@@ -1,0 +1,37 @@
+"""Markdown with pipe tables."""
+
+from tabulate import tabulate
+
+from difftransformer.reporting.document import Section, TableDocument
+from difftransformer.reporting.formats.wording import SYMBOLS, cell_text, remarks, verdict_line
+
+_SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
+
+
+def to_markdown(table: TableDocument) -> str:
+    """Write the table with its remarks and verdicts."""
+    parts = [f"# {escape(table.title)}", escape(table.caption)]
+    for section in table.sections:
+        if len(table.sections) > 1:
+            parts.append(f"## {escape(section.title)}")
+        parts.append(_grid(section))
+    parts.append("\n".join(f"- {escape(line)}" for line in remarks(table)))
+    if table.verdicts:
+        lines = [f"- {SYMBOLS[one.verdict]} {escape(verdict_line(one))}" for one in table.verdicts]
+        parts.append("## Verdicts\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Take the meaning from characters that Markdown or its HTML would read."""
+    return " ".join(text.split()).replace("&", "&amp;").translate(_SPECIAL)
+
+
+def _grid(section: Section) -> str:
+    columns = section.visible()
+    headers = ["", *(escape(column.header) for column in columns)]
+    rows = [
+        [escape(row.label), *(escape(cell_text(section.cell(row.run, c.id))) for c in columns)]
+        for row in section.rows
+    ]
+    return tabulate(rows, headers, tablefmt="pipe", disable_numparse=True)

@@ -1,0 +1,41 @@
+"""HTML: a page of its own for one table, by the templates that the report uses too."""
+
+import re
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.formats.wording import SYMBOLS, remarks
+
+
+def to_page(table: TableDocument) -> str:
+    """Write a self-contained page; each cell opens to its seeds and the jobs behind them."""
+    return render("table_page.html.j2", table=table)
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template; everything from data is escaped, an unknown name is an error."""
+    return _environment().get_template(template).render(**values)
+
+
+def anchor(text: str) -> str:
+    """Make a fragment id of any text, the same each time."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("difftransformer.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["anchor"] = anchor
+    environment.globals["remarks"] = remarks
+    environment.globals["symbols"] = SYMBOLS
+    return environment

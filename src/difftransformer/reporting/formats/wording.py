@@ -1,0 +1,33 @@
+"""What stands around a table in every readable format, in the same words."""
+
+from difftransformer.reporting.document import Cell, TableDocument, Verdict
+
+SYMBOLS = {"confirmed": "✓", "contradicted": "✗", "inconclusive": "?"}
+
+
+def cell_text(cell: Cell | None) -> str:
+    """Our number, and the published one in brackets."""
+    if cell is None:
+        return ""
+    return cell.text if cell.paper_text is None else f"{cell.text} [{cell.paper_text}]"
+
+
+def remarks(table: TableDocument) -> list[str]:
+    """Sentences under the table: scale, seeds, published numbers, how each section was measured."""
+    lines = [f"Scale {table.scale}.", *table.notes]
+    if table.published is not None:
+        lines.append(
+            f"[ ] published, at the paper's scale: {table.published.source} "
+            f"({table.published.scale}). Compare signs and order, not levels."
+        )
+        lines += table.published.notes
+    several = len(table.sections) > 1
+    for section in table.sections:
+        lines += [f"{section.title}: {note}" if several else note for note in section.notes]
+    return lines
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """One claim with its verdict and why."""
+    scope = "" if verdict.scope == "paper" else f" ({verdict.scope})"
+    return f"{verdict.claim}, {verdict.text}{scope}: {verdict.verdict}. {verdict.reason}"

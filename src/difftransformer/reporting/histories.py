@@ -1,0 +1,64 @@
+"""Training histories: one column by step, as lists of numbers."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from difftransformer.errors import DataError, UserError
+
+
+class Series(NamedTuple):
+    """Values of one column at the steps where it was measured."""
+
+    steps: list[int]
+    tokens: list[int]
+    values: list[float]
+
+
+class Histories:
+    """Histories by run and seed, known by their place: ``{run}/{seed}/history.csv``."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths: dict[tuple[str, int], Path] = {}
+        for path in sorted(set(paths)):
+            run, seed = path.parent.parent.name, path.parent.name
+            if not seed.isdigit():
+                raise DataError(f"{path}: a history lies in a folder <run>/<seed>")
+            self._paths[run, int(seed)] = path
+
+    def series(self, run: str, seed: int, column: str) -> Series:
+        """Read one column of one run.
+
+        Raises:
+            UserError: no such history; names the run and the command.
+            DataError: the file has no such column, or a value in it is no number.
+        """
+        path = self._paths.get((run, seed))
+        if path is None:
+            raise UserError(
+                f"no history of run '{run}' with seed {seed}: make it with `snakemake "
+                f"results/<scale>/runs/{run}/{seed}/history.csv`"
+            )
+        try:
+            rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be read: {error.strerror}; rerun the training"
+            ) from None
+        if not rows or column not in rows[0]:
+            found = ", ".join(rows[0]) if rows else "nothing"
+            raise DataError(
+                f"{path}: has no column '{column}' (it has {found}); rerun the training"
+            )
+        measured = [row for row in rows if row[column]]
+        try:
+            return Series(
+                [int(row["step"]) for row in measured],
+                [int(row["tokens"]) for row in measured],
+                [float(row[column]) for row in measured],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}: damaged ({error}); delete it and rerun the training"
+            ) from None

@@ -1,0 +1,46 @@
+"""How numbers are written for readers; files for machines get full precision instead."""
+
+MINUS = "−"
+
+
+def plain(value: float, decimals: int) -> str:
+    """Write a number with a real minus sign; a rounded zero has none."""
+    text = f"{value:.{decimals}f}"
+    if not float(text):
+        text = text.lstrip("-")
+    return text.replace("-", MINUS)
+
+
+def signed(value: float, decimals: int) -> str:
+    """Write a difference with its sign, a rounded zero as 0."""
+    text = plain(value, decimals)
+    return text if text.startswith(MINUS) or not float(text) else f"+{text}"
+
+
+def with_reach(text: str, low: float | None, high: float | None, decimals: int) -> str:
+    """Add half the width of an interval, if there is one."""
+    if low is None or high is None:
+        return text
+    return f"{text} ± {(high - low) / 2:.{decimals}f}"
+
+
+def probability(value: float) -> str:
+    """Write a p-value: two digits that mean something, never 0."""
+    if value < 0.001:
+        return "p < 0.001"
+    return f"p = {value:.3f}" if value < 0.1 else f"p = {value:.2f}"
+
+
+def rate(value: float) -> str:
+    """Write a learning rate shortly: 4e-3 for 0.004."""
+    mantissa, _, exponent = f"{value:.3e}".partition("e")
+    digits = mantissa.rstrip("0").rstrip(".")
+    return f"{digits}e{int(exponent)}"
+
+
+def count(value: float) -> str:
+    """Write a number of parameters or tokens: 0.40M, 1.2M, 10B."""
+    for size, sign in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size / 10:
+            return f"{value / size:.3g}{sign}"
+    return f"{value:.0f}"

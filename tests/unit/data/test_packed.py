@@ -1,0 +1,84 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from difftransformer.data.packed import PackedDataset, TokenView
+from difftransformer.errors import DataError
+
+
+@pytest.fixture
+def copy(stdlib: PackedDataset, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(stdlib.folder, tmp_path / "copy"))
+
+
+def flip(path: Path, byte: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_good_dataset_opens(copy: Path, stdlib: PackedDataset) -> None:
+    assert PackedDataset.open(copy, verify=True).digest == stdlib.digest
+
+
+@pytest.mark.parametrize("name", ["train-00001.bin", "validation-00000.bin"])
+def test_truncated_shards_are_found_at_once(copy: Path, name: str) -> None:
+    (copy / name).write_bytes((copy / name).read_bytes()[:-2])
+    with pytest.raises(DataError, match=rf"{name}: \d+ bytes, the manifest says \d+; delete"):
+        PackedDataset.open(copy)
+
+
+@pytest.mark.parametrize("name", ["train-00001.bin", "train-00001.documents.npy"])
+def test_a_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
+    flip(copy / name, -1)
+    PackedDataset.open(copy)
+    with pytest.raises(DataError, match=rf"{name}: content differs from its recorded sha256"):
+        PackedDataset.open(copy, verify=True)
+
+
+@pytest.mark.parametrize("name", ["train-00001.bin", "train-00001.documents.npy", "manifest.json"])
+def test_missing_files_are_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(DataError, match=rf"{name}: .*(missing|no such file)"):
+        PackedDataset.open(copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{", "[", "not a dataset manifest"),
+        ('"vocab_size"', '"vocabulary"', "not a dataset manifest"),
+        ('"vocab_size": 512', '"vocab_size": 513', "changed since it was written"),
+    ],
+)
+def test_damaged_manifests_are_refused(copy: Path, old: str, new: str, message: str) -> None:
+    path = copy / "manifest.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DataError, match=rf"manifest\.json: {message}") as caught:
+        PackedDataset.open(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_split(stdlib: PackedDataset) -> None:
+    with pytest.raises(DataError, match="no split 'test'; it has train, validation"):
+        stdlib.split("test")
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(-50, 50), st.integers(-50, 50)
+)
+def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) -> None:
+    whole = np.arange(sum(lengths), dtype=np.uint16)
+    view = TokenView(np.split(whole, np.cumsum(lengths)[:-1].tolist()))
+    assert len(view) == len(whole)
+    assert np.array_equal(view[start:stop], whole[start:stop])
+    assert np.array_equal(view[:], whole)
+    if -len(whole) <= start < len(whole):
+        assert view[start] == whole[start]
+    else:
+        with pytest.raises(IndexError):
+            view[start]

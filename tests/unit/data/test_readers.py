@@ -1,0 +1,110 @@
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from difftransformer.data.readers import Fields, read_records
+from difftransformer.errors import DataError
+
+TEXTS = ["first\nline", "zweite Zeile – ä", "", "x" * 3_000_000, "last"]
+LINES = "".join(
+    json.dumps({"text": text, "licence": f"L{n}"}) + "\n" for n, text in enumerate(TEXTS)
+)
+FIELDS = Fields("text", "licence")
+
+WRITERS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda content: content,
+    ".gz": gzip.compress,
+    ".zst": lambda content: b"".join(
+        zstandard.compress(content[start : start + 1_000_000])  # several frames in one file
+        for start in range(0, len(content), 1_000_000)
+    ),
+}
+
+
+def texts(path: Path, start: int = 0) -> list[str]:
+    return [record.text for record in read_records(path, FIELDS, start)]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_json_lines(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(WRITERS[suffix](LINES.encode()))
+    records = list(read_records(path, FIELDS))
+    assert [record.text for record in records] == TEXTS
+    assert [record.licence for record in records] == ["L0", "L1", "L2", "L3", "L4"]
+    assert texts(path, start=2) == TEXTS[2:]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("kind", [".txt", ".md"])
+def test_a_text_file_is_one_record(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"a{kind}{suffix}"
+    path.write_bytes(WRITERS[suffix]("Grüße\n\nzwei".encode()))
+    assert texts(path) == ["Grüße\n\nzwei"]
+    assert texts(path, start=1) == []
+
+
+def test_parquet(tmp_path: Path) -> None:
+    many = [f"text {n}" for n in range(1000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": many, "licence": ["L"] * 1000, "other": [1] * 1000}), path)
+    assert texts(path) == many
+    assert texts(path, start=700) == many[700:]
+
+
+def test_blank_lines_are_counted_but_are_no_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('\n{"text": "a"}\n\n{"text": "b"}')
+    assert [(r.number, r.text) for r in read_records(path, Fields("text"))] == [(1, "a"), (3, "b")]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("share", [0.0005, 0.5, 0.999])
+def test_a_truncated_file_is_an_error(tmp_path: Path, suffix: str, share: float) -> None:
+    whole = WRITERS[suffix](LINES.encode())
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(whole[: max(3, int(len(whole) * share))])
+    with pytest.raises(DataError, match=rf"a\.jsonl{suffix}: cannot be read, it may be truncated"):
+        texts(path)
+
+
+BAD = {
+    "broken.jsonl": (b'{"text": "a"}\n{"text": \n', r"broken\.jsonl, line 2: not JSON"),
+    "list.jsonl": (b"[1]\n", "line 1: a JSON object is needed, not list"),
+    "field.jsonl": (b'{"body": "a", "id": 1}\n', "line 1: no field 'text'; it has body, id"),
+    "number.jsonl": (b'{"text": 3}\n', "line 1: field 'text' is int, not text"),
+    "latin.jsonl": (b'{"text": "\xe4"}\n', "line 1: not JSON"),
+    "latin.txt": (b"ab\xe4", r"latin\.txt: not UTF-8 at byte 2"),
+    "noise.jsonl.gz": (b"no gzip", "cannot be read"),
+    "noise.jsonl.zst": (b"no zstd", "cannot be read"),
+    "noise.parquet": (b"no parquet", "cannot be read"),
+    "picture.png": (b"", r"picture\.png: cannot read this kind of file; known are \.txt"),
+    "a.parquet.gz": (b"", "cannot read this kind"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+    content, message = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_records(tmp_path / name, Fields("text")))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_parquet_column_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: no column 'text'; it has body"):
+        list(read_records(tmp_path / "a.parquet", Fields("text")))
+
+
+def test_a_null_in_parquet_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["a", None]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"row 1: field 'text' is NoneType"):
+        list(read_records(tmp_path / "a.parquet", Fields("text")))

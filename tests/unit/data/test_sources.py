@@ -1,0 +1,146 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.sources import Cursor, Source, documents, held_out, open_sources
+from difftransformer.errors import DataError
+
+
+def open_source(**settings: Any) -> Source:
+    dataset = {"sources": {"mine": settings}, "tokenizer": {"kind": "bpe", "vocab_size": 300}}
+    return open_sources(DatasetConfig.model_validate(dataset))["mine"]
+
+
+def write_lines(path: Path, texts: list[str]) -> None:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    write_lines(tmp_path / "b.jsonl", [f"b{n}" for n in range(5)])
+    write_lines(tmp_path / "a.jsonl", [f"a{n}" for n in range(5)])
+    (tmp_path / "c.txt").write_text("c")
+    monkeypatch.chdir(tmp_path)
+    return open_source(kind="files", globs=["*.jsonl", "c.*", "a.jsonl"], licence="CC0-1.0")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Source:
+    pq.write_table(pa.table({"text": [f"h{n}" for n in range(7)]}), tmp_path / "train.parquet")
+    return open_source(kind="hub", dataset=str(tmp_path), revision="1", licence="CC0-1.0")
+
+
+@pytest.fixture
+def stdlib() -> Source:
+    return open_source(kind="builtin", name="stdlib_text", max_bytes=300_000)
+
+
+def test_files_come_sorted_and_once(files: Source) -> None:
+    read = list(files.read("train", Cursor()))
+    expected = [f"a{n}" for n in range(5)] + [f"b{n}" for n in range(5)] + ["c"]
+    assert [document.text for document in read] == expected
+    assert {document.licence for document in read} == {"CC0-1.0"}
+
+
+@pytest.mark.parametrize("name", ["files", "hub", "stdlib"])
+def test_reading_goes_on_from_any_cursor(name: str, request: pytest.FixtureRequest) -> None:
+    source: Source = request.getfixturevalue(name)
+    everything = list(source.read("train", Cursor()))
+    assert len(everything) > 5
+    for number, document in enumerate(everything):
+        assert list(source.read("train", document.cursor)) == everything[number + 1 :]
+
+
+@pytest.mark.parametrize("name", ["files", "hub", "stdlib"])
+def test_splits_are_disjoint_and_complete(name: str, request: pytest.FixtureRequest) -> None:
+    source: Source = request.getfixturevalue(name)
+    everything = [document.text for document in source.read("train", Cursor())]
+    parts = [[d.text for d in documents(source, split, 0.3)] for split in ("train", "validation")]
+    assert sorted(parts[0] + parts[1]) == sorted(text for text in everything if text.strip())
+    assert all(parts)
+
+
+def test_held_out_share() -> None:
+    share = sum(held_out(f"document {n}", 0.1) for n in range(5000)) / 5000
+    assert share == pytest.approx(0.1, abs=0.02)
+
+
+def test_named_validation_files_take_the_place_of_the_hash(tmp_path: Path) -> None:
+    write_lines(tmp_path / "x.train.jsonl", [f"t{n}" for n in range(20)])
+    write_lines(tmp_path / "x.validation.jsonl", [f"v{n}" for n in range(20)])
+    source = open_source(
+        kind="files",
+        globs=[f"{tmp_path}/*.train.jsonl"],
+        validation=[f"{tmp_path}/*.validation.jsonl"],
+        licence="MIT",
+    )
+    assert {d.text[0] for d in documents(source, "train", 0.5)} == {"t"}
+    assert len(list(documents(source, "train", 0.5))) == 20
+    assert {d.text[0] for d in documents(source, "validation", 0.5)} == {"v"}
+
+
+def test_licences_can_be_those_of_the_documents(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "terms": "X"}\n{"text": "b", "terms": "Y"}\n')
+    source = open_source(kind="files", globs=[str(path)], licence="Z", licence_field="terms")
+    assert [d.licence for d in source.read("train", Cursor())] == ["X", "Y"]
+
+
+def test_stdlib_is_a_sample_without_tests_and_packages(stdlib: Source) -> None:
+    read = list(stdlib.read("train", Cursor()))
+    assert 200_000 < sum(len(document.text.encode()) for document in read) <= 300_000
+    names = [name for name, _ in stdlib.identity()[1]]
+    assert names != sorted(names)
+    assert "standard library of Python 3." in stdlib.origin
+    assert stdlib.identity() == open_source(**STDLIB).identity()
+
+
+STDLIB = {"kind": "builtin", "name": "stdlib_text", "max_bytes": 300_000}
+
+
+def test_jsonl_folder_through_datasets(tmp_path: Path) -> None:
+    write_lines(tmp_path / "train.jsonl", ["one", "two"])
+    write_lines(tmp_path / "test.jsonl", ["three"])
+    source = open_source(
+        kind="hub", dataset=str(tmp_path), revision="1", licence="x", validation_split="test"
+    )
+    assert [d.text for d in documents(source, "train", 0.5)] == ["one", "two"]
+    assert [d.text for d in documents(source, "validation", 0.5)] == ["three"]
+
+
+def test_a_glob_without_files_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"source mine: no file matches '.*nothing\*'"):
+        open_source(kind="files", globs=[f"{tmp_path}/nothing*"], licence="x")
+
+
+def test_training_on_validation_files_is_refused(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", ["a"])
+    everything = [f"{tmp_path}/*.jsonl"]
+    with pytest.raises(DataError, match=r"matched by both globs and validation"):
+        open_source(kind="files", globs=everything, validation=everything, licence="x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text_field": "body"}, r"row 0 of .* has no text in 'body'; its fields are text"),
+        ({"split": "test"}, r"source mine: .* at 1 cannot be loaded .*check name"),
+        ({"config": "nope"}, r"source mine: .* at 1 cannot be loaded"),
+        ({"dataset": "no/such/folder"}, r"source mine: no/such/folder at 1 cannot be loaded"),
+    ],
+)
+def test_bad_hub_settings_are_one_line(
+    tmp_path: Path, changes: dict[str, str], message: str
+) -> None:
+    write_lines(tmp_path / "train.jsonl", ["one"])
+    source = open_source(
+        **{"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"} | changes
+    )
+    with pytest.raises(DataError, match=message) as caught:
+        list(source.read("train", Cursor()))
+    assert "\n" not in str(caught.value)

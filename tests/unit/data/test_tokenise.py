@@ -1,0 +1,192 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.parts import shard_name
+from difftransformer.data.sources import documents, open_sources
+from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenizer import TextTokenizer
+from difftransformer.errors import ConfigError, DataError
+
+Configure = Callable[..., DatasetConfig]
+Pack = Callable[..., PackedDataset]
+
+ROWS = {
+    "sources": {"rows": {"kind": "builtin", "name": "recall"}},
+    "tokenizer": {"kind": "none"},
+    "recall": {},
+    "tokens": 64 * 3000,
+}
+
+
+def content(dataset: PackedDataset) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(dataset.folder.iterdir())}
+
+
+def test_shards_hold_the_documents_in_order(
+    stdlib: PackedDataset, tokenizer: Path, configure: Configure
+) -> None:
+    source = open_sources(configure())["stdlib"]
+    opened = TextTokenizer(tokenizer)
+    for name in ("train", "validation"):
+        split = stdlib.split(name)
+        expected = opened.encode([d.text for d in documents(source, name, 0.2)])
+        assert np.array_equal(split.tokens[:], np.concatenate(expected))
+        assert np.array_equal(split.document_ends(), np.cumsum([len(each) for each in expected]))
+        assert all(split.tokens[int(end) - 1] == opened.eos_id for end in split.document_ends())
+    manifest = stdlib.manifest
+    assert len(manifest.splits["train"].shards) > 3
+    assert (manifest.dtype, manifest.vocab_size, manifest.row_length) == ("uint16", 512, None)
+    assert manifest.tokenizer == opened.entry
+    assert manifest.sources["stdlib"].share == 1.0
+
+
+def test_the_number_of_workers_changes_nothing(stdlib: PackedDataset, pack: Pack) -> None:
+    assert content(pack(workers=3)) == content(stdlib)
+
+
+def test_finished_work_is_taken_over(
+    stdlib: PackedDataset, pack: Pack, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = pack()
+    (first.folder / "manifest.json").unlink()
+    times = {path: path.stat().st_mtime_ns for path in first.folder.glob("*.bin")}
+    caplog.set_level("INFO")
+    assert content(pack()) == content(stdlib)
+    assert times == {path: path.stat().st_mtime_ns for path in first.folder.glob("*.bin")}
+    assert "finished shards are taken over" in caplog.text
+
+
+def test_damaged_and_foreign_work_is_not_taken_over(stdlib: PackedDataset, pack: Pack) -> None:
+    first = pack()
+    damaged = first.folder / shard_name("train", 2)
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    (first.folder / "train-00077.bin").write_bytes(b"of an older, longer corpus")
+    (first.folder / ".train-00002.77.partial.bin").write_bytes(b"of a killed job")
+    part = first.folder.with_name("data.state") / "validation-00000.part.json"
+    part.write_text("{")
+    assert content(pack()) == content(stdlib)
+    pack(max_document_tokens=100)
+    assert content(pack()) == content(stdlib)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_the_middle_it_ends_with_the_same_bytes(
+    workers: int,
+    stdlib: PackedDataset,
+    pack: Pack,
+    configure: Configure,
+    tokenizer: Path,
+    tmp_path: Path,
+) -> None:
+    job = _start(configure(), tokenizer, tmp_path, workers)
+    parts = tmp_path / "data.state"
+    deadline = time.monotonic() + 30
+    while len(list(parts.glob("*.part.json"))) < 2:
+        assert job.poll() is None and time.monotonic() < deadline
+        time.sleep(0.002)
+    children = psutil.Process(job.pid).children(recursive=True)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()
+    assert not (tmp_path / "data" / "manifest.json").exists()
+    assert psutil.wait_procs(children, timeout=10)[1] == [], "workers outlive a killed job"
+    assert content(pack(workers=workers)) == content(stdlib)
+
+
+SLOW_JOB = """
+import sys, time
+from pathlib import Path
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data import tokenise as module
+
+if __name__ == "__main__":
+    dataset, tokenizer, output, workers = sys.argv[1:]
+
+    def slowly(*arguments, write=module.write_part):
+        write(*arguments)
+        time.sleep(0.3)
+
+    module.write_part = slowly
+    dataset = DatasetConfig.model_validate_json(dataset)
+    state = Path(output).with_name("data.state")
+    module.tokenise(dataset, Path(tokenizer), Path(output), state, int(workers))
+"""
+
+
+def _start(
+    dataset: DatasetConfig, tokenizer: Path, folder: Path, workers: int
+) -> "subprocess.Popen[bytes]":
+    """The same job in a process of its own, slowed down so that it can be caught half-way."""
+    script = folder / "job.py"
+    script.write_text(SLOW_JOB)
+    arguments = [dataset.model_dump_json(), str(tokenizer), str(folder / "data"), str(workers)]
+    return subprocess.Popen([sys.executable, str(script), *arguments])
+
+
+def test_rows_are_packed_and_restartable(pack: Pack, configure: Configure) -> None:
+    whole = pack(**ROWS)
+    manifest = whole.manifest
+    train = manifest.splits["train"]
+    assert (train.documents, train.tokens, len(train.shards)) == (3000, 3000 * 65, 7)
+    assert manifest.splits["validation"].documents == 600
+    assert manifest.answer_positions == list(range(33, 65, 2))
+    assert (manifest.row_length, manifest.vocab_size) == (65, 128)
+    assert manifest.recall == configure(**ROWS).recall
+    before = content(whole)
+    (whole.folder / "manifest.json").unlink()
+    (whole.folder / shard_name("train", 3)).unlink()
+    assert content(pack(**ROWS)) == before
+    rows = whole.split("train").tokens[:].reshape(-1, 65)
+    assert len(np.unique(rows, axis=0)) == 3000
+    assert pack("other", **ROWS | {"seed": 1}).digest != whole.digest
+
+
+def test_digest_is_of_content_not_of_place(stdlib: PackedDataset, pack: Pack) -> None:
+    assert pack("elsewhere").digest == stdlib.digest
+    assert pack("shorter", max_document_tokens=100).digest != stdlib.digest
+
+
+def test_documents_are_cut_to_the_limit(pack: Pack) -> None:
+    split = pack(max_document_tokens=100).split("train")
+    lengths = np.diff(split.document_ends(), prepend=0)
+    assert lengths.max() == 100
+
+
+def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="kind bpe needs a tokenizer"):
+        tokenise(configure(), None, tmp_path / "a", tmp_path / "b", 1)
+    with pytest.raises(ConfigError, match="kind none needs no tokenizer"):
+        tokenise(configure(**ROWS), tokenizer, tmp_path / "a", tmp_path / "b", 1)
+    (tmp_path / "blank.txt").write_text(" \n")
+    (tmp_path / "one.txt").write_text("one document")
+    for name, message in [("blank", "no text for training"), ("one", "no document falls into")]:
+        source = {"kind": "files", "globs": [f"{tmp_path}/{name}.txt"], "licence": "x"}
+        with pytest.raises(DataError, match=message):
+            pack(name, sources={"mine": source})
+        assert not (tmp_path / name / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: Path) -> None:
+    good = '{"text": "some words"}\n'
+    (tmp_path / "a.jsonl").write_text(good * 9 + "oops\n" + good)
+    source = {"kind": "files", "globs": [f"{tmp_path}/a.jsonl"], "licence": "x"}
+    with pytest.raises(DataError, match=r"a\.jsonl, line 10: not JSON"):
+        pack(sources={"mine": source}, workers=workers)
+
+
+def test_an_unreachable_validation_split_leaves_no_manifest(pack: Pack) -> None:
+    dataset = pack()
+    with pytest.raises(DataError, match="raise it, or name held-out files"):
+        pack(validation_share=1e-12)
+    assert not (dataset.folder / "manifest.json").exists()

@@ -1,0 +1,164 @@
+"""Tiny datasets, scripted models and a folder as training leaves it."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from difftransformer.config.data import RecallConfig
+from difftransformer.config.model import ModelConfig
+from difftransformer.data.packed import (
+    Manifest,
+    PackedDataset,
+    ShardEntry,
+    SplitEntry,
+    TokenizerEntry,
+)
+from difftransformer.data.recall import answer_positions, training_rows
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.checkpoint import save_model
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import Result, origin, write_result
+
+VOCAB = 16
+MAX_POSITIONS = 40
+RECALL = RecallConfig(
+    row_length=33, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
+)
+
+
+def model_config(vocab_size: int, max_positions: int = MAX_POSITIONS) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=16,
+        num_layers=1,
+        ffn_dim=32,
+        attention={"variant": "diff_v1", "head_dim": 4},
+        max_positions=max_positions,
+        embedding_std=1.0,
+    )
+
+
+class Scripted(nn.Module):
+    """A model that gives one token all the weight: ``rule(tokens [B, T]) -> tokens [B, T]``."""
+
+    def __init__(self, rule: Callable[[Tensor], Tensor], vocab_size: int) -> None:
+        super().__init__()
+        self.config = model_config(vocab_size)
+        self.output_weight = torch.eye(vocab_size)
+        self._rule = rule
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        return 20.0 * nn.functional.one_hot(self._rule(tokens), self.config.vocab_size).float()
+
+
+class Uniform(Scripted):
+    """A model that finds every token equally likely."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(lambda tokens: tokens, vocab_size)
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        return torch.zeros(*tokens.shape, self.config.vocab_size)
+
+
+def copy_what_followed(tokens: Tensor) -> Tensor:
+    """After each token, what followed its first occurrence in the row; 0 at a first one."""
+    out = torch.zeros_like(tokens)
+    for row, answers in zip(tokens.tolist(), out, strict=True):
+        for t, token in enumerate(row):
+            first = row.index(token)
+            answers[t] = row[first + 1] if first < t else 0
+    return out
+
+
+def scorer(model: nn.Module) -> Scorer:
+    return Scorer(model, torch.device("cpu"))
+
+
+def write_text(folder: Path, documents: list[list[int]], vocab_size: int) -> Path:
+    """A text dataset whose two splits are the same documents, with a tokenizer of its own."""
+    folder.mkdir()
+    tokens = np.array([token for document in documents for token in document])
+    np.save(folder / "ends.npy", np.cumsum([len(document) for document in documents]))
+    (folder / "tokenizer.json").write_text('{"made": "by hand"}')
+    tokenizer = TokenizerEntry(kind="bpe", sha256=_sha256(folder / "tokenizer.json"), eos_id=0)
+    entry = _split(folder, "tokens.bin", tokens, len(documents), "ends.npy")
+    splits = {"train": entry, "validation": entry}
+    return _write_manifest(
+        folder,
+        Manifest(
+            vocab_size=vocab_size, dtype="uint16", tokenizer=tokenizer, splits=splits, sources={}
+        ),
+    )
+
+
+def write_recall(folder: Path) -> Path:
+    """A recall dataset of a few rows."""
+    folder.mkdir()
+    rows = training_rows(RECALL, 12, np.random.default_rng(0))
+    entry = _split(folder, "rows.bin", rows.reshape(-1), len(rows), None)
+    return _write_manifest(
+        folder,
+        Manifest(
+            vocab_size=RECALL.vocab_size,
+            dtype="uint16",
+            tokenizer=TokenizerEntry(kind="none"),
+            row_length=RECALL.row_length,
+            answer_positions=answer_positions(RECALL.haystack_length, RECALL.num_queries),
+            splits={"train": entry, "validation": entry},
+            sources={},
+            recall=RECALL,
+        ),
+    )
+
+
+def save_run(folder: Path, vocab_size: int, *, dataset: Path, seed: int = 3) -> Path:
+    """The folder of a finished training, its weights fresh."""
+    model = Transformer.build(model_config(vocab_size), "sdpa", seed)
+    save_model(folder, model, model.config)
+    if (dataset / "tokenizer.json").is_file():
+        shutil.copy(dataset / "tokenizer.json", folder)
+    digest = PackedDataset.open(dataset).digest
+    result = Result(
+        kind="training",
+        job_id=f"pretrain-diff-{seed}-{digest[:10]}",
+        scale="unit",
+        run="diff",
+        seed=seed,
+        metrics={},
+        settings={},
+        provenance=origin(digest, started=datetime.now(UTC), threads=1),
+    )
+    write_result(folder / "training.json", result)
+    return folder
+
+
+def _split(
+    folder: Path, name: str, tokens: np.ndarray, documents: int, ends: str | None
+) -> SplitEntry:
+    tokens.astype("<u2").tofile(folder / name)
+    shard = ShardEntry(
+        file=name,
+        tokens=len(tokens),
+        documents=documents,
+        sha256=_sha256(folder / name),
+        offsets_file=ends,
+        offsets_sha256=_sha256(folder / ends) if ends else None,
+    )
+    return SplitEntry(tokens=len(tokens), documents=documents, shards=[shard])
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> Path:
+    whole = manifest.model_copy(update={"digest": manifest.content_digest()})
+    (folder / "manifest.json").write_text(whole.model_dump_json())
+    return folder
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,229 @@
+"""The whole job: from folders to a result file, and what stops it."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from safetensors.torch import load_file, save_file
+from small_evaluation import RECALL, save_run
+
+from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suite_module
+from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
+from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.provenance.result import Result, read_result
+from difftransformer.provenance.tracking import NullTracker
+
+SLICES = {"kind": "validation_slices", "seq_len": 16, "max_count": 6, "batch_size": 8}
+RECALLS = {"kind": "recall", "needles": [1, 2], "samples": 16}
+
+
+class RecordingTracker(NullTracker):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("job")
+        self.metrics: dict[str, float] = {}
+        self.artifacts: list[Path] = []
+
+    def log_metrics(self, values: Any, step: int = 0) -> None:
+        self.metrics.update(values)
+
+    def log_artifact(self, path: Path) -> None:
+        self.artifacts.append(path)
+
+
+def make_slice(config: dict[str, Any], run: str = "diff") -> EvaluationSlice:
+    return EvaluationSlice.model_validate(
+        {"scale": "unit", "run": run, "suite": "held_out", "config": config}
+    )
+
+
+def run(output: Path, config: dict[str, Any], **inputs: Any) -> Result:
+    arguments = {"ngrams": None, "seed": 3, "threads": 1, "tracker": NullTracker(), "code": "c"}
+    evaluate(make_slice(config), output=output, **(arguments | inputs))
+    return read_result(output)
+
+
+def test_validation_slices_end_in_a_result(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
+) -> None:
+    output, tracker = tmp_path / "deep" / "held_out.json", RecordingTracker()
+    result = run(output, SLICES, model=text_run, dataset=text, ngrams=ngrams, tracker=tracker)
+    assert (result.kind, result.run, result.seed) == ("evaluation", "diff", 3)
+    assert result.suite == "held_out"
+    assert result.metrics["tokens"] == 34 * 16
+    assert result.settings["config"]["n"] == 2
+    assert result.settings["resolved"] == {"device": "cpu", "backend": "sdpa"}
+    assert result.settings["upstream"] == [read_result(text_run / "training.json").job_id]
+    fingerprint = result.provenance.fingerprint
+    assert result.job_id == f"evaluate-diff-held_out-3-{fingerprint[:10]}"
+    assert tracker.metrics["loss"] == result.metrics["loss"]
+    assert tracker.artifacts == [output]
+
+
+def test_recall_ends_in_a_result(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+    result = run(tmp_path / "r.json", RECALLS, model=recall_run, dataset=recall)
+    assert 0 <= result.metrics["accuracy_n2"] <= 1
+    assert result.metrics["samples_n2"] == 32
+
+
+def test_same_call_same_numbers_and_same_id(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
+) -> None:
+    inputs = {"model": text_run, "dataset": text, "ngrams": ngrams}
+    first = run(tmp_path / "a.json", SLICES, **inputs)
+    again = run(tmp_path / "b.json", SLICES, **inputs)
+    assert first.metrics == again.metrics
+    assert first.job_id == again.job_id
+
+
+@pytest.mark.parametrize("changed", ["config", "code", "ngrams"])
+def test_everything_that_counts_changes_the_id(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path, changed: str
+) -> None:
+    inputs: dict[str, Any] = {"model": text_run, "dataset": text, "ngrams": ngrams}
+    first = run(tmp_path / "a.json", SLICES, **inputs)
+    if changed == "ngrams":
+        inputs["ngrams"] = tmp_path / "other.npy"
+        content = ngrams.read_bytes()
+        inputs["ngrams"].write_bytes(content + b"\0")
+    config = SLICES | ({"seq_len": 8} if changed == "config" else {})
+    code = "other" if changed == "code" else "c"
+    other = run(tmp_path / "b.json", config, code=code, **inputs)
+    assert other.job_id != first.job_id
+
+
+def test_settings_of_another_model_change_the_id(
+    tmp_path: Path, recall: Path, recall_run: Path
+) -> None:
+    other = shutil.copytree(recall_run, tmp_path / "other")
+    training = json.loads((other / "training.json").read_text())
+    training["provenance"]["fingerprint"] = "another"
+    (other / "training.json").write_text(json.dumps(training))
+    a = run(tmp_path / "a.json", RECALLS, model=recall_run, dataset=recall)
+    b = run(tmp_path / "b.json", RECALLS, model=other, dataset=recall)
+    assert a.job_id != b.job_id
+    assert a.metrics == b.metrics
+
+
+def refused(output: Path, kind: type[UserError], config: dict[str, Any], **inputs: Any) -> str:
+    """The one line that a call ends with; nothing is written."""
+    with pytest.raises(kind) as error:
+        run(output, config, **inputs)
+    assert not output.exists()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_missing_model_folder(tmp_path: Path, recall: Path) -> None:
+    missing = tmp_path / "nowhere"
+    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=missing, dataset=recall)
+    assert str(missing) in line
+    assert "no such model folder" in line
+
+
+def test_training_that_has_not_finished(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+    half = shutil.copytree(recall_run, tmp_path / "half")
+    (half / "training.json").unlink()
+    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=half, dataset=recall)
+    assert "has not finished" in line
+
+
+def test_model_of_another_seed(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+    line = refused(
+        tmp_path / "r", CheckpointError, RECALLS, model=recall_run, dataset=recall, seed=4
+    )
+    assert "seed 3" in line
+    assert "seed 4" in line
+
+
+def test_missing_weights(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+    broken = shutil.copytree(recall_run, tmp_path / "broken")
+    (broken / "model.safetensors").unlink()
+    line = refused(tmp_path / "r", CheckpointError, RECALLS, model=broken, dataset=recall)
+    assert "model.safetensors" in line
+
+
+def test_weights_that_are_not_finite(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
+) -> None:
+    broken = shutil.copytree(text_run, tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    next(iter(tensors.values())).fill_(math.nan)
+    save_file(tensors, broken / "model.safetensors")
+    line = refused(
+        tmp_path / "r", CheckpointError, SLICES, model=broken, dataset=text, ngrams=ngrams
+    )
+    assert "is nan" in line
+
+
+def test_vocabulary_that_the_model_does_not_know(tmp_path: Path, recall: Path) -> None:
+    small = save_run(tmp_path / "small", RECALL.vocab_size - 1, dataset=recall)
+    line = refused(tmp_path / "r", ConfigError, RECALLS, model=small, dataset=recall)
+    assert f"token ids up to {RECALL.vocab_size - 1}" in line
+    assert f"knows {RECALL.vocab_size - 1}" in line
+
+
+def test_another_tokenizer(tmp_path: Path, text: Path, recall_run: Path, ngrams: Path) -> None:
+    line = refused(
+        tmp_path / "r", CheckpointError, SLICES, model=recall_run, dataset=text, ngrams=ngrams
+    )
+    assert "another tokenizer" in line
+
+
+def test_missing_dataset_and_ngrams(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
+) -> None:
+    missing = tmp_path / "nothing"
+    lines = [
+        refused(tmp_path / "r", DataError, SLICES, model=text_run, dataset=missing, ngrams=ngrams),
+        refused(tmp_path / "r", DataError, SLICES, model=text_run, dataset=text, ngrams=missing),
+    ]
+    assert all(str(missing) in line for line in lines)
+
+
+def test_window_longer_than_the_context(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path
+) -> None:
+    config = SLICES | {"seq_len": 64}
+    line = refused(tmp_path / "r", ConfigError, config, model=text_run, dataset=text, ngrams=ngrams)
+    assert "max_positions 40" in line
+
+
+def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Path) -> None:
+    config = RECALLS | {"backend": "flash_attn", "device": "cpu"}
+    line = refused(tmp_path / "r", BackendError, config, model=recall_run, dataset=recall)
+    assert "flash_attn" in line
+
+
+def test_every_kind_of_suite_has_its_measurement() -> None:
+    union = get_args(SuiteConfig)[0]
+    kinds = [get_args(suite.model_fields["kind"].annotation)[0] for suite in get_args(union)]
+    assert kinds == ["validation_slices", "recall"]
+    for kind in kinds:
+        module = __import__(suite_module(kind), fromlist=["measure"])
+        assert callable(module.measure)
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """Names of the top-level packages in memory after importing some modules."""
+    imports = ", ".join(f"difftransformer.evaluation.{module}" for module in modules)
+    program = f"import sys, {imports}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    return set(done.stdout.split())
+
+
+def test_imports_are_lean() -> None:
+    heavy = {"transformers", "mlflow", "pandas", "seaborn", "lm_eval", "scipy"}
+    assert not heavy & loaded_by("evaluate", "validation_slices", "recall")
+
+
+def test_identity_needs_no_torch() -> None:
+    assert "torch" not in loaded_by("identity")

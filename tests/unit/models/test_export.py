@@ -1,0 +1,216 @@
+"""Export to transformers' Llama and DiffLlama, and back: same function, same gradients."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.errors import UserError
+from difftransformer.models.checkpoint import load_model, save_model
+from difftransformer.models.export import export_model, import_model
+from difftransformer.models.transformer import Transformer
+from difftransformer.models.upstream import from_upstream, to_upstream, upstream_weights
+
+FORMATS = {"softmax": "llama", "diff_v1": "diffllama"}
+CASES = [
+    pytest.param(variant, kv_heads, tied, id=f"{variant}-{'gqa' if kv_heads else 'mha'}-{tied=}")
+    for variant in FORMATS
+    for kv_heads in (None, 2)
+    for tied in (False, True)
+]
+
+
+def build(variant: str, kv_heads: int | None = None, tied: bool = False, **options: Any) -> Any:
+    torch.manual_seed(0)
+    heads = {"num_heads": 4} if variant == "diff_v1" else {}
+    attention = {"variant": variant, "head_dim": 8, "num_kv_heads": kv_heads} | heads | options
+    config = ModelConfig(
+        vocab_size=61,
+        d_model=48,
+        num_layers=3,
+        ffn_dim=40,
+        attention=attention,
+        max_positions=32,
+        rope_theta=500.0,
+        tie_embeddings=tied,
+        embedding_std=0.1,
+    )
+    model = Transformer.build(config, "sdpa", seed=3)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:  # gains that are not one, so that the test sees them
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A folder with a tokenizer as the dataset's, to which a test adds a model."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=61, special_tokens=["<|endoftext|>"])
+    tokenizer.train_from_iterator(["attention to the relevant context"], trainer)
+    folder = tmp_path / "trained"
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    description = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(description))
+    return folder
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(61, (2, 17), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
+def test_upstream_gives_our_logits(variant: str, kv_heads: int | None, tied: bool) -> None:
+    model = build(variant, kv_heads, tied)
+    upstream = to_upstream(model, FORMATS[variant])
+    with torch.no_grad():
+        ours, theirs = model(tokens()), upstream(tokens()).logits
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+    assert ours.abs().max() > 0.5
+
+
+@pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
+def test_gradients_through_upstream_are_ours(
+    variant: str, kv_heads: int | None, tied: bool
+) -> None:
+    model = build(variant, kv_heads, tied)
+    upstream = to_upstream(model, FORMATS[variant])
+    weights = dict(model.named_parameters())
+    direction = torch.randn(2, 17, 61, generator=torch.Generator().manual_seed(2)) / 61
+    ours = torch.autograd.grad((model(tokens()) * direction).sum(), weights.values())
+    mapped = upstream_weights(model)  # differentiable, so the chain rule leads back to ours
+    logits = torch.func.functional_call(upstream, mapped, (tokens(),)).logits
+    theirs = torch.autograd.grad((logits * direction).sum(), weights.values())
+    for name, mine, other in zip(weights, ours, theirs, strict=True):
+        torch.testing.assert_close(other, mine, rtol=1e-5, atol=1e-5, msg=name)
+        assert mine.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
+def test_round_trip_is_bit_exact(variant: str, kv_heads: int | None, tied: bool) -> None:
+    upstream = to_upstream(build(variant, kv_heads, tied), FORMATS[variant])
+    back = from_upstream(upstream)
+    again = to_upstream(back, FORMATS[variant])
+    assert again.config.to_dict() == upstream.config.to_dict()
+    for name, tensor in upstream.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+    third = from_upstream(again)
+    assert third.config == back.config
+    for name, tensor in back.state_dict().items():
+        assert torch.equal(third.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("variant", FORMATS)
+def test_an_untouched_upstream_model_comes_in(variant: str) -> None:
+    import transformers
+
+    prefix = {"softmax": "Llama", "diff_v1": "DiffLlama"}[variant]
+    config = getattr(transformers, f"{prefix}Config")(
+        vocab_size=61,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+        rms_norm_eps=1e-6,
+    )
+    torch.manual_seed(0)
+    upstream = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        ours, theirs = from_upstream(upstream)(tokens()), upstream(tokens()).logits
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_what_we_cannot_express_is_not_imported() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+    small = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    biased = LlamaConfig(**small, num_attention_heads=2, attention_bias=True)
+    with pytest.raises(UserError, match="attention_bias is True"):
+        from_upstream(LlamaForCausalLM(biased))
+    other = GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=2)
+    with pytest.raises(UserError, match="gpt2"):
+        from_upstream(GPT2LMHeadModel(other))
+
+
+REFUSED = [
+    ("softmax", {"norm": True}, "llama", "headwise norm"),
+    ("softmax", {}, "diffllama", "attention is softmax"),
+    ("softmax", {"num_heads": 5}, "llama", "divide d_model"),
+    ("diff_v1", {}, "llama", "attention is diff_v1"),
+    ("diff_v1", {"norm": False}, "diffllama", "headwise norm"),
+    ("diff_v1", {"lambda_init": 0.8}, "diffllama", "lambda_init is exponential, not 0.8"),
+    ("diff_v1", {"norm_eps": 1e-6}, "diffllama", "norm_eps"),
+    ("softmax", {}, "gguf", "unknown format 'gguf'"),
+]
+
+
+@pytest.mark.parametrize(("variant", "options", "form", "why"), REFUSED)
+def test_what_upstream_cannot_express_is_refused(
+    variant: str, options: dict[str, Any], form: str, why: str, tmp_path: Path
+) -> None:
+    model = build(variant, **options)
+    save_model(tmp_path / "model", model, model.config)
+    with pytest.raises(UserError, match=why) as refusal:
+        export_model(tmp_path / "model", tmp_path / "out", form)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("variant", FORMATS)
+def test_an_exported_folder_loads_without_our_code(
+    variant: str, tmp_path: Path, trained: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = build(variant)
+    save_model(trained, model, model.config)
+    out = tmp_path / "out"
+    export_model(trained, out, FORMATS[variant])
+    upstream = AutoModelForCausalLM.from_pretrained(out)
+    assert type(upstream).__module__.startswith("transformers.")
+    with torch.no_grad():
+        ours, theirs = model(tokens()), upstream(tokens()).logits
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5)
+    assert AutoTokenizer.from_pretrained(out).eos_token_id == upstream.config.eos_token_id == 0
+    import_model(out, tmp_path / "back")
+    with torch.no_grad():
+        back = load_model(tmp_path / "back")(tokens())
+    torch.testing.assert_close(back, ours, rtol=0, atol=1e-5)
+    assert (tmp_path / "back" / "tokenizer.json").exists()
+
+
+def test_a_finished_export_is_not_overwritten(tmp_path: Path) -> None:
+    model = build("softmax")
+    save_model(tmp_path / "model", model, model.config)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="not empty"):
+        export_model(tmp_path / "model", tmp_path / "out", "llama")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_a_tokenizer_without_its_description_is_refused(tmp_path: Path, trained: Path) -> None:
+    model = build("softmax")
+    save_model(trained, model, model.config)
+    (trained / "tokenizer_config.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer_config\.json"):
+        export_model(trained, tmp_path / "out", "llama")
+
+
+def test_the_exported_config_names_no_code_of_ours(tmp_path: Path) -> None:
+    model = build("diff_v1")
+    save_model(tmp_path / "model", model, model.config)
+    export_model(tmp_path / "model", tmp_path / "out", "diffllama")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["model_type"] == "diffllama"
+    assert "auto_map" not in config
+    assert not list((tmp_path / "out").glob("*.py"))

@@ -1,0 +1,244 @@
+"""The transformers face: generation with a cache and padding, saving, Auto classes, lm_eval."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.errors import UserError
+from difftransformer.models.checkpoint import load_model, save_model
+from difftransformer.models.export import export_model
+from difftransformer.models.transformer import Transformer
+
+TEXT = "attention to the relevant context while noise is cancelled"
+VARIANTS = [
+    pytest.param({"variant": "softmax"}, False, id="softmax"),
+    pytest.param({"variant": "softmax", "num_kv_heads": 2, "norm": True}, True, id="softmax-gqa"),
+    pytest.param({"variant": "diff_v1"}, True, id="diff_v1"),
+    pytest.param(
+        {"variant": "diff_v1", "num_heads": 4, "num_kv_heads": 2}, False, id="diff_v1-gqa"
+    ),
+]
+
+
+def build(attention: dict[str, Any], tied: bool = False, vocab_size: int = 61) -> Transformer:
+    config = ModelConfig(
+        vocab_size=vocab_size,
+        d_model=32,
+        num_layers=2,
+        ffn_dim=40,
+        attention={"head_dim": 8} | attention,
+        max_positions=64,
+        tie_embeddings=tied,
+    )
+    return Transformer.build(config, "sdpa", seed=5).eval()
+
+
+def face(model: Transformer) -> Any:
+    from difftransformer.models.hf import DiffTransformerForCausalLM
+
+    return DiffTransformerForCausalLM.wrap(model)
+
+
+def prompt(length: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 61, (1, length), generator=generator)
+
+
+@pytest.mark.parametrize(("attention", "tied"), VARIANTS)
+def test_cached_generation_is_uncached_generation(attention: dict[str, Any], tied: bool) -> None:
+    model = face(build(attention, tied))
+    options = {"max_new_tokens": 12, "do_sample": False, "output_logits": True}
+    options |= {"return_dict_in_generate": True, "pad_token_id": 0}
+    cached = model.generate(prompt(9), use_cache=True, **options)
+    plain = model.generate(prompt(9), use_cache=False, **options)
+    assert torch.equal(cached.sequences, plain.sequences)
+    assert cached.past_key_values.get_seq_length() == 20  # so the cache was really used
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(plain.logits), rtol=0, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(("attention", "tied"), VARIANTS)
+def test_left_padding_changes_nothing(
+    attention: dict[str, Any], tied: bool, use_cache: bool
+) -> None:
+    model = face(build(attention, tied))
+    short, long = prompt(5, seed=1), prompt(11, seed=2)
+    batch = torch.cat((torch.nn.functional.pad(short, (6, 0)), long))
+    options = {"max_new_tokens": 8, "do_sample": False, "use_cache": use_cache, "pad_token_id": 0}
+    together = model.generate(batch, attention_mask=(batch > 0).long(), **options)
+    assert torch.equal(together[0, 11:], model.generate(short, **options)[0, 5:])
+    assert torch.equal(together[1, 11:], model.generate(long, **options)[0, 11:])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_a_batch_does_not_reach_the_logits(side: str) -> None:
+    model = face(build({"variant": "diff_v1"}))
+    short = prompt(5)
+    pad = (4, 0) if side == "left" else (0, 4)
+    padded = torch.nn.functional.pad(short, pad)
+    where = slice(4, None) if side == "left" else slice(None, 5)
+    with torch.no_grad():
+        alone = model(short).logits
+        inside = model(padded, attention_mask=(padded > 0).long()).logits
+    assert inside.isfinite().all()
+    torch.testing.assert_close(inside[:, where], alone, rtol=0, atol=1e-4)
+
+
+def test_beam_search_and_sampling_run() -> None:
+    model = face(build({"variant": "diff_v1"}))
+    beams = model.generate(prompt(4), num_beams=3, max_new_tokens=5, pad_token_id=0)
+    torch.manual_seed(0)
+    sampled = model.generate(prompt(4), do_sample=True, max_new_tokens=5, pad_token_id=0)
+    assert beams.shape == sampled.shape == (1, 9)
+
+
+def test_loss_of_labels_is_the_shifted_cross_entropy() -> None:
+    model = face(build({"variant": "softmax"}))
+    tokens = prompt(12)
+    output = model(tokens, labels=tokens)
+    wanted = torch.nn.functional.cross_entropy(output.logits[0, :-1], tokens[0, 1:])
+    torch.testing.assert_close(output.loss, wanted)
+    output.loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model(tokens, logits_to_keep=2).logits.shape == (1, 2, 61)
+    assert isinstance(model(tokens, return_dict=False), tuple)
+
+
+@pytest.mark.parametrize(("attention", "tied"), VARIANTS)
+def test_save_and_reload(attention: dict[str, Any], tied: bool, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = build(attention, tied)
+    face(model).save_pretrained(tmp_path / "face")
+    save_model(tmp_path / "plain", model, model.config)
+    reloaded = [
+        AutoModelForCausalLM.from_pretrained(tmp_path / "face"),
+        AutoModelForCausalLM.from_pretrained(tmp_path / "plain"),
+        face(load_model(tmp_path / "face")),
+    ]
+    wanted = model.state_dict()
+    for other in reloaded:
+        assert other.model.config == model.config
+        found = other.model.state_dict()
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        with torch.no_grad():
+            assert torch.equal(other(prompt(9)).logits, model(prompt(9)))
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_the_attention_implementation_chooses_our_backend(backend: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    face(build({"variant": "diff_v1"})).save_pretrained(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation=backend)
+    assert model.model.backend == backend
+
+
+def test_a_fresh_model_from_a_config_is_initialised_like_ours() -> None:
+    from transformers import AutoModelForCausalLM
+
+    config = face(build({"variant": "diff_v1"})).config
+    torch.manual_seed(1)
+    first = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(1)
+    second = AutoModelForCausalLM.from_config(config)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert first.model.embedding.weight.std().item() == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoModelForCausalLM
+
+    face(build({"variant": "softmax"})).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["layers.1.ffn.down_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="no tensor for weight of Linear"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_what_the_face_cannot_do_is_refused() -> None:
+    model = face(build({"variant": "softmax"}))
+    with pytest.raises(UserError, match="output_attentions"):
+        model(prompt(4), output_attentions=True)
+    with pytest.raises(UserError, match="static cache"):
+        from transformers import StaticCache
+
+        model(prompt(4), past_key_values=StaticCache(config=model.config, max_cache_len=8))
+
+
+def test_transformers_is_not_imported_by_the_models_themselves() -> None:
+    code = (
+        "import sys, difftransformer.models.checkpoint, difftransformer.models.export\n"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def make_folder_with_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator([TEXT] * 4, trainer)
+    model = build({"variant": "diff_v1"}, vocab_size=tokenizer.get_vocab_size())
+    save_model(folder, model, model.config)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    description = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(description))
+
+
+TASK = """
+task: tiny_{kind}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: {kind}
+doc_to_text: "{{{{question}}}}"
+"""
+CHOICE = 'doc_to_choice: ["the relevant context", "noise"]\ndoc_to_target: 0\n'
+UNTIL = 'doc_to_target: "context"\ngeneration_kwargs: {until: ["\\n"], max_gen_toks: 6}\n'
+
+
+@pytest.mark.slow
+def test_the_lm_eval_command_loads_the_folder(tmp_path: Path) -> None:
+    make_folder_with_tokenizer(tmp_path / "trained")
+    export_model(tmp_path / "trained", tmp_path / "exported", "huggingface")
+    questions = [{"question": "attention to"}, {"question": "while noise is cancelled, attention"}]
+    data = tmp_path / "questions.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in questions))
+    for kind, rest in (("multiple_choice", CHOICE), ("generate_until", UNTIL)):
+        (tmp_path / f"tiny_{kind}.yaml").write_text(TASK.format(kind=kind, data=data) + rest)
+    command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf"]
+    command += ["--model_args", f"pretrained={tmp_path / 'exported'}"]
+    command += ["--tasks", "tiny_multiple_choice,tiny_generate_until"]
+    command += ["--include_path", str(tmp_path), "--device", "cpu", "--batch_size", "2"]
+    command += ["--trust_remote_code", "--output_path", str(tmp_path / "results")]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
+    environment = os.environ | offline | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (report,) = (tmp_path / "results").rglob("results_*.json")
+    results = json.loads(report.read_text())["results"]
+    assert 0 <= results["tiny_multiple_choice"]["acc,none"] <= 1
+    assert "exact_match,none" in results["tiny_generate_until"]

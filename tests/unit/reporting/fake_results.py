@@ -1,0 +1,257 @@
+"""Result files and histories with the shape of real ones, and slices of the real configuration."""
+
+import json
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from difftransformer.config.artifact_slices import (
+    ArtifactSlice,
+    Declarations,
+    SweepRow,
+    slice_artifact,
+)
+from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, Kind, PaperFile
+from difftransformer.config.validation import validate
+from difftransformer.config.yaml_files import read_yaml
+
+CONFIG = Path(__file__).parents[3] / "config"
+SCALE = "tiny"
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+# Row -> (final loss, step at which it binds), as seen at tiny scale.
+SHAPES = {
+    "transformer": (3.850, None),
+    "transformer_halved_heads": (3.853, None),
+    "transformer_halved_heads_groupnorm": (3.861, 420),
+    "diff": (3.940, 330),
+    "diff_no_groupnorm": (3.975, None),
+    "diff_lambda_0_8": (3.935, 560),
+    "diff_lambda_0_5": (3.944, 380),
+}
+STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
+
+
+def declarations() -> Declarations:
+    """What the repository's own config folder declares."""
+    return Declarations(
+        artifacts=validate(ArtifactsFile, read_yaml(CONFIG / "artifacts.yaml"), "a").artifacts,
+        claims=validate(ClaimsFile, read_yaml(CONFIG / "claims.yaml"), "c").claims,
+        paper=validate(PaperFile, read_yaml(CONFIG / "paper_values.yaml"), "p").tables,
+        labels={
+            run: entry["label"] for run, entry in read_yaml(CONFIG / "runs.yaml")["runs"].items()
+        },
+    )
+
+
+def artifact_slice(
+    name: str, kind: Kind = "table", seeds: tuple[int, ...] = (0, 1, 2)
+) -> ArtifactSlice:
+    """The slice a job of this artifact gets."""
+    declared = declarations()
+    return slice_artifact(
+        declared,
+        name,
+        kind,
+        scale=SCALE,
+        seeds=seeds,
+        facts={run: facts(run) for run in declared.labels},
+        sweeps={
+            run: sweep(run) for run in ("transformer", "diff", "recall_transformer", "recall_diff")
+        },
+    )
+
+
+def facts(run: str) -> dict[str, int | float | bool | str | None]:
+    row = base(run)
+    return {
+        "heads": 2 if row != "transformer" else 4,
+        "head_dim": 64 if row.startswith("transformer_") else 32,
+        "norm": row.endswith("_groupnorm")
+        and "no_" not in row
+        or row in ("diff", "diff_lambda_0_8", "diff_lambda_0_5"),
+    }
+
+
+def sweep(run: str) -> list[SweepRow]:
+    chosen = 4e-3 if "diff" not in run else 2e-3
+    return [
+        SweepRow(run=run, run_id=f"sweep_{run}_{i}", learning_rate=lr, chosen=lr == chosen)
+        for i, lr in enumerate(RATES)
+    ]
+
+
+def base(run: str) -> str:
+    return run.removeprefix("recall_")
+
+
+@dataclass
+class FakeResults:
+    """Writes files below a folder and keeps their paths."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.results: list[Path] = []
+        self.histories: list[Path] = []
+
+    def everything(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
+        for row in SHAPES:
+            for seed in seeds:
+                self.language_model(row, seed)
+                self.recall_model(f"recall_{row}", seed)
+        for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
+            for entry in sweep(run):
+                for seed in seeds:
+                    self.swept(entry, seed)
+        return self
+
+    def language_model(self, run: str, seed: int) -> None:
+        noise = random.Random(f"{run}{seed}")
+        shared = random.Random(seed).gauss(0, 0.02)  # seeds share their data order
+        final = SHAPES[base(run)][0] + shared + noise.gauss(0, 0.006)
+        points = []
+        for step in range(20, STEPS + 1, 20):
+            loss = (
+                final
+                + 3.2 * math.exp(-step / 90)
+                + 0.5 * (1 - step / STEPS) ** 2
+                + noise.gauss(0, 0.004) * (step < STEPS)
+            )
+            points.append(
+                {"step": step, "loss": loss, "validation_loss": loss if step % 100 == 0 else None}
+            )
+        self.history(run, seed, points)
+        self.training(run, seed, {"validation_loss": final})
+        self.evaluation(
+            run, seed, "validation_slices",
+            {"loss": final, "ar_hit_loss": 2.1 + (final - 3.85) * 0.6 + noise.gauss(0, 0.008),
+             "others_loss": final + 0.35, "ar_hit_share": 0.1634, "tokens": 65536},
+            {"n": 2, "max_count": 50, "seq_len": 128},
+        )  # fmt: skip
+
+    def recall_model(self, run: str, seed: int) -> None:
+        noise = random.Random(f"{run}{seed}")
+        middle = SHAPES[base(run)][1]
+        bind = None if middle is None else int(noise.gauss(middle, 90)) // 20 * 20
+        if bind is not None and bind > 560:
+            bind = None
+        points = []
+        for step in range(PROBE_EVERY, STEPS + 1, PROBE_EVERY):
+            rise = 0.0 if bind is None else 1 / (1 + math.exp(-(step - bind) / 18 - 2.2))
+            accuracy = 0.25 + 0.73 * rise + noise.gauss(0, 0.012)
+            points.append(
+                {
+                    "step": step,
+                    "loss": 3 - rise,
+                    "accuracy_n2": min(1, accuracy + 0.1),
+                    "accuracy_n4": min(1, accuracy),
+                    "validation_loss": None,
+                }
+            )
+        first = next((p["step"] for p in points if p["accuracy_n4"] >= 0.9), None)
+        self.history(run, seed, points)
+        self.training(
+            run,
+            seed,
+            {
+                "validation_loss": 2.0,
+                "bound": int(first is not None),
+                "steps_to_bind": first,
+                "accuracy_n4": points[-1]["accuracy_n4"],
+            },
+        )
+        decay = {n: (0.99 - 0.012 * n if first else 1 / n + 0.02) for n in (1, 2, 4, 6, 8, 16)}
+        self.evaluation(
+            run, seed, "recall",
+            {f"accuracy_n{n}": max(0.0, min(1.0, value + noise.gauss(0, 0.015))) for n, value in decay.items()},
+            {"queries": 2, "samples": 256},
+        )  # fmt: skip
+
+    def swept(self, entry: SweepRow, seed: int) -> None:
+        noise = random.Random(f"{entry.run_id}{seed}")
+        away = math.log2(entry.learning_rate / 4e-3)
+        loss = SHAPES[base(entry.run)][0] + 0.05 * away**2 + noise.gauss(0, 0.01)
+        accuracy = max(0.2, min(1.0, 0.95 - 0.2 * away**2 + noise.gauss(0, 0.05)))
+        self.training(
+            entry.run_id,
+            seed,
+            {"validation_loss": loss, "accuracy_n4": accuracy},
+            lr=entry.learning_rate,
+        )
+
+    def training(
+        self, run: str, seed: int, metrics: dict[str, float | int | None], lr: float = 4e-3
+    ) -> None:
+        sizes = {
+            "parameters": 660_000,
+            "non_embedding_parameters": 396_000 + 128 * len(run),
+            "steps": STEPS,
+            "tokens": STEPS * TOKENS_PER_STEP,
+        }
+        probe = {"needles": [2, 4], "every": PROBE_EVERY, "bind_needles": 4, "bind_threshold": 0.9}
+        settings = {
+            "training": {"lr": lr, "probe": probe if "recall" in run else None},
+            "model": {"d_model": 128},
+        }
+        self.write(
+            self.root / f"runs/{run}/{seed}/training.json",
+            "training",
+            run,
+            seed,
+            None,
+            metrics | sizes,
+            settings,
+        )
+
+    def evaluation(
+        self,
+        run: str,
+        seed: int,
+        suite: str,
+        metrics: dict[str, float | int | None],
+        config: dict[str, object],
+    ) -> None:
+        path = self.root / f"evaluations/{suite}/{run}/{seed}.json"
+        self.write(path, "evaluation", run, seed, suite, metrics, {"config": config})
+
+    def history(self, run: str, seed: int, points: list[dict[str, float | None]]) -> None:
+        columns = ["step", "tokens", *(key for key in points[0] if key != "step")]
+        lines = [",".join(columns)]
+        for point in points:
+            row = point | {"tokens": point["step"] * TOKENS_PER_STEP}
+            lines.append(",".join("" if row[key] is None else repr(row[key]) for key in columns))
+        path = self.root / f"runs/{run}/{seed}/history.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+        self.histories.append(path)
+
+    def write(
+        self,
+        path: Path,
+        kind: str,
+        run: str,
+        seed: int,
+        suite: str | None,
+        metrics: dict[str, float | int | None],
+        settings: dict[str, object],
+    ) -> None:
+        fingerprint = f"{abs(hash_text(f'{kind}{run}{seed}{suite}')):064x}"
+        provenance = {
+            "git_commit": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
+            "versions": {"python": "3.11.2", "torch": "2.13.0"}, "hardware": {"cpu": "A <CPU> & more", "cores": 2, "memory_gib": 8.0},
+            "threads": 1, "fingerprint": fingerprint, "mlflow_run_id": None,
+            "started": "2026-01-01T00:00:00+00:00", "finished": "2026-01-01T00:01:30+00:00", "seconds": 90.0,
+        }  # fmt: skip
+        result = {
+            "kind": kind, "job_id": f"{kind}-{run}-{f'{suite}-' if suite else ''}{seed}-{fingerprint[:10]}",
+            "scale": SCALE, "run": run, "seed": seed, "suite": suite, "metrics": metrics, "settings": settings, "provenance": provenance,
+        }  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result))
+        self.results.append(path)
+
+
+def hash_text(text: str) -> int:
+    """The same number in every process, unlike ``hash``."""
+    return random.Random(text).getrandbits(256)

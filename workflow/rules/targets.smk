@@ -1,0 +1,33 @@
+# Contract: PLAN names what can be built. One target rule for each table, figure and ablation, with the
+# description that artifacts.yaml gives it; the first rule is what a bare call builds.
+
+
+rule headline:
+    """Build the headline artifacts of config.yaml and the report (the default)"""
+    input:
+        PLAN.targets(PLAN.headline),
+        PLAN.layout.report,
+
+
+rule all:
+    """Build every table and figure of this scale, and the report"""
+    input:
+        PLAN.targets(list(PLAN.artifacts)),
+        PLAN.layout.report,
+
+
+for _name, _artifact in PLAN.artifacts.items():
+
+    rule:
+        name:
+            _name
+        input:
+            PLAN.targets([_name]),
+
+    getattr(rules, _name).rule.docstring = _artifact.description
+
+
+rule page:
+    """Build the report page alone, of what `report` in config.yaml names"""
+    input:
+        PLAN.layout.report,

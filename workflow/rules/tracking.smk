@@ -1,0 +1,14 @@
+# Contract: makes {ROOT}/mlflow/ready, the tracking store. Jobs do not wait for it: they track locally.
+
+
+rule initialise_tracking:
+    output:
+        f"{ROOT}/mlflow/ready",
+    log:
+        f"{ROOT}/logs/initialise_tracking.log",
+    conda:
+        ENVIRONMENT
+    message:
+        "Create the tracking store"
+    shell:
+        "difftransformer initialise_tracking --output {output} --results {ROOT} --log {log}"
