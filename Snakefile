@@ -1,4 +1,5 @@
 # Entry of the pipeline. `snakemake --list-target-rules` names everything that can be built.
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from difftransformer.errors import UserError
 from difftransformer.planning.plan import Plan
 
 min_version("9.27")
+
+# Jobs call `difftransformer` by name; it lies beside the Python that runs this.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.

@@ -88,6 +88,7 @@ def ours(name: str, shape: Shape) -> Subject:
     """Our Transformer or DIFF V1 with the trainer's loss."""
     from difftransformer.config.model import ModelConfig
     from difftransformer.config.training import TrainingConfig
+    from difftransformer.models.kernels import choose_backend
     from difftransformer.models.loss import chunked_cross_entropy
     from difftransformer.models.transformer import Transformer
 
@@ -100,7 +101,7 @@ def ours(name: str, shape: Shape) -> Subject:
         attention={"variant": variant, "head_dim": shape.head_dim},
         max_positions=shape.seq_len,
     )
-    model = Transformer.build(config, backend="sdpa", seed=0)
+    model = Transformer.build(config, choose_backend("auto", "cpu"), seed=0)
     chunk = TrainingConfig.model_fields["loss_chunk"].default
 
     def loss(tokens: Any) -> Any:

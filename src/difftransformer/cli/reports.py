@@ -83,4 +83,10 @@ def build_report(
         from difftransformer.reporting.report_job import build_report
 
         config = read(slice, ReportSlice)
-        build_report(config, paths(tables), paths(figures), paths(inputs), output)
+        build_report(
+            config,
+            tables=paths(tables),
+            figures=paths(figures),
+            results=paths(inputs),
+            output=output,
+        )

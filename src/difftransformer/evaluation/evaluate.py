@@ -59,12 +59,8 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     opened = PackedDataset.open(dataset)
     identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
     _require_same_vocabulary(model, opened)
-    device = _prepare(slice.config, threads)
-    backend = choose_backend(slice.config.backend, device, slice.config.precision)
-    resolved = {"device": str(device), "backend": backend}
+    scorer, resolved = _load(model, slice.config, threads)
     tracker.log_params({"resolved": resolved})
-    loaded = load_model(model, backend).to(device)
-    scorer = Scorer(loaded, device, slice.config.precision)
     metrics = _measure(slice.config, scorer, opened, ngrams)
     _require_finite(metrics, model)
     result = Result(
@@ -81,9 +77,17 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     )
     write_result(output, result)
     tracker.set_tags({"upstream": identity.upstream})
-    tracker.log_metrics({name: float(v) for name, v in metrics.items() if v is not None})
+    tracker.log_metrics({name: value for name, value in metrics.items() if value is not None})
     tracker.log_artifact(output)
     logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
+
+
+def _load(model: Path, suite: SuiteSettings, threads: int) -> tuple[Scorer, dict[str, str]]:
+    """Load the model where the suite wants it; beside it, what `auto` came to."""
+    device = _prepare(suite, threads)
+    backend = choose_backend(suite.backend, device, suite.precision)
+    loaded = load_model(model, backend).to(device)
+    return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 
 
 def _measure(suite: Any, scorer: Scorer, dataset: PackedDataset, ngrams: Path | None) -> Metrics:

@@ -14,6 +14,7 @@ import numpy as np
 
 from difftransformer.config.evaluation import ValidationSlices
 from difftransformer.data.loader import sequential_windows
+from difftransformer.data.ngrams import Keys
 from difftransformer.data.packed import PackedDataset, PackedSplit
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.ar_hit import ar_hits, load_frequent
@@ -52,8 +53,16 @@ def measure(
             f"validation_slices.seq_len {suite.seq_len} is longer than the model's context: at "
             f"most its max_positions {scorer.max_positions}"
         )
-    frequent = load_frequent(ngrams)
-    losses, tokens = np.zeros(2), np.zeros(2, dtype=np.int64)  # Others, AR-Hit
+    losses, tokens = _sums(suite, scorer, dataset, load_frequent(ngrams))
+    return _metrics(losses, tokens) | _crossings(dataset.split("validation"), suite, tokens)
+
+
+def _sums(
+    suite: ValidationSlices, scorer: Scorer, dataset: PackedDataset, frequent: Keys
+) -> tuple[np.ndarray, np.ndarray]:
+    """Summed losses and numbers of tokens of Others and AR-Hit, [2] each."""
+    losses, tokens = np.zeros(2), np.zeros(2, dtype=np.int64)
+    vocab_size = dataset.manifest.vocab_size
     for windows in sequential_windows(
         dataset,
         "validation",
@@ -61,12 +70,11 @@ def measure(
         batch_size=suite.batch_size,
         max_tokens=suite.max_tokens,
     ):
-        vocab_size = dataset.manifest.vocab_size
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
         found = scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
         losses += np.bincount(hits, weights=found, minlength=2)
         tokens += np.bincount(hits, minlength=2)
-    return _metrics(losses, tokens) | _crossings(dataset.split("validation"), suite, tokens)
+    return losses, tokens
 
 
 def _metrics(losses: np.ndarray, tokens: np.ndarray) -> Metrics:

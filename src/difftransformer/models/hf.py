@@ -136,7 +136,8 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         """
         settings = model.config.model_dump(mode="json")
         config = DiffTransformerConfig(model=settings, eos_token_id=eos_token_id)
-        config._attn_implementation = next(k for k, v in BACKENDS.items() if v == model.backend)
+        known = (name for name, ours in BACKENDS.items() if ours == model.backend)
+        config._attn_implementation = next(known, "sdpa")  # transformers has no word for `blocked`
         return cls(config, model)
 
     def _init_weights(self, module: Any) -> None:

@@ -1,36 +1,43 @@
-"""Rotary positions (RoFormer, equation 34) in the rotate-half layout of Llama.
+"""Rotary positions (RoFormer, arXiv 2104.09864, equation 34) in the rotate-half layout of Llama.
 
 Dimension i of a head is paired with i + d/2, so that weights go to ``LlamaForCausalLM`` as they
 are. The authors' code pairs neighbours (2i, 2i + 1) instead: the same function after permuting the
 rows of the query and key projections.
 
-Shapes: B = batch, T = positions, N = heads of any kind, d = head_dim.
+Shapes: B = batch, T = positions, d = head_dim, and of heads: Q queries, K keys, V values of e.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from difftransformer.models.gradients import by_hand
+
+Rope = tuple[Tensor, Tensor]
+"""cos and sin of the positions, [T, d] or [B, T, d]; the sin of the first half is negative."""
 
 
 class RotaryTable:
     """cos and sin for positions 0, 1, ... in float32, made when first needed and kept.
 
-    Not a module with buffers on purpose: tables that are no state survive neither
-    ``torch.device("meta")`` construction nor a cast to bfloat16 unharmed.
+    Not a module with buffers on purpose: tables that are no state survive neither construction on
+    the meta device nor a cast to bfloat16 unharmed.
     """
 
     def __init__(self, head_dim: int, theta: float) -> None:
         self.head_dim = head_dim
         self.theta = theta
-        self._cos = self._sin = torch.empty(0, head_dim)
+        self._cos = self._sin = torch.empty(0, head_dim, device="cpu")
 
-    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin [B, T, d] of integer positions [B, T]."""
-        length = int(positions.max()) + 1
-        self._grow(length, positions.device)
+    def at(self, positions: Tensor) -> Rope:
+        """Return cos and sin [..., d] of integer positions [T] or [B, T]."""
+        self._grow(int(positions.max()) + 1, positions.device)
         return self._cos[positions], self._sin[positions]
 
-    def span(self, start: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """cos and sin [T, d] of the positions start, ..., start + length - 1."""
+    def span(self, start: int, length: int, device: torch.device) -> Rope:
+        """Return cos and sin [T, d] of the positions start, ..., start + length - 1."""
         self._grow(start + length, device)
         return self._cos[start : start + length], self._sin[start : start + length]
 
@@ -41,12 +48,87 @@ class RotaryTable:
         half = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device)
         frequencies = 1.0 / self.theta ** (half / self.head_dim)
         angles = torch.arange(rows, dtype=torch.float32, device=device)[:, None] * frequencies
-        self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1)
-        self._sin = torch.cat((angles.sin(), angles.sin()), dim=-1)
+        cos, sin = angles.cos(), angles.sin()
+        self._cos, self._sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn heads [B, T, N, d] by their positions' angles; cos, sin: [T, d] or [B, T, d]."""
-    cos, sin = (table.unsqueeze(-2).to(x.dtype) for table in rope)
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+def rotate(x: Tensor, rope: Rope) -> Tensor:
+    """Turn heads [B, N, T, d] by their positions' angles."""
+    cos, sin = (_per_head(table).to(x.dtype) for table in rope)
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
+
+
+def split_heads(
+    projected: Tensor, rope: Rope, heads: tuple[int, int, int], value_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Split a joint projection into heads and turn queries and keys.
+
+    Args:
+        projected: [B, T, Q d + K d + V e], queries first.
+        rope: cos and sin of the positions.
+        heads: Q, K and V.
+        value_dim: e.
+
+    Returns:
+        Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e].
+    """
+    if by_hand(projected):
+        q, k, v = _SplitHeads.apply(projected, *rope, heads, value_dim)
+        return q, k, v
+    q, k, v = (part.transpose(1, 2) for part in _parts(projected, heads, value_dim))
+    return rotate(q, rope), rotate(k, rope), v
+
+
+class _SplitHeads(torch.autograd.Function):
+    """The gradient of a turn is the turn back; all gradients are written into one tensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        heads: tuple[int, int, int],
+        value_dim: int,
+    ) -> tuple[Tensor, ...]:
+        cos, sin = (_per_head(table).to(projected.dtype) for table in (cos, sin))
+        ctx.save_for_backward(cos, sin)
+        ctx.heads, ctx.value_dim = heads, value_dim
+        q, k, v = (part.transpose(1, 2) for part in _parts(projected, heads, value_dim))
+        turned = (_turn(x, cos, sin, x.new_empty(x.shape)) for x in (q, k))
+        return *turned, v.contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        B, _, T, d = grads[0].shape
+        Q, K, V = ctx.heads
+        out = grads[0].new_empty(B, T, (Q + K) * d + V * ctx.value_dim)
+        q, k, v = (part.transpose(1, 2) for part in _parts(out, ctx.heads, ctx.value_dim))
+        _turn(grads[0], cos, -sin, q)
+        _turn(grads[1], cos, -sin, k)
+        v.copy_(grads[2])
+        return out, None, None, None, None
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> Tensor:
+    """`rotate` into ``out``, without a copy of ``x`` with its halves swapped."""
+    half = x.shape[-1] // 2
+    torch.mul(x, cos, out=out)
+    out[..., :half].addcmul_(x[..., half:], sin[..., :half])
+    out[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return out
+
+
+def _parts(projected: Tensor, heads: tuple[int, int, int], value_dim: int) -> list[Tensor]:
+    """Views of queries [B, T, Q, d], keys [B, T, K, d] and values [B, T, V, e]."""
+    Q, K, V = heads
+    head_dim = (projected.shape[-1] - V * value_dim) // (Q + K)
+    parts = torch.split(projected, [Q * head_dim, K * head_dim, V * value_dim], dim=-1)
+    return [part.unflatten(-1, (count, -1)) for part, count in zip(parts, heads, strict=True)]
+
+
+def _per_head(table: Tensor) -> Tensor:
+    """[T, d] or [B, T, d] -> a shape that broadcasts against [B, N, T, d]."""
+    return table if table.ndim == 2 else table.unsqueeze(1)

@@ -1,7 +1,7 @@
 """The decoder: pre-RMSNorm, SwiGLU, RoPE, no biases, and no branch on the attention variant.
 
 Shapes: B = batch, T = new positions, S = all positions including cached ones, D = d_model,
-F = ffn_dim, V = vocabulary.
+V = vocabulary.
 """
 
 from typing import Self
@@ -12,24 +12,11 @@ from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
-from difftransformer.models.attention.base import Cache, Rope
+from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
-from difftransformer.models.rotary import RotaryTable
-
-
-class FeedForward(nn.Module):
-    """SwiGLU (arXiv 2002.05202): (swish(x G) * x U) W, with G and U in one matrix."""
-
-    def __init__(self, d_model: int, ffn_dim: int) -> None:
-        super().__init__()
-        self.gate_up_proj = nn.Linear(d_model, 2 * ffn_dim, bias=False)
-        self.down_proj = nn.Linear(ffn_dim, d_model, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        out: Tensor = self.down_proj(F.silu(gate) * up)
-        return out
+from difftransformer.models.feed_forward import FeedForward
+from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope, RotaryTable
 
 
 class Layer(nn.Module):
@@ -40,9 +27,9 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         kind = attention_class(attention.variant)
-        self.attention_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.attention_norm = RMSNorm(config.d_model, config.norm_eps)
         self.attention = kind(attention, config.d_model, index, backend)
-        self.ffn_norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.ffn_norm = RMSNorm(config.d_model, config.norm_eps)
         self.ffn = FeedForward(config.d_model, config.ffn_dim)
 
     def forward(self, x: Tensor, rope: Rope, mask: Tensor | None, cache: Cache | None) -> Tensor:
@@ -82,7 +69,7 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(
             Layer(config, attention, index, backend) for index in range(config.num_layers)
         )
-        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
         self.lm_head: nn.Linear | None = None
         if not config.tie_embeddings:
             self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -90,7 +77,7 @@ class Transformer(nn.Module):
 
     @classmethod
     def build(cls, config: ModelConfig, backend: str, seed: int) -> Self:
-        """A model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
+        """Return a model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
         with torch.device("meta"):
             model = cls(config, backend)
         model.to_empty(device="cpu")
@@ -160,7 +147,7 @@ class Transformer(nn.Module):
             if isinstance(module, nn.Linear):
                 scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
                 module.weight.normal_(0.0, self._std(module) * scaled, generator=generator)
-            elif isinstance(module, nn.RMSNorm):
+            elif isinstance(module, RMSNorm):
                 module.weight.fill_(1.0)
         self.embedding.weight.normal_(0.0, self.config.embedding_std, generator=generator)
         for layer in self.layers:
@@ -180,7 +167,7 @@ class Transformer(nn.Module):
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Number of parameters, counted on the meta device without memory; a tied matrix once."""
+    """Return the number of parameters, counted on the meta device without memory; a tied matrix once."""
     with torch.device("meta"):
         model = Transformer(config)
     return sum(parameter.numel() for parameter in model.parameters())

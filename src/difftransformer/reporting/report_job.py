@@ -1,4 +1,4 @@
-"""The job of the report: tables as data, figures and result files in, one self-contained page out."""
+"""The job of the report: tables, figures and result files in, one self-contained page out."""
 
 import base64
 from collections.abc import Iterable

@@ -14,10 +14,10 @@ from difftransformer.data.tokenizer import train_tokenizer
 
 def _configure(**changes: Any) -> DatasetConfig:
     settings: dict[str, Any] = {
-        "sources": {"stdlib": {"kind": "builtin", "name": "stdlib_text", "max_bytes": 400_000}},
-        "tokenizer": {"kind": "bpe", "vocab_size": 512, "sample_bytes": 200_000},
+        "sources": {"stdlib": {"kind": "builtin", "name": "stdlib_text", "max_bytes": 250_000}},
+        "tokenizer": {"kind": "bpe", "vocab_size": 512, "sample_bytes": 100_000},
         "validation_share": 0.2,
-        "shard_tokens": 25_000,
+        "shard_tokens": 15_000,
     }
     return DatasetConfig.model_validate(settings | changes)
 

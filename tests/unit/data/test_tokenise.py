@@ -137,7 +137,7 @@ def test_rows_are_packed_and_restartable(pack: Pack, configure: Configure) -> No
     whole = pack(**ROWS)
     manifest = whole.manifest
     train = manifest.splits["train"]
-    assert (train.documents, train.tokens, len(train.shards)) == (3000, 3000 * 65, 7)
+    assert (train.documents, train.tokens, len(train.shards)) == (3000, 3000 * 65, 14)
     assert manifest.splits["validation"].documents == 600
     assert manifest.answer_positions == list(range(33, 65, 2))
     assert (manifest.row_length, manifest.vocab_size) == (65, 128)

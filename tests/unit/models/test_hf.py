@@ -27,7 +27,9 @@ VARIANTS = [
 ]
 
 
-def build(attention: dict[str, Any], tied: bool = False, vocab_size: int = 61) -> Transformer:
+def build(
+    attention: dict[str, Any], tied: bool = False, vocab_size: int = 61, backend: str = "sdpa"
+) -> Transformer:
     config = ModelConfig(
         vocab_size=vocab_size,
         d_model=32,
@@ -37,7 +39,7 @@ def build(attention: dict[str, Any], tied: bool = False, vocab_size: int = 61) -
         max_positions=64,
         tie_embeddings=tied,
     )
-    return Transformer.build(config, "sdpa", seed=5).eval()
+    return Transformer.build(config, backend, seed=5).eval()
 
 
 def face(model: Transformer) -> Any:
@@ -79,9 +81,11 @@ def test_left_padding_changes_nothing(
     assert torch.equal(together[1, 11:], model.generate(long, **options)[0, 11:])
 
 
+@pytest.mark.parametrize("backend", ["eager", "blocked", "sdpa"])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_of_a_batch_does_not_reach_the_logits(side: str) -> None:
-    model = face(build({"variant": "diff_v1"}))
+def test_padding_of_a_batch_does_not_reach_the_logits(side: str, backend: str) -> None:
+    model = face(build({"variant": "diff_v1"}, backend=backend))
+    assert model.model.backend == backend
     short = prompt(5)
     pad = (4, 0) if side == "left" else (0, 4)
     padded = torch.nn.functional.pad(short, pad)

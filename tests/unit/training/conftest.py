@@ -1,15 +1,18 @@
 """Fixtures of the training tests: two tiny datasets, and one call that trains."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_training import RECALL, VOCAB, Train, write_dataset
 
 from difftransformer.config.run import RunSlice
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.provenance.tracking import NullTracker, Tracker
 from difftransformer.training.pretrain import pretrain
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
+from tiny_training import RECALL, VOCAB, Train, write_dataset
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """The first losses at full precision: they move when, and only when, the mathematics changes.
 
 Tolerance 1e-6, relative: one machine repeats them to the bit; other instruction sets sum in another
-order (AVX-512, AVX2 and plain kernels were seen to differ by 1e-7, one or two float32 steps). A change on purpose: put the printed numbers here and say why.
+order (AVX-512, AVX2 and plain kernels were seen to differ by 1e-7, one or two float32 steps). After
+a change on purpose put the printed numbers here and say why.
 """
 
 import csv

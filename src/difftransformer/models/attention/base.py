@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig
-
-Rope = tuple[Tensor, Tensor]
+from difftransformer.models.rotary import Rope
 
 
 class Cache(Protocol):
@@ -46,7 +45,7 @@ class Attention(nn.Module, ABC):
             config: The variant's own, resolved config (see `registry.configure`).
             d_model: Width of the residual stream.
             layer_index: 0-based index of the layer, which is also its slot in the cache.
-            backend: "eager", "sdpa" or "flash_attn" (see `models.kernels.choose_backend`).
+            backend: A name that `models.kernels.choose_backend` settled.
         """
         super().__init__()
         self.d_model = d_model
@@ -68,12 +67,12 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """The formula as the paper writes it, slow, for whole causal sequences; the oracle."""
+        """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
 
     @classmethod
     @abstractmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """Parameters of one layer by formula."""
+        """Return the number of parameters of one layer by formula."""
 
-    def init_parameters(self, generator: torch.Generator) -> None:  # noqa: B027 - optional hook
+    def init_parameters(self, generator: torch.Generator) -> None:
         """Set the parameters that are not matrices; gains of norms are set to one already."""

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention, Cache, Rope
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels import kernel
-from difftransformer.models.rotary import rotate
+from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope, rotate, split_heads
 
 LAMBDA_STD = 0.1
 
@@ -84,7 +85,7 @@ class DifferentialAttention(Attention):
         self.o_proj = nn.Linear(self.num_heads * 2 * d, d_model, bias=False)
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
             setattr(self, name, nn.Parameter(torch.randn(d, dtype=torch.float32) * LAMBDA_STD))
-        self.head_norm = nn.RMSNorm(2 * d, eps=config.norm_eps) if config.norm else None
+        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
 
     lambda_q1: nn.Parameter
     lambda_k1: nn.Parameter
@@ -101,26 +102,21 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        heads = self.qkv_proj(x).unflatten(-1, (2 * H + 4 * G, d))
-        rotated, v = heads.split((2 * H + 2 * G, 2 * G), dim=2)
-        q, k = rotate(rotated, rope).split((2 * H, 2 * G), dim=2)
-        k = k.reshape(*x.shape[:2], G, 2 * d).transpose(1, 2)
-        v = v.reshape(*x.shape[:2], G, 2 * d).transpose(1, 2)
+        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
+        q, k, v = split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        out = self.kernel.differential_attention(
-            q.unflatten(2, (H, 2)), k, v, self.current_lambda(), scale=d**-0.5, mask=mask
-        )
-        if self.head_norm is not None:
-            out = self.head_norm(out)
-        projected: Tensor = self.o_proj(out.flatten(2) * (1 - self.lambda_init))
+        lam, scale = self.current_lambda(), self.head_dim**-0.5
+        out = self.kernel.differential_attention(q, k, v, lam, scale=scale, mask=mask)
+        factor = 1 - self.lambda_init
+        out = out * factor if self.head_norm is None else self.head_norm(out, factor)
+        projected: Tensor = self.o_proj(out.flatten(2))
         return projected
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equations 1 to 3, head by head."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = self.qkv_proj.weight.split((2 * H * d, 2 * G * d, 2 * G * d))
+        w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [2 * n * d for n in (H, G, G)])
         future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
         lam = (
             torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
@@ -130,7 +126,7 @@ class DifferentialAttention(Attention):
 
         def project(weight: Tensor, index: int) -> Tensor:
             rows = weight[index * d : (index + 1) * d]
-            return rotate((x @ rows.T).unsqueeze(2), rope).squeeze(2)
+            return rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
 
         outputs = []
         for h in range(H):
@@ -143,12 +139,12 @@ class DifferentialAttention(Attention):
             o = (maps[0] - lam * maps[1]) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
             if self.head_norm is not None:
                 mean_square = o.pow(2).mean(-1, keepdim=True)
-                o = o / torch.sqrt(mean_square + self.head_norm.eps) * self.head_norm.weight
+                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
             outputs.append((1 - self.lambda_init) * o)
         return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
 
     def init_parameters(self, generator: torch.Generator) -> None:
-        """lambda vectors from N(0, 0.1), as the authors do."""
+        """Draw the lambda vectors from N(0, 0.1), as the authors do."""
         for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
             vector.normal_(0.0, LAMBDA_STD, generator=generator)
 

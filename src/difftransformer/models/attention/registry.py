@@ -37,7 +37,7 @@ def variant_location(name: str) -> str:
 
 
 def attention_class(name: str) -> type[Attention]:
-    """The module class of a variant; imports its file (and no other variant's).
+    """Return the module class of a variant; imports its file (and no other variant's).
 
     Raises:
         ConfigError: no variant of that name.
@@ -93,6 +93,6 @@ def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConf
 
 
 def _near(number: int, wanted: int) -> str:
-    """The divisors of ``number`` nearest to ``wanted``, as text."""
+    """Return the divisors of ``number`` nearest to ``wanted``, as text."""
     divisors = [size for size in range(1, number + 1) if number % size == 0]
     return ", ".join(map(str, sorted(sorted(divisors, key=lambda size: abs(size - wanted))[:3])))

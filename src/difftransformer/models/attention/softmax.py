@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention, Cache, Rope
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels import kernel
-from difftransformer.models.rotary import rotate
+from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope, rotate, split_heads
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -53,20 +54,17 @@ class SoftmaxAttention(Attention):
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         self.qkv_proj = nn.Linear(d_model, rows, bias=False)
         self.o_proj = nn.Linear(self.num_heads * self.head_dim, d_model, bias=False)
-        self.head_norm = nn.RMSNorm(self.head_dim, eps=config.norm_eps) if config.norm else None
+        self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        H, G = self.num_heads, self.num_kv_heads
-        heads = self.qkv_proj(x).unflatten(-1, (H + 2 * G, self.head_dim))
-        rotated, v = heads.split((H + G, G), dim=2)
-        q, k = rotate(rotated, rope).split((H, G), dim=2)
-        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
+        q, k, v = split_heads(self.qkv_proj(x), rope, heads, self.head_dim)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        out = self.kernel.attention(q.transpose(1, 2), k, v, scale=self.head_dim**-0.5, mask=mask)
+        out = self.kernel.attention(q, k, v, scale=self.head_dim**-0.5, mask=mask)
         if self.head_norm is not None:
             out = self.head_norm(out)
         projected: Tensor = self.o_proj(out.flatten(2))
@@ -75,19 +73,19 @@ class SoftmaxAttention(Attention):
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equation 1 of the Transformer, head by head."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = self.qkv_proj.weight.split((H * d, G * d, G * d))
+        w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [H * d, G * d, G * d])
         future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
         outputs = []
         for h in range(H):
             g = h // (H // G)
-            q = rotate((x @ w_q[h * d : (h + 1) * d].T).unsqueeze(2), rope).squeeze(2)
-            k = rotate((x @ w_k[g * d : (g + 1) * d].T).unsqueeze(2), rope).squeeze(2)
+            q = rotate((x @ w_q[h * d : (h + 1) * d].T).unsqueeze(1), rope).squeeze(1)
+            k = rotate((x @ w_k[g * d : (g + 1) * d].T).unsqueeze(1), rope).squeeze(1)
             v = x @ w_v[g * d : (g + 1) * d].T
             scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
             o = F.softmax(scores, dim=-1) @ v
             if self.head_norm is not None:
                 mean_square = o.pow(2).mean(-1, keepdim=True)
-                o = o / torch.sqrt(mean_square + self.head_norm.eps) * self.head_norm.weight
+                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
             outputs.append(o)
         return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
 

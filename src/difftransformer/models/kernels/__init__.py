@@ -1,4 +1,4 @@
-"""Attention backends, chosen explicitly: `choose_backend` settles the name, `kernel` gives the operations."""
+"""Attention backends: `choose_backend` settles which one runs, `kernel` gives its operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import eager, flash, sdpa
+from difftransformer.models.kernels import blocked, eager, flash, sdpa
 
 logger = logging.getLogger(__name__)
 
@@ -36,32 +36,42 @@ class Kernel(Protocol):
     ) -> Tensor:
         """(softmax(q1 k1' scale) - lam softmax(q2 k2' scale)) v.
 
-        q [B, T, H, 2, d] holds each head's two queries, k [B, G, S, 2d] its two keys side by side,
-        v [B, G, S, 2d], lam a scalar -> [B, T, H, 2d].
+        q [B, 2H, T, d] and k [B, 2G, S, d] hold the pair of a head side by side, v [B, G, S, e],
+        lam is a scalar -> [B, T, H, e].
         """
         ...
 
 
 # Imported, not named by strings: the fingerprint of a job follows imports.
-_KERNELS: dict[str, Kernel] = {"eager": eager, "sdpa": sdpa, "flash_attn": flash}
+_KERNELS: dict[str, Kernel] = {
+    "eager": eager,
+    "blocked": blocked,
+    "sdpa": sdpa,
+    "flash_attn": flash,
+}
 _NOT_INSTALLED = "flash-attn is not installed; pip install 'difftransformer[gpu]', or take sdpa"
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
-    """Settle which attention backend runs, log it, and return its name.
+    """Settle which attention backend runs.
 
     Args:
-        name: "auto", "eager", "sdpa" or "flash_attn".
+        name: "eager", "blocked", "sdpa" or "flash_attn"; "auto" picks the fastest and logs it:
+            blocked on the CPU, flash_attn on CUDA in half precision where installed, else sdpa.
         device: Where the model runs.
-        precision: "fp32" or "bf16"; flash_attn computes in half precision only.
+        precision: "fp32" or "bf16".
+
+    Returns:
+        The name of a backend that can run here.
 
     Raises:
-        BackendError: the backend is unknown, or not usable here; nothing else is tried.
+        BackendError: unknown, or not usable here; nothing else is tried.
     """
     kind = torch.device(device).type
     obstacle = _flash_obstacle(kind, precision)
     if name == "auto":
-        picked = "sdpa" if obstacle else "flash_attn"
+        on_gpu = "sdpa" if obstacle else "flash_attn"
+        picked = "blocked" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
     kernel(name)
@@ -71,7 +81,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
 
 
 def kernel(name: str) -> Kernel:
-    """The operations of a backend.
+    """Return the operations of a backend.
 
     Raises:
         BackendError: no backend of that name.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
+    """Return softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
     scores = (q @ _per_head(k, q.shape[1]).transpose(-2, -1)).float() * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
     return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
@@ -24,16 +24,14 @@ def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
     """See `Kernel.differential_attention`."""
-    q1, q2 = q.transpose(1, 2).unbind(dim=3)
-    k1, k2 = k.chunk(2, dim=-1)
-    first = attention_map(q1, k1, scale=scale, mask=mask)
-    second = attention_map(q2, k2, scale=scale, mask=mask)
+    first = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
+    second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
     weights = (first - lam * second).to(v.dtype)
-    return (weights @ _per_head(v, q.shape[2])).transpose(1, 2)
+    return (weights @ _per_head(v, weights.shape[1])).transpose(1, 2)
 
 
 def causal(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Bool [T, S]: the last query sees the last key, each earlier one sees one key less."""
+    """Return bool [T, S]: the last query sees the last key, each earlier one sees one key less."""
     allowed = torch.ones(queries, keys, dtype=torch.bool, device=device)
     return allowed.tril(diagonal=keys - queries)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels.sdpa import difference, padded_queries
+from difftransformer.models.kernels.sdpa import difference, joint_keys, padded_queries
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -34,4 +34,5 @@ def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
     """See `Kernel.differential_attention`; flash-attn wants a value as wide as the key."""
-    return difference(attention(padded_queries(q), k, v, scale=scale, mask=mask), lam)
+    both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
+    return difference(both, lam)

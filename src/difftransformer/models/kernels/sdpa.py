@@ -34,17 +34,22 @@ def differential_attention(
 
     The two maps of a head are one more step of head sharing, so one call computes them all.
     """
-    return difference(attention(padded_queries(q), k, v, scale=scale, mask=mask), lam)
+    both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
+    return difference(both, lam)
 
 
 def padded_queries(q: Tensor) -> Tensor:
-    """[B, T, H, 2, d] -> [B, 2H, T, 2d]: [q1, 0] and [0, q2], which both score [k1, k2]."""
-    B, T, H, _, d = q.shape
-    side = torch.eye(2, dtype=q.dtype, device=q.device).unsqueeze(-1)
-    return (q.unsqueeze(-2) * side).view(B, T, 2 * H, 2 * d).transpose(1, 2)
+    """[B, 2H, T, d] -> [B, 2H, T, 2d]: [q1, 0] and [0, q2], which both score [k1, k2]."""
+    first, second = q[:, 0::2], q[:, 1::2]
+    d = q.shape[-1]
+    return torch.stack((F.pad(first, (0, d)), F.pad(second, (d, 0))), dim=2).flatten(1, 2)
+
+
+def joint_keys(k: Tensor) -> Tensor:
+    """[B, 2G, S, d] -> [B, G, S, 2d]: [k1, k2]."""
+    return torch.cat((k[:, 0::2], k[:, 1::2]), dim=-1)
 
 
 def difference(both: Tensor, lam: Tensor) -> Tensor:
-    """Outputs of all maps [B, T, 2H, e] -> first minus lam times second, [B, T, H, e]."""
-    first, second = both.unflatten(2, (-1, 2)).unbind(dim=3)
-    return first - lam.to(second.dtype) * second
+    """[B, T, 2H, e] -> [B, T, H, e]: a head's first output minus lam times its second."""
+    return both[:, :, 0::2] - lam.to(both.dtype) * both[:, :, 1::2]

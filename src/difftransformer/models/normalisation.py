@@ -1,0 +1,50 @@
+"""RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467): x / sqrt(mean(x^2) + eps) * gain."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from difftransformer.models.gradients import by_hand
+
+
+class RMSNorm(nn.RMSNorm):
+    """RMSNorm over the last dimension, with one gain for each of its entries."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__(width, eps=eps)
+        self.width = width
+        self.epsilon = eps
+
+    def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
+        """Normalise [..., width] and multiply by gain and ``factor``."""
+        gain = self.weight if factor == 1.0 else self.weight * factor
+        if by_hand(x):
+            out: Tensor = _RMSNorm.apply(x, gain, self.epsilon)
+            return out
+        return F.rms_norm(x, (self.width,), gain, self.epsilon)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """With u = x / rms(x) and g the incoming gradient times gain: dx = (g - u mean(g u)) / rms."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
+        width = x.shape[-1]
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        inverse = norm.square_().div_(width).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, gain, inverse)
+        return (x * inverse).mul_(gain).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, gain, inverse = ctx.saved_tensors
+        product = (grad * x).float()
+        rows = product.flatten(0, -2)
+        gain_grad = inverse.view(1, -1) @ rows
+        mean = (rows @ gain.float()).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])
+        x_grad = torch.mul(grad, gain, out=product).mul_(inverse).addcmul_(x.float(), mean)
+        return x_grad.to(x.dtype), gain_grad.view_as(gain).to(gain.dtype), None
