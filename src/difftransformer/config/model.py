@@ -19,8 +19,8 @@ class AttentionConfig(Settings):
     )
     num_kv_heads: int | None = setting(
         None,
-        meaning="Value heads that the output heads share in groups (GQA); each has one key head for "
-        "each softmax map. Left out: one for each output head (MHA).",
+        meaning="Value heads that the output heads share in groups (GQA); each has one key head "
+        "for each softmax map. Left out: one for each output head (MHA).",
         unit="heads",
         source="github microsoft/unilm Diff-Transformer/multihead_flashdiff_1.py",
         gt=0,

@@ -1,13 +1,16 @@
-"""A model as a folder: model.safetensors and a config.json that transformers' Auto classes read."""
+"""A model as a folder: model.safetensors, and a config.json that transformers' Auto classes read.
+
+Nothing here imports transformers: a training job writes the folder, an evaluation loads it.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import CheckpointError
@@ -17,75 +20,120 @@ from difftransformer.provenance.atomic import write_bytes, write_text
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 MODEL_TYPE = "difftransformer"
 ARCHITECTURE = "DiffTransformerForCausalLM"
+STUB_MODULE = "modeling_difftransformer"
+STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
+
+The package must be installed where this folder is loaded (`pip install difftransformer`). To load
+the model without it, export the folder to the format llama or diffllama instead.
+"""
+
+from difftransformer.models.hf import DiffTransformerConfig, {ARCHITECTURE}
+
+__all__ = ["DiffTransformerConfig", "{ARCHITECTURE}"]
+'''
+AUTO_MAP = {
+    "AutoConfig": f"{STUB_MODULE}.DiffTransformerConfig",
+    "AutoModelForCausalLM": f"{STUB_MODULE}.{ARCHITECTURE}",
+}
 
 
 def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
-    """Write weights and config into ``folder``, each atomically, the config last."""
+    """Write the model into ``folder``, each file atomically, config.json last.
+
+    Args:
+        folder: Made where it is missing.
+        model: The model, on any device.
+        config: Settings to store beside the weights, usually ``model.config``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named_weights(model)}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     write_bytes(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    write_text(folder / f"{STUB_MODULE}.py", STUB)
     content = {
-        "model_type": MODEL_TYPE,
         "architectures": [ARCHITECTURE],
-        "dtype": "float32",
+        "auto_map": AUTO_MAP,
+        "dtype": str(model.output_weight.dtype).removeprefix("torch."),
         "model": config.model_dump(mode="json"),
+        "model_type": MODEL_TYPE,
     }
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
-def named_weights(model: Transformer) -> list[tuple[str, Tensor]]:
-    """Return the model's tensors by name, a tied matrix once."""
-    return list(model.state_dict().items())
-
-
 def read_config(folder: Path) -> ModelConfig:
-    """Return the model config of a saved folder.
+    """Return the settings of a saved model.
 
     Raises:
-        CheckpointError: If config.json is missing or damaged, or of another kind of model.
+        CheckpointError: config.json is missing, damaged, or of another kind of model.
     """
     path = folder / CONFIG
     try:
-        content: Any = json.loads(path.read_text())
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
         return ModelConfig.model_validate(content["model"])
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: no such file; {folder} is not a trained model") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise CheckpointError(f"{path}: not valid JSON; export or train the model again") from None
-    except (KeyError, TypeError, ValidationError):
         raise CheckpointError(
-            f"{path}: not a difftransformer config (no usable `model` settings); name a folder "
-            "made by difftransformer"
+            f"{path}: no such file; {folder} holds no trained model, train it first"
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValidationError):
+            detail = error.errors()[0]
+            key = ".".join(str(part) for part in ("model", *detail["loc"]))
+            raise CheckpointError(
+                f"{path}: {key}: {detail['msg']}; train the model again"
+            ) from None
+        raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
+    except (KeyError, TypeError):
+        raise CheckpointError(
+            f"{path}: no settings under `model`; name a folder written by difftransformer"
         ) from None
 
 
 def load_model(folder: Path, backend: str = "sdpa") -> Transformer:
-    """Return the model saved in ``folder``, on the CPU, in evaluation mode.
+    """Return the model saved in ``folder``, on the CPU in float32, in evaluation mode.
 
     Raises:
-        CheckpointError: If a file is missing or damaged, or tensors do not fit the config.
+        CheckpointError: a file is missing or damaged, or its tensors do not fit the settings.
+        ConfigError: the stored settings name an attention variant that is not there.
     """
     model = Transformer(read_config(folder), backend)
     load_weights(model, folder / WEIGHTS)
     return model.eval()
 
 
+@torch.no_grad()
 def load_weights(model: Transformer, path: Path) -> None:
-    """Copy the tensors of a safetensors file into a model of exactly these tensors."""
+    """Copy the tensors of a safetensors file into a model that has exactly these.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or a tensor is missing, unknown, or of
+            another shape; the first one is named.
+    """
+    wanted = model.state_dict()
     try:
-        tensors = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            _require_same_names(path, set(wanted), set(file.keys()))
+            for name, target in wanted.items():
+                tensor = file.get_tensor(name)
+                _require_same_shape(path, name, tensor, target)
+                target.copy_(tensor)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; train the model again") from None
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: damaged ({error}); train the model again") from None
-    wanted = dict(named_weights(model))
-    for name in sorted(wanted.keys() ^ tensors.keys()):
-        what = "is missing" if name in wanted else "is not part of this model"
-        raise CheckpointError(f"{path}: tensor {name} {what}; its config.json is of another model")
-    for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape:
-            raise CheckpointError(
-                f"{path}: tensor {name} has shape {list(tensor.shape)}, its config.json asks for "
-                f"{list(wanted[name].shape)}"
-            )
-        wanted[name].data.copy_(tensor)
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path}: truncated or damaged ({reason}); train the model again"
+        ) from None
+
+
+def _require_same_names(path: Path, wanted: set[str], found: set[str]) -> None:
+    for name in sorted(wanted ^ found):
+        what = "is missing" if name in wanted else "is unknown to the model"
+        raise CheckpointError(f"{path}: tensor {name} {what}; {_MISFIT}")
+
+
+def _require_same_shape(path: Path, name: str, tensor: torch.Tensor, target: torch.Tensor) -> None:
+    if tensor.shape != target.shape:
+        found, asked = list(tensor.shape), list(target.shape)
+        raise CheckpointError(f"{path}: tensor {name} has shape {found}, not {asked}; {_MISFIT}")
+
+
+_MISFIT = "it belongs to another config.json than the one beside it"

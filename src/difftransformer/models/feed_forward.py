@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from difftransformer.models.gradients import by_hand
+from difftransformer.models.matrices import Linear
 
 
 class FeedForward(nn.Module):
@@ -18,8 +19,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
-        self.gate_up_proj = nn.Linear(d_model, 2 * ffn_dim, bias=False)
-        self.down_proj = nn.Linear(ffn_dim, d_model, bias=False)
+        self.gate_up_proj = Linear(d_model, 2 * ffn_dim)
+        self.down_proj = Linear(ffn_dim, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
@@ -30,30 +31,29 @@ class FeedForward(nn.Module):
 def gated(gate_up: Tensor) -> Tensor:
     """swish(gate) * up for [..., 2F] holding gate and up side by side: [..., F]."""
     if by_hand(gate_up):
-        out: Tensor = _Gated.apply(gate_up)
+        out: Tensor = _Gated.apply(gate_up)  # type: ignore[no-untyped-call]
         return out
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
 class _Gated(torch.autograd.Function):
-    """Keeps only its input, and writes both gradients into one tensor."""
+    """Keeps its input and swish(gate), and writes both gradients into one tensor."""
 
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up)
         gate, up = gate_up.chunk(2, dim=-1)
-        return F.silu(gate).mul_(up)
+        swish = F.silu(gate)
+        ctx.save_for_backward(gate_up, swish)
+        return swish * up
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (gate_up,) = ctx.saved_tensors
+        gate_up, swish = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
         out = torch.empty_like(gate_up)
         gate_grad, up_grad = out.chunk(2, dim=-1)
-        swish = F.silu(gate)
         torch.mul(grad, swish, out=up_grad)
-        torch.mul(grad, up, out=swish)
-        torch.ops.aten.silu_backward.grad_input(swish, gate, grad_input=gate_grad)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=gate_grad)
         return out

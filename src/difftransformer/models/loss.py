@@ -3,11 +3,16 @@
 Shapes: N = positions, D = d_model, V = vocabulary, C = positions of one chunk.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CACHED_LOGITS = 2**19
+"""Logits of a chunk on the CPU at most, so that they stay in a core's cache (2 MiB)."""
 
 
 def chunked_cross_entropy(
@@ -15,38 +20,39 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """Return the weighted sum of token losses; without weights their mean.
 
-    Gradients are taken chunk by chunk in the forward pass (Hsu et al. 2024, Liger Kernel), so that
-    at most C x V logits exist at a time.
+    The gradients are computed chunk by chunk in the forward pass (Liger Kernel, arXiv 2410.10989),
+    so at most C x V logits exist at a time, and the logits are computed once. Under autocast the
+    matrix products run in its precision; losses and the sum of the weight's gradient in float32.
 
     Args:
         hidden: [N, D] final hidden states.
         weight: [V, D] output matrix.
         targets: [N] ids.
-        chunk: C.
+        chunk: C, positions whose logits exist at one time at most.
         weights: [N] factor of each position's loss; None is 1/N.
 
     Returns:
-        Scalar in nats.
+        Scalar in nats, float32.
     """
     if weights is None:
-        weights = hidden.new_full((len(targets),), 1 / len(targets), dtype=torch.float32)
-    if len(targets) <= chunk:
-        losses = F.cross_entropy(F.linear(hidden, weight).float(), targets, reduction="none")
-        return losses @ weights
-    if torch.is_autocast_enabled(hidden.device.type):
-        kind = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(kind), weight.to(kind)
-    out: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, targets, chunk, weights)
+        weights = torch.full((len(targets),), 1 / len(targets), device=hidden.device)
+    if not torch.is_grad_enabled():
+        return token_losses(hidden, weight, targets, chunk) @ weights
+    out: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, chunk, weights
+    )
     return out
 
 
 @torch.no_grad()
 def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
-    """Return the loss of every position, [N] in nats, fp32; arguments as above."""
-    parts = zip(hidden.split(chunk), targets.split(chunk), strict=True)
-    return torch.cat(
-        [F.cross_entropy(F.linear(h, weight).float(), t, reduction="none") for h, t in parts]
-    )
+    """Return the loss of every position, [N] in nats, float32; arguments as above."""
+    hidden, weight = _in_autocast_precision(hidden, weight)
+    losses = hidden.new_empty(len(targets), dtype=torch.float32)
+    for part in _chunks(hidden, weight, chunk):
+        logits = (hidden[part] @ weight.T).float()
+        losses[part] = F.cross_entropy(logits, targets[part], reduction="none")
+    return losses
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -56,25 +62,59 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int, weights: Tensor
     ) -> Tensor:
-        total = hidden.new_zeros((), dtype=torch.float32)
+        ctx.dtypes = hidden.dtype, weight.dtype
+        hidden, weight = _in_autocast_precision(hidden, weight)
+        total = torch.zeros((), device=hidden.device)
         hidden_grad = torch.empty_like(hidden)
         weight_grad = torch.zeros_like(weight, dtype=torch.float32)
-        for start in range(0, len(targets), chunk):
-            part = slice(start, start + chunk)
+        for part in _chunks(hidden, weight, chunk):
             logits = (hidden[part] @ weight.T).float()
-            log_norm = logits.logsumexp(-1)
-            picked = logits.gather(-1, targets[part, None]).squeeze(-1)
-            total += (log_norm - picked) @ weights[part]
-            # d loss / d logits = softmax - one-hot, scaled by the position's weight
-            slope = logits.sub_(log_norm[:, None]).exp_()
-            slope.scatter_add_(-1, targets[part, None], torch.full_like(picked[:, None], -1.0))
+            losses, slope = _losses_and_slope(logits, targets[part])
+            total += losses @ weights[part]
             slope = slope.mul_(weights[part, None]).to(hidden.dtype)
             torch.mm(slope, weight, out=hidden_grad[part])
-            weight_grad += slope.T @ hidden[part]
-        ctx.save_for_backward(hidden_grad, weight_grad.to(weight.dtype))
+            _add_product(weight_grad, slope.T, hidden[part])
+        ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        return hidden_grad * grads[0], weight_grad * grads[0], None, None, None
+        of_hidden, of_weight = ctx.dtypes
+        hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(of_hidden)
+        return hidden_grad, (weight_grad * grad).to(of_weight), None, None, None
+
+
+def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return losses [C] and d loss / d logits [C, V], softmax - one-hot, in the logits' memory.
+
+    log(sum(exp(x))) is max(x) - log(max(softmax(x))): stable, and free of a second exponential.
+    """
+    rows = targets.unsqueeze(-1)
+    picked, highest = logits.gather(-1, rows).squeeze(-1), logits.amax(-1)
+    slope = torch.softmax(logits, dim=-1, out=logits)
+    losses = highest - slope.amax(-1).log() - picked
+    slope.scatter_add_(-1, rows, slope.new_full((), -1.0).expand(rows.shape))
+    return losses, slope
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:
+    if hidden.device.type == "cpu":
+        chunk = min(chunk, max(64, CACHED_LOGITS // len(weight)))
+    for start in range(0, len(hidden), chunk):
+        yield slice(start, start + chunk)
+
+
+def _in_autocast_precision(*tensors: Tensor) -> list[Tensor]:
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return list(tensors)
+    return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]

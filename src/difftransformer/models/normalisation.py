@@ -22,7 +22,7 @@ class RMSNorm(nn.RMSNorm):
         """Normalise [..., width] and multiply by gain and ``factor``."""
         gain = self.weight if factor == 1.0 else self.weight * factor
         if by_hand(x):
-            out: Tensor = _RMSNorm.apply(x, gain, self.epsilon)
+            out: Tensor = _RMSNorm.apply(x, gain, self.epsilon)  # type: ignore[no-untyped-call]
             return out
         return F.rms_norm(x, (self.width,), gain, self.epsilon)
 
@@ -36,7 +36,8 @@ class _RMSNorm(torch.autograd.Function):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         inverse = norm.square_().div_(width).add_(eps).rsqrt_()
         ctx.save_for_backward(x, gain, inverse)
-        return (x * inverse).mul_(gain).to(x.dtype)
+        out: Tensor = (x * inverse).mul_(gain).to(x.dtype)
+        return out
 
     @staticmethod
     @once_differentiable

@@ -41,6 +41,7 @@ class RotaryTable:
         self._grow(start + length, device)
         return self._cos[start : start + length], self._sin[start : start + length]
 
+    @torch.inference_mode(False)  # a table made by an evaluation must serve training too
     def _grow(self, length: int, device: torch.device) -> None:
         if length <= self._cos.shape[0] and self._cos.device == device:
             return
@@ -73,7 +74,9 @@ def split_heads(
         Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e].
     """
     if by_hand(projected):
-        q, k, v = _SplitHeads.apply(projected, *rope, heads, value_dim)
+        q, k, v = _SplitHeads.apply(  # type: ignore[no-untyped-call]
+            projected, *rope, heads, value_dim
+        )
         return q, k, v
     q, k, v = (part.transpose(1, 2) for part in _parts(projected, heads, value_dim))
     return rotate(q, rope), rotate(k, rope), v
@@ -126,7 +129,7 @@ def _parts(projected: Tensor, heads: tuple[int, int, int], value_dim: int) -> li
     Q, K, V = heads
     head_dim = (projected.shape[-1] - V * value_dim) // (Q + K)
     parts = torch.split(projected, [Q * head_dim, K * head_dim, V * value_dim], dim=-1)
-    return [part.unflatten(-1, (count, -1)) for part, count in zip(parts, heads, strict=True)]
+    return [part.view(*part.shape[:2], count, -1) for part, count in zip(parts, heads, strict=True)]
 
 
 def _per_head(table: Tensor) -> Tensor:

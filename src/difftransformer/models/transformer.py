@@ -15,6 +15,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.feed_forward import FeedForward
+from difftransformer.models.matrices import Embedding, Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope, RotaryTable
 
@@ -50,7 +51,7 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
-        """Make the modules, with torch's own initial weights (see `build`).
+        """Make the modules; their weights are undefined (see `build` and `checkpoint.load_model`).
 
         Args:
             config: Sizes and attention variant.
@@ -65,22 +66,20 @@ class Transformer(nn.Module):
         resolved = attention.model_dump(mode="json")
         self.config = config.model_copy(update={"attention": resolved})
         self.backend = backend
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(
             Layer(config, attention, index, backend) for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
-        self.lm_head: nn.Linear | None = None
+        self.lm_head: Linear | None = None
         if not config.tie_embeddings:
-            self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+            self.lm_head = Linear(config.d_model, config.vocab_size)
         self._rotary = RotaryTable(attention.head_dim, config.rope_theta)
 
     @classmethod
     def build(cls, config: ModelConfig, backend: str, seed: int) -> Self:
         """Return a model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
-        with torch.device("meta"):
-            model = cls(config, backend)
-        model.to_empty(device="cpu")
+        model = cls(config, backend)
         model.init_weights(torch.Generator().manual_seed(seed))
         return model
 
@@ -144,7 +143,7 @@ class Transformer(nn.Module):
         """
         residual = (2 * self.config.num_layers) ** -0.5
         for name, module in self.named_modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, Linear):
                 scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
                 module.weight.normal_(0.0, self._std(module) * scaled, generator=generator)
             elif isinstance(module, RMSNorm):
@@ -154,7 +153,7 @@ class Transformer(nn.Module):
             assert isinstance(layer, Layer)
             layer.attention.init_parameters(generator)
 
-    def _std(self, module: nn.Linear) -> float:
+    def _std(self, module: Linear) -> float:
         fan_in = self.config.initializer == "fan_in"
         return module.in_features**-0.5 if fan_in else self.config.init_std
 
@@ -167,7 +166,7 @@ class Transformer(nn.Module):
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters, counted on the meta device without memory; a tied matrix once."""
+    """Return the number of parameters (a tied matrix once), counted without allocating them."""
     with torch.device("meta"):
         model = Transformer(config)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -70,6 +70,8 @@ def canvas(salt: str) -> Iterator[None]:
         "text.color": INK,
         "legend.frameon": False,
         "figure.facecolor": "white",
+        "figure.constrained_layout.h_pad": 0.07,
+        "figure.constrained_layout.w_pad": 0.07,
     }
     with mpl.rc_context(), seaborn.axes_style("ticks"):
         mpl.rcParams.update(settings)
@@ -104,7 +106,7 @@ def save(figure: "Figure", stem: Path) -> list[Path]:
     for suffix, options in formats.items():
         path = stem.with_name(stem.name + suffix)
         with replacing(path) as aside:
-            figure.savefig(aside, bbox_inches="tight", pad_inches=0.1, **options)
+            figure.savefig(aside, **options)
         written.append(path)
     plt.close(figure)
     return written

@@ -1,13 +1,30 @@
+import sys
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults
+
+sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.reporting.figure_job import build_figure
+
+FIGURES = ("table6", "table6_recall", "lr_sweep")
 
 
 @pytest.fixture(scope="session")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> FakeResults:
     """Everything, three seeds; tests only read it."""
     return FakeResults(tmp_path_factory.mktemp("tiny")).everything()
+
+
+@pytest.fixture(scope="session")
+def drawn(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every figure, drawn once."""
+    folder = tmp_path_factory.mktemp("drawn")
+    for name in FIGURES:
+        artifact = artifact_slice(name, "figure")
+        build_figure(artifact, fake.results, fake.histories, folder / name)
+    return folder
 
 
 @pytest.fixture

@@ -67,9 +67,7 @@ def facts(run: str) -> dict[str, int | float | bool | str | None]:
     return {
         "heads": 2 if row != "transformer" else 4,
         "head_dim": 64 if row.startswith("transformer_") else 32,
-        "norm": row.endswith("_groupnorm")
-        and "no_" not in row
-        or row in ("diff", "diff_lambda_0_8", "diff_lambda_0_5"),
+        "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),
     }
 
 
@@ -164,7 +162,10 @@ class FakeResults:
         decay = {n: (0.99 - 0.012 * n if first else 1 / n + 0.02) for n in (1, 2, 4, 6, 8, 16)}
         self.evaluation(
             run, seed, "recall",
-            {f"accuracy_n{n}": max(0.0, min(1.0, value + noise.gauss(0, 0.015))) for n, value in decay.items()},
+            {
+                f"accuracy_n{n}": max(0.0, min(1.0, value + noise.gauss(0, 0.015)))
+                for n, value in decay.items()
+            },
             {"queries": 2, "samples": 256},
         )  # fmt: skip
 
@@ -238,15 +239,29 @@ class FakeResults:
     ) -> None:
         fingerprint = f"{abs(hash_text(f'{kind}{run}{seed}{suite}')):064x}"
         provenance = {
-            "git_commit": "0123456789abcdef0123456789abcdef01234567", "git_dirty": False,
-            "versions": {"python": "3.11.2", "torch": "2.13.0"}, "hardware": {"cpu": "A <CPU> & more", "cores": 2, "memory_gib": 8.0},
-            "threads": 1, "fingerprint": fingerprint, "mlflow_run_id": None,
-            "started": "2026-01-01T00:00:00+00:00", "finished": "2026-01-01T00:01:30+00:00", "seconds": 90.0,
-        }  # fmt: skip
+            "git_commit": "0123456789abcdef0123456789abcdef01234567",
+            "git_dirty": False,
+            "versions": {"python": "3.11.2", "torch": "2.13.0"},
+            "hardware": {"cpu": "A <CPU> & more", "cores": 2, "memory_gib": 8.0},
+            "threads": 1,
+            "fingerprint": fingerprint,
+            "mlflow_run_id": None,
+            "started": "2026-01-01T00:00:00+00:00",
+            "finished": "2026-01-01T00:01:30+00:00",
+            "seconds": 90.0,
+        }
+        subject = f"{run}-{suite}" if suite else run
         result = {
-            "kind": kind, "job_id": f"{kind}-{run}-{f'{suite}-' if suite else ''}{seed}-{fingerprint[:10]}",
-            "scale": SCALE, "run": run, "seed": seed, "suite": suite, "metrics": metrics, "settings": settings, "provenance": provenance,
-        }  # fmt: skip
+            "kind": kind,
+            "job_id": f"{kind}-{subject}-{seed}-{fingerprint[:10]}",
+            "scale": SCALE,
+            "run": run,
+            "seed": seed,
+            "suite": suite,
+            "metrics": metrics,
+            "settings": settings,
+            "provenance": provenance,
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result))
         self.results.append(path)

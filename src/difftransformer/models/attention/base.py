@@ -29,9 +29,9 @@ class Cache(Protocol):
 class Attention(nn.Module, ABC):
     """One attention layer: [B, T, D] -> [B, T, D].
 
-    Submodules whose name ends in ``o_proj`` write into the residual stream (the initializer divides
-    them by sqrt(2 num_layers)). Parameters that are not matrices of an ``nn.Linear`` are set by
-    `init_parameters`.
+    Matrices are `matrices.Linear`. The one named ``o_proj`` writes into the residual stream, so the
+    initializer divides it by sqrt(2 num_layers). Other parameters than matrices and gains of norms
+    are drawn by `init_parameters`.
     """
 
     config_class: ClassVar[type[AttentionConfig]]
@@ -68,6 +68,13 @@ class Attention(nn.Module, ABC):
     @abstractmethod
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
+
+    @abstractmethod
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """Return the weights [B, H, T, T] that each head gives to the values, signed, for analysis.
+
+        Causal and quadratic in memory; arguments as for `forward`.
+        """
 
     @classmethod
     @abstractmethod

@@ -19,6 +19,8 @@ from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels import kernel
+from difftransformer.models.kernels.eager import differential_map
+from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope, rotate, split_heads
 
@@ -81,10 +83,10 @@ class DifferentialAttention(Attention):
         self.head_dim = d = config.head_dim
         self.lambda_init = initial_lambda(config.lambda_init, layer_index)
         rows = (2 * self.num_heads + 4 * self.num_kv_heads) * d
-        self.qkv_proj = nn.Linear(d_model, rows, bias=False)
-        self.o_proj = nn.Linear(self.num_heads * 2 * d, d_model, bias=False)
+        self.qkv_proj = Linear(d_model, rows)
+        self.o_proj = Linear(self.num_heads * 2 * d, d_model)
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
-            setattr(self, name, nn.Parameter(torch.randn(d, dtype=torch.float32) * LAMBDA_STD))
+            setattr(self, name, nn.Parameter(torch.empty(d)))
         self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
 
     lambda_q1: nn.Parameter
@@ -102,8 +104,7 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        q, k, v = split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
+        q, k, v = self._heads(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         lam, scale = self.current_lambda(), self.head_dim**-0.5
@@ -112,6 +113,16 @@ class DifferentialAttention(Attention):
         out = out * factor if self.head_norm is None else self.head_norm(out, factor)
         projected: Tensor = self.o_proj(out.flatten(2))
         return projected
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """See `Attention.attention_maps`: the first map minus lambda times the second."""
+        q, k, _ = self._heads(x, rope)
+        lam, scale = self.current_lambda(), self.head_dim**-0.5
+        return differential_map(q, k, lam, scale=scale, mask=None)
+
+    def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
+        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equations 1 to 3, head by head."""

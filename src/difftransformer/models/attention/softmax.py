@@ -12,12 +12,14 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels import kernel
+from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope, rotate, split_heads
 
@@ -52,16 +54,15 @@ class SoftmaxAttention(Attention):
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.head_dim = config.head_dim
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        self.qkv_proj = nn.Linear(d_model, rows, bias=False)
-        self.o_proj = nn.Linear(self.num_heads * self.head_dim, d_model, bias=False)
+        self.qkv_proj = Linear(d_model, rows)
+        self.o_proj = Linear(self.num_heads * self.head_dim, d_model)
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
-        q, k, v = split_heads(self.qkv_proj(x), rope, heads, self.head_dim)
+        q, k, v = self._heads(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         out = self.kernel.attention(q, k, v, scale=self.head_dim**-0.5, mask=mask)
@@ -69,6 +70,15 @@ class SoftmaxAttention(Attention):
             out = self.head_norm(out)
         projected: Tensor = self.o_proj(out.flatten(2))
         return projected
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """See `Attention.attention_maps`."""
+        q, k, _ = self._heads(x, rope)
+        return attention_map(q, k, scale=self.head_dim**-0.5, mask=None)
+
+    def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)
+        return split_heads(self.qkv_proj(x), rope, heads, self.head_dim)
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equation 1 of the Transformer, head by head."""

@@ -45,7 +45,9 @@ def _attend(
     # Query heads come as [G, R, M], keys as [G, M].
     q = q.view(B, G, -1, M, T, d).transpose(2, 3).reshape(B * G * M, -1, T, d)
     k, v = k.reshape(B * G * M, S, d), v.reshape(B * G, S, e)
-    out: Tensor = _Blocked.apply(q.float(), k.float(), v.float(), lam, scale, mask)
+    out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
+        q.float(), k.float(), v.float(), lam, scale, mask
+    )
     out = out.view(B, -1, T, e).transpose(1, 2)
     return out.contiguous().to(v.dtype)
 
@@ -69,7 +71,7 @@ class _Blocked(torch.autograd.Function):
         for rows, seen in _blocks(T, k.shape[1], mask):
             maps = _maps(q, k, rows, seen, scale, mask)
             weights = _combine(maps, lam, len(v))
-            out[:, :, rows] = (weights @ v[:, seen]).unflatten(1, (R, -1))
+            out[:, :, rows] = (weights @ v[:, seen]).view(len(v), R, -1, v.shape[-1])
             kept.append(maps)
         if k.shape[1] > KEPT_KEYS:
             kept = []
@@ -91,7 +93,7 @@ class _Blocked(torch.autograd.Function):
             weights_grad = out_grad @ v[:, seen].transpose(1, 2)
             scores_grad = _scores_grad(maps, weights_grad, lam, lam_grad)
             part = torch.bmm(scores_grad, k[:, seen]).mul_(ctx.scale)
-            q_grad[:, :, rows] = part.unflatten(1, (q.shape[1], -1))
+            q_grad[:, :, rows] = part.view(*q.shape[:2], -1, q.shape[-1])
             queries = q[:, :, rows].flatten(1, 2)
             k_grad[:, seen].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
         return q_grad, k_grad, v_grad, lam_grad, None, None

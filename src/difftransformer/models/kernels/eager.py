@@ -14,6 +14,15 @@ def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) ->
     return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
 
 
+def differential_map(
+    q: Tensor, k: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
+) -> Tensor:
+    """Return the first map of each pair minus lam times the second, in float32: [B, H, T, S]."""
+    first = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
+    second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
+    return first - lam * second
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`."""
     weights = attention_map(q, k, scale=scale, mask=mask).to(v.dtype)
@@ -24,9 +33,7 @@ def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
     """See `Kernel.differential_attention`."""
-    first = attention_map(q[:, 0::2], k[:, 0::2], scale=scale, mask=mask)
-    second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=mask)
-    weights = (first - lam * second).to(v.dtype)
+    weights = differential_map(q, k, lam, scale=scale, mask=mask).to(v.dtype)
     return (weights @ _per_head(v, weights.shape[1])).transpose(1, 2)
 
 

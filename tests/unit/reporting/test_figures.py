@@ -1,0 +1,89 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults, artifact_slice, declarations
+
+from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.figure_job import SUFFIXES, build_figure
+
+REDRAW = """
+import sys
+from pathlib import Path
+
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.reporting.figure_job import build_figure
+
+fake, output = FakeResults(Path(sys.argv[1])).everything(), Path(sys.argv[2])
+for name in ("table6", "table6_recall", "lr_sweep"):
+    artifact = artifact_slice(name, "figure")
+    build_figure(artifact, fake.results[::-1], fake.histories[::-1], output / f"{name}.svg")
+"""
+
+
+def test_every_figure_of_the_configuration_is_drawn(drawn: Path) -> None:
+    declared = [name for name, one in declarations().artifacts.items() if one.figure]
+    assert sorted(path.name for path in drawn.iterdir()) == sorted(
+        f"{name}{suffix}" for name in declared for suffix in SUFFIXES
+    )
+
+
+def test_another_process_draws_the_same_bytes(drawn: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parent)}
+    subprocess.run(
+        [sys.executable, "-c", REDRAW, str(tmp_path / "tiny"), str(tmp_path / "again")],
+        check=True,
+        env=environment,
+    )
+    for path in drawn.iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+        assert b"<dc:date>" not in path.read_bytes()
+
+
+def test_one_seed_can_be_drawn(fake: FakeResults, tmp_path: Path) -> None:
+    artifact = artifact_slice("table6", "figure", seeds=(0,))
+    build_figure(artifact, fake.results, fake.histories, tmp_path / "table6")
+    assert (tmp_path / "table6.png").stat().st_size > 10_000
+
+
+def test_a_missing_history_is_named(fake: FakeResults, tmp_path: Path) -> None:
+    kept = [p for p in fake.histories if not str(p).endswith("/runs/diff/2/history.csv")]
+    with pytest.raises(UserError, match=r"no history of run 'diff' with seed 2.*snakemake"):
+        build_figure(artifact_slice("table6", "figure"), fake.results, kept, tmp_path / "t")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no column 'validation_loss'"),
+        ("step,tokens,loss\n1,2,3\n", r"has no column 'validation_loss' \(it has step, tokens"),
+        ("step,tokens,validation_loss\n1,2,three\n", "damaged"),
+        ("step,tokens,validation_loss\n1,2,3.0\n", "measured at different tokens"),
+    ],
+)
+def test_a_damaged_history_is_named(
+    text: str, message: str, small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything((0, 1))
+    path = next(p for p in small.histories if str(p).endswith("/runs/diff/1/history.csv"))
+    path.write_text(text)
+    artifact = artifact_slice("table6", "figure", seeds=(0, 1))
+    with pytest.raises(DataError, match=message):
+        build_figure(artifact, small.results, small.histories, tmp_path / "t")
+
+
+def test_tables_need_no_drawing_library() -> None:
+    program = (
+        "import sys, difftransformer.reporting.table_job, difftransformer.reporting.report_job\n"
+        "from difftransformer.reporting.builders import builder_names, load_builder\n"
+        "[load_builder('table', name) for name in builder_names('table')]\n"
+        "[load_builder('figure', name) for name in builder_names('figure')]\n"
+        "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch', 'scipy', 'mlflow'}\n"
+        "heavy &= set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

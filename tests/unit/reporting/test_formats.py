@@ -1,0 +1,111 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults, artifact_slice
+from hypothesis import given
+from hypothesis import strategies as st
+
+from difftransformer.reporting.formats import latex, markdown
+from difftransformer.reporting.formats.web import anchor
+from difftransformer.reporting.numbers import count, plain, probability, rate, signed
+from difftransformer.reporting.table_job import build_table
+
+NASTY = """<script>alert("x")</script> & 5% of $a_b$ {c} | \\d ~ ^ # [e] *f* `g` 雪"""
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Balance(HTMLParser):
+    """Checks that every element that opens also closes, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def balanced(html: str) -> Balance:
+    parser = Balance()
+    parser.feed(html)
+    assert parser.open == []
+    assert len(set(parser.ids)) == len(parser.ids)
+    return parser
+
+
+@pytest.fixture
+def nasty(fake: FakeResults, tmp_path: Path) -> Path:
+    """A table whose labels, caption and title are hostile."""
+    artifact = artifact_slice("table6")
+    rows = [row.model_copy(update={"label": NASTY}) for row in artifact.sections[0].rows]
+    part = artifact.sections[0].model_copy(update={"rows": rows, "title": NASTY})
+    changed = {"sections": [part], "title": NASTY, "caption": NASTY}
+    build_table(artifact.model_copy(update=changed), fake.results, tmp_path / "nasty")
+    return tmp_path / "nasty"
+
+
+def test_html_escapes_everything(nasty: Path) -> None:
+    html = nasty.with_suffix(".html").read_text()
+    parser = balanced(html)
+    assert "script" not in parser.names and "&lt;script&gt;" in html
+    assert not re.search(r"https?://|src=", html)
+
+
+def test_tex_escapes_everything(nasty: Path) -> None:
+    tex = nasty.with_suffix(".tex").read_text()
+    body = "\n".join(line for line in tex.splitlines() if not line.startswith("%"))
+    assert "{[}U+96EA{]}" in body and "雪" not in body
+    bare = re.sub(r"\\[\\{}$&#%_]", "", body)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0 and "#" not in bare
+    # A percent sign would hide the rest of its line; only the one after resizebox is meant to.
+    assert [line for line in bare.splitlines() if "%" in line] == [r"\resizebox{\linewidth}{!}{%"]
+
+
+def test_tex_rows_have_as_many_cells_as_columns(nasty: Path) -> None:
+    tex = nasty.with_suffix(".tex").read_text()
+    columns = len(re.search(r"\\begin\{tabular\}\{(l r*|lr+)\}", tex).group(1))  # type: ignore[union-attr]
+    rows = [line for line in tex.splitlines() if line.endswith(r" \\")]
+    assert len(rows) == 8
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {columns - 1}
+
+
+def test_markdown_rows_have_as_many_cells_as_columns(nasty: Path) -> None:
+    lines = [x for x in nasty.with_suffix(".md").read_text().splitlines() if x.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+    assert "<script>" not in "".join(lines).replace("\\<", "")
+
+
+@given(st.text())
+def test_any_text_survives_escaping(text: str) -> None:
+    assert "\n" not in latex.escape(text) and "\n" not in markdown.escape(text)
+    assert re.fullmatch(r"[A-Za-z0-9_-]*", anchor(text))
+    bare = re.sub(r"\\[\\{}$&#%_]", "", latex.escape(text))
+    assert bare.count("{") == bare.count("}")
+
+
+@given(st.floats(-1e6, 1e6, allow_nan=False), st.integers(0, 6))
+def test_numbers_read_back(value: float, decimals: int) -> None:
+    for text in (plain(value, decimals), signed(value, decimals)):
+        assert "-" not in text
+        assert abs(float(text.replace("−", "-")) - value) <= 0.5000001 * 10**-decimals
+
+
+def test_numbers_for_readers() -> None:
+    assert plain(-0.0001, 3) == "0.000" and signed(-0.0001, 3) == "0.000"
+    assert signed(0.25, 2) == "+0.25" and signed(-0.25, 2) == "−0.25"
+    assert (rate(4e-3), rate(3.2e-4), rate(1.0)) == ("4e-3", "3.2e-4", "1e0")
+    assert (count(396_000), count(1_200_000), count(1e10)) == ("0.396M", "1.2M", "10B")
+    assert (probability(1e-9), probability(0.04), probability(0.5)) == (
+        "p < 0.001", "p = 0.040", "p = 0.50",
+    )  # fmt: skip

@@ -1,0 +1,118 @@
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from fake_results import SCALE, FakeResults, artifact_slice
+from test_formats import balanced
+
+from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.origins import duration
+from difftransformer.reporting.report_job import build_report
+from difftransformer.reporting.table_job import build_table
+
+
+def report_slice(*tables: str, figures: tuple[str, ...] = ()) -> ReportSlice:
+    return ReportSlice(
+        scale=SCALE,
+        scale_description="Small & honest",
+        seeds=[0, 1, 2],
+        tables=[artifact_slice(name) for name in tables],
+        figures=[artifact_slice(name, "figure") for name in figures],
+        commands={"Build it again": "snakemake --config scale=tiny 'seeds=[0,1,2]'"},
+    )
+
+
+@pytest.fixture(scope="module")
+def built(fake: FakeResults, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    for name in ("table6", "ablation_group_norm", "lr_sweep"):
+        build_table(artifact_slice(name), fake.results, folder / name)
+    shutil.copy(drawn / "table6.svg", folder)
+    return folder
+
+
+def build(built: Path, fake: FakeResults, output: Path, *tables: str) -> str:
+    build_report(
+        report_slice(*tables, figures=("table6",)),
+        tables=sorted(built.glob("*.json")),
+        figures=[built / "table6.svg"],
+        results=fake.results,
+        output=output,
+    )
+    return output.read_text()
+
+
+def test_the_page_is_whole_self_contained_and_the_same_again(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    names = ("table6", "ablation_group_norm", "lr_sweep")
+    html = build(built, fake, tmp_path / "a" / "index.html", *names)
+    assert html == build(built, fake, tmp_path / "b.html", *names)
+    parser = balanced(html)
+    assert not {"script", "link", "iframe"} & parser.names
+    assert not re.search(r"https?://", html)
+    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)', html))
+    assert set(re.findall(r'href="#([^"]*)', html)) <= set(parser.ids)
+    assert all(alt for alt in re.findall(r'<img [^>]*alt="([^"]*)', html))
+
+
+def test_every_number_leads_to_its_job(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    html = build(built, fake, tmp_path / "index.html", "table6")
+    for path in fake.results:
+        result = json.loads(path.read_text())
+        if result["run"] == "diff":
+            assert f'href="#job-{result["job_id"]}"' in html
+            assert f'id="job-{result["job_id"]}"' in html
+            assert result["provenance"]["fingerprint"] in html
+
+
+def test_verdicts_stand_on_top_each_once(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    html = build(built, fake, tmp_path / "index.html", "ablation_group_norm", "table6")
+    top = html[html.index('id="verdicts"') : html.index('id="ablation_group_norm"')]
+    assert len(re.findall("<strong>T6.5</strong>", top)) == 1
+    assert len(re.findall(r"<strong>(T6|R)\.", top)) == 10
+    assert "10 claims declared beforehand" in " ".join(top.split())
+
+
+def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    html = build(built, fake, tmp_path / "index.html", "table6")
+    assert "A &lt;CPU&gt; &amp; more" in html and "A <CPU>" not in html
+    assert "Small &amp; honest" in html
+
+
+def test_a_report_without_the_sweep_says_how_to_get_it(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    html = build(built, fake, tmp_path / "index.html", "table6")
+    assert "snakemake lr_sweep --config scale=tiny" in html
+    assert "is the best of the sweep" not in html
+    assert "is the best of the sweep" in build(
+        built, fake, tmp_path / "index.html", "table6", "lr_sweep"
+    )
+
+
+def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"table 'table6_recall', which was not given.*snakemake"):
+        build(built, fake, tmp_path / "index.html", "table6_recall")
+    kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
+    with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
+        build_report(
+            report_slice("table6"), tables=[built / "table6.json"], figures=[], results=kept,
+            output=tmp_path / "index.html",
+        )  # fmt: skip
+    (tmp_path / "table6.json").write_text('{"artifact": "table6"')
+    with pytest.raises(DataError, match="not a whole table"):
+        build_report(
+            report_slice("table6"), tables=[tmp_path / "table6.json"], figures=[],
+            results=fake.results, output=tmp_path / "index.html",
+        )  # fmt: skip
+    assert not (tmp_path / "index.html").exists()
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (3.21, 90, 3599.7, 7260)] == [
+        "3.2 s", "1 min 30 s", "1 h 0 min", "2 h 1 min",
+    ]  # fmt: skip

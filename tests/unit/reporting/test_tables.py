@@ -1,0 +1,213 @@
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults, artifact_slice, declarations
+
+from difftransformer.errors import ConfigError, DataError, UserError
+from difftransformer.reporting.builders import builder_names
+from difftransformer.reporting.cells import Place, censored_cells, seed_values
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import SUFFIXES, build_table
+
+GOLDEN = Path(__file__).with_name("golden")
+TABLES = ["table6", "table6_recall", "ablation_group_norm", "ablation_lambda_init",
+          "ablation_head_count", "lr_sweep"]  # fmt: skip
+
+
+def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_declared_table_is_built_and_rebuilt_alike(
+    name: str, fake: FakeResults, tmp_path: Path
+) -> None:
+    first = build_table(artifact_slice(name), fake.results, tmp_path / "one" / name)
+    second = build_table(
+        artifact_slice(name), fake.results[::-1], tmp_path / "two" / f"{name}.html"
+    )
+    assert [path.suffix for path in first] == list(SUFFIXES)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_all_tables_of_the_configuration_are_tested() -> None:
+    assert sorted(TABLES) == sorted(n for n, a in declarations().artifacts.items() if a.table)
+
+
+@pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep"])
+def test_csv_is_the_golden_one(name: str, fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    found, expected = read(tmp_path / f"{name}.csv"), read(GOLDEN / f"{name}.csv")
+    assert list(found) == list(expected)
+    for key, line in expected.items():
+        for column, text in line.items():
+            try:
+                assert float(found[key][column]) == pytest.approx(float(text), rel=1e-12, abs=1e-12)
+            except ValueError:
+                assert found[key][column] == text
+
+
+def test_csv_keeps_numbers_exactly_with_their_jobs(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
+    cell = read(tmp_path / "table6.csv")["diff", "valid"]
+    results = [json.loads(path.read_text()) for path in fake.results]
+    mine = [r for r in results if r["suite"] == "validation_slices" and r["run"] == "diff"]
+    assert float(cell["value"]) == sum(r["metrics"]["loss"] for r in mine) / 3
+    assert cell["run_ids"] == ";".join(sorted(r["job_id"] for r in mine))
+    assert (cell["n"], cell["paper_value"]) == ("3", "3.062")
+    assert float(cell["ci_low"]) < float(cell["value"]) < float(cell["ci_high"])
+
+
+def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
+    for suffix in (".md", ".tex", ".html"):
+        text = (tmp_path / f"table6{suffix}").read_text()
+        assert "3.062" in text and "arXiv 2410.05258v2, table 6" in text
+        assert "published, at the paper's scale" in text.replace("&#39;", "'")
+        assert "n = 2" in text and "at most 50 times" in text
+        assert "contradicted" in text
+
+
+def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path) -> None:
+    for name in TABLES:
+        build_table(artifact_slice(name, seeds=(0,)), fake.results, tmp_path / name)
+        text = (tmp_path / f"{name}.md").read_text()
+        assert "One seed (0): no interval." in text
+        assert "±" not in text.split("## Verdicts")[0]
+        cells = read(tmp_path / f"{name}.csv").values()
+        assert all(not cell["ci_low"] and not cell["std"] for cell in cells)
+    assert "1 paired seed, a verdict needs 3 or more" in (tmp_path / "table6.md").read_text()
+    assert "confirmed." not in (tmp_path / "table6.md").read_text()
+
+
+def test_recall_says_who_binds_and_what_is_censored(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("table6_recall"), fake.results, tmp_path / "recall")
+    cells = read(tmp_path / "recall.csv")
+    assert cells["recall_transformer", "bound"]["value"] == "0.0"
+    assert cells["recall_transformer", "steps_to_bind"]["value"] == ""
+    assert cells["recall_transformer", "steps_to_bind_censored"]["value"] == "3.0"
+    assert cells["recall_diff", "bound"]["value"] == "1.0"
+    text = (tmp_path / "recall.md").read_text()
+    assert "0/3 (0.00 to 0.56)" in text and "> 800; 3 of 3 censored" in text.replace("\\", "")
+
+
+def test_median_of_censored_times() -> None:
+    class One:
+        def __init__(self, seed: int) -> None:
+            self.seed, self.job_id = seed, f"job-{seed}"
+
+    seeds = seed_values([(One(i), t) for i, t in enumerate([300.0, None, 500.0])], 0)  # type: ignore[arg-type]
+    median, low, high, censored = censored_cells(Place("r", "steps"), seeds, 800)
+    assert (median.value, median.text) == (500.0, "500 (300 to 500); 1 of 3 censored")
+    assert (low.value, high.value, censored.value) == (300.0, 500.0, 1.0)
+
+
+def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    build_table(artifact_slice("lr_sweep"), fake.results, tmp_path / "lr_sweep")
+    text = (tmp_path / "lr_sweep.md").read_text()
+    assert "Transformer: the rate in use, 4e-3, is the best of the sweep." in text
+    assert "DIFF: the rate in use, 2e-3" in text and "is not the best of the sweep, 4e-3" in text
+    cells = read(tmp_path / "lr_sweep.csv")
+    assert cells["diff", "best_learning_rate"]["value"] == "0.004"
+    assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
+
+
+def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
+    artifact = artifact_slice("lr_sweep")
+    parts = [
+        part.model_copy(
+            update={"sweep": [s for s in part.sweep if s.learning_rate > 3e-3 and not s.chosen]}
+        )
+        for part in artifact.sections
+    ]
+    diff = [p.model_copy(update={"rows": [r for r in p.rows if "diff" in r.run]}) for p in parts]
+    build_table(artifact.model_copy(update={"sections": diff}), fake.results, tmp_path / "s")
+    text = (tmp_path / "s.md").read_text()
+    assert "the rate in use is none of those swept; the best of them is 4e-3" in text
+    assert "the best lies at the edge of the grid" in text
+
+
+def test_a_missing_evaluation_is_one_line_with_its_command(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
+    with pytest.raises(UserError) as error:
+        build_table(artifact_slice("table6"), kept, tmp_path / "table6")
+    line = str(error.value)
+    assert "\n" not in line and "'diff' with seed 1" in line
+    assert "snakemake results/tiny/evaluations/validation_slices/diff/1.json" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_path: Path) -> None:
+    kept = [p for p in fake.results if not str(p).endswith("runs/diff/1/training.json")]
+    with pytest.raises(UserError, match=r"snakemake results/tiny/runs/diff/1/training\.json"):
+        build_table(artifact_slice("table6"), kept, tmp_path / "table6")
+
+
+def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: Path) -> None:
+    small.everything((0,))
+    artifact = artifact_slice("table6_recall", seeds=(0,))
+    parts = [artifact.sections[0].model_copy(update={"needles": [3]})]
+    with pytest.raises(UserError, match=r"suite 'recall' of run recall_transformer.*accuracy_n3"):
+        build_table(artifact.model_copy(update={"sections": parts}), small.results, tmp_path / "t")
+
+
+def test_rows_measured_with_different_settings_do_not_share_a_table(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything((0,))
+    path = next(p for p in small.results if str(p).endswith("validation_slices/diff/0.json"))
+    result = json.loads(path.read_text())
+    result["settings"]["config"]["n"] = 3
+    path.write_text(json.dumps(result))
+    with pytest.raises(UserError, match=r"config\.n is 2 in .* and 3 in .*rerun"):
+        build_table(artifact_slice("table6", seeds=(0,)), small.results, tmp_path / "t")
+
+
+def test_results_of_another_scale_and_twins_are_refused(small: FakeResults, tmp_path: Path) -> None:
+    small.everything((0,))
+    twin = tmp_path / "twin.json"
+    shutil.copy(small.results[0], twin)
+    with pytest.raises(DataError, match="a second training result of run transformer, seed 0"):
+        build_table(artifact_slice("table6", seeds=(0,)), [*small.results, twin], tmp_path / "t")
+    other = artifact_slice("table6", seeds=(0,)).model_copy(update={"scale": "gpu"})
+    with pytest.raises(UserError, match="made at scale tiny, this artifact is of scale gpu"):
+        build_table(other, small.results, tmp_path / "t")
+
+
+def test_an_undefined_metric_is_shown_as_such(small: FakeResults, tmp_path: Path) -> None:
+    small.everything((0, 1))
+    for path in small.results:
+        result = json.loads(path.read_text())
+        if result["suite"] == "validation_slices" and result["run"] == "diff":
+            result["metrics"]["ar_hit_loss"] = None
+            path.write_text(json.dumps(result))
+    build_table(artifact_slice("table6", seeds=(0, 1)), small.results, tmp_path / "t")
+    cell = read(tmp_path / "t.csv")["diff", "ar_hit"]
+    assert (cell["value"], cell["n"]) == ("", "0")
+    assert "n/a" in (tmp_path / "t.md").read_text()
+
+
+def test_an_unknown_builder_is_named_with_the_nearest(fake: FakeResults, tmp_path: Path) -> None:
+    artifact = artifact_slice("table6").model_copy(update={"builder": "tabel6"})
+    with pytest.raises(ConfigError, match="unknown builder 'tabel6'; did you mean 'table6'"):
+        build_table(artifact, fake.results, tmp_path / "t")
+
+
+def test_every_declared_builder_is_there() -> None:
+    for artifact in declarations().artifacts.values():
+        assert artifact.table is None or artifact.table.builder in builder_names("table")
+        assert artifact.figure is None or artifact.figure.builder in builder_names("figure")
+
+
+def test_the_table_as_data_reads_back(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
+    text = (tmp_path / "table6.json").read_text()
+    assert TableDocument.model_validate_json(text).model_dump_json(indent=1) + "\n" == text

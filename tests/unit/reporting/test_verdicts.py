@@ -1,0 +1,132 @@
+from typing import Any
+
+import pytest
+from fake_results import FakeResults, artifact_slice
+from hypothesis import given
+from hypothesis import strategies as st
+
+from difftransformer.config.artifacts import ClaimConfig
+from difftransformer.errors import ConfigError
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.tables.table6 import build
+from difftransformer.reporting.verdicts import decide
+
+values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
+directions = st.sampled_from(["lower", "higher"])
+OPPOSITE = {"lower": "higher", "higher": "lower"}
+MIRROR = {"confirmed": "contradicted", "contradicted": "confirmed", "inconclusive": "inconclusive"}
+
+
+def claim(test: str = "paired_t", **changes: Any) -> ClaimConfig:
+    if test in ("equivalence", "noninferiority"):
+        changes.setdefault("margin", 0.01)
+    known = {"text": "t", "source": "s", "artifact": "a", "metric": "m", "row": "x", "against": "y"}
+    return ClaimConfig(**known, test=test, **changes)
+
+
+def by_seed(numbers: list[float]) -> dict[int, float]:
+    return dict(enumerate(numbers))
+
+
+def zeros(numbers: list[float]) -> dict[int, float]:
+    return dict.fromkeys(range(len(numbers)), 0.0)
+
+
+@given(values, directions, st.sampled_from(["paired_t", "sign"]))
+def test_the_opposite_claim_has_the_mirrored_verdict(
+    numbers: list[float], direction: str, test: str
+) -> None:
+    one = decide(claim(test, direction=direction), by_seed(numbers), zeros(numbers))
+    two = decide(claim(test, direction=OPPOSITE[direction]), by_seed(numbers), zeros(numbers))
+    assert two.verdict == MIRROR[one.verdict]
+
+
+@given(values, directions)
+def test_swapping_the_rows_mirrors_the_verdict(numbers: list[float], direction: str) -> None:
+    one = decide(claim(direction=direction), by_seed(numbers), zeros(numbers))
+    two = decide(claim(direction=direction), zeros(numbers), by_seed(numbers))
+    assert two.verdict == MIRROR[one.verdict]
+
+
+@given(values, directions)
+def test_a_paired_verdict_is_decided_by_its_interval(numbers: list[float], direction: str) -> None:
+    found = decide(claim(direction=direction), by_seed(numbers), zeros(numbers))
+    assert found.low is not None and found.high is not None
+    decided = found.low > 0 or found.high < 0
+    assert (found.verdict != "inconclusive") == decided
+
+
+@given(values, st.floats(0.001, 3), st.floats(0.001, 3))
+def test_a_wider_margin_never_takes_a_confirmation_away(
+    numbers: list[float], one: float, two: float
+) -> None:
+    narrow, wide = sorted((one, two))
+    for test in ("equivalence", "noninferiority"):
+        first = decide(claim(test, margin=narrow), by_seed(numbers), zeros(numbers))
+        second = decide(claim(test, margin=wide), by_seed(numbers), zeros(numbers))
+        assert first.verdict != "confirmed" or second.verdict == "confirmed"
+        assert second.verdict != "contradicted" or first.verdict == "contradicted"
+
+
+@given(st.lists(st.floats(-5, 5), max_size=2), st.sampled_from(["paired_t", "sign", "equivalence"]))
+def test_fewer_than_three_pairs_decide_nothing(numbers: list[float], test: str) -> None:
+    found = decide(claim(test), by_seed(numbers), zeros(numbers))
+    assert found.verdict == "inconclusive"
+    assert "a verdict needs 3 or more" in found.words
+
+
+def test_only_seeds_that_both_have_are_paired() -> None:
+    found = decide(claim(), {0: 1.0, 1: 1.1, 2: 1.2, 7: 99.0}, {0: 2.0, 1: 2.1, 2: 2.2, 8: -99.0})
+    assert found.verdict == "confirmed"
+    assert found.estimate == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.001, -0.001, 0.0005], "confirmed"),
+        ([0.5, 0.51, 0.49], "contradicted"),
+        ([0.0, 0.05, -0.05], "inconclusive"),
+        ([0.0, 0.0, 0.0], "confirmed"),
+    ],
+)
+def test_equivalence(differences: list[float], verdict: str) -> None:
+    found = decide(claim("equivalence"), by_seed(differences), zeros(differences))
+    assert found.verdict == verdict
+    assert found.p_value is not None
+    assert (found.p_value < 0.05) == (verdict == "confirmed")
+
+
+def test_noninferiority_minds_only_the_worse_side() -> None:
+    better, worse = [0.5, 0.6, 0.55], [-0.5, -0.6, -0.55]
+    higher = claim("noninferiority", direction="higher", margin=0.05)
+    assert decide(higher, by_seed(better), zeros(better)).verdict == "confirmed"
+    assert decide(higher, by_seed(worse), zeros(worse)).verdict == "contradicted"
+    lower = claim("noninferiority", direction="lower", margin=0.05)
+    assert decide(lower, by_seed(better), zeros(better)).verdict == "contradicted"
+
+
+def test_a_sign_test_says_how_many_seeds_it_takes() -> None:
+    three = decide(claim("sign", direction="higher"), by_seed([1.0] * 3), zeros([1.0] * 3))
+    assert three.verdict == "inconclusive" and "it takes 6 seeds" in three.words
+    six = decide(claim("sign", direction="higher"), by_seed([1.0] * 6), zeros([1.0] * 6))
+    assert six.verdict == "confirmed"
+
+
+def test_verdicts_of_a_table_name_scale_numbers_and_jobs(fake: FakeResults) -> None:
+    artifact = artifact_slice("table6")
+    table = build(artifact, load_results(fake.results, artifact.scale))
+    verdicts = {verdict.claim: verdict for verdict in table.verdicts}
+    assert list(verdicts) == list(artifact.claims)
+    first = verdicts["T6.1"]
+    assert first.verdict == "contradicted"  # the fake DIFF is worse, and the report must say so
+    assert first.reason.startswith("At scale tiny: difference +0.0")
+    assert first.n == 3 and len(first.job_ids) == 6
+    assert verdicts["T6.5"].verdict == "confirmed"
+
+
+def test_a_claim_about_an_unknown_column_is_an_error(fake: FakeResults) -> None:
+    artifact = artifact_slice("table6")
+    claims = {"X": artifact.claims["T6.1"].model_copy(update={"metric": "perplexity"})}
+    with pytest.raises(ConfigError, match=r"claims\.X\.metric.*no column 'perplexity'.*valid"):
+        build(artifact.model_copy(update={"claims": claims}), load_results(fake.results, "tiny"))
