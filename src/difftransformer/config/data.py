@@ -160,24 +160,6 @@ class RecallConfig(Settings):
         return self
 
 
-class NgramConfig(Settings):
-    """Which n-grams count as frequent, for the AR-Hit slice of the validation loss."""
-
-    n: int = setting(
-        2,
-        meaning="Length of the n-grams.",
-        unit="tokens",
-        ge=2,
-        source="not stated in the paper; Zoology (Arora et al. 2023) uses bigrams",
-    )
-    max_count: int = setting(
-        1250,
-        meaning="An n-gram seen more often than this in training is frequent.",
-        ge=0,
-        source="not stated in the paper; Zoology (Arora et al. 2023)",
-    )
-
-
 class DatasetConfig(Settings):
     """A mixture of sources with one tokenizer, split into train and validation."""
 
@@ -219,7 +201,6 @@ class DatasetConfig(Settings):
         gt=0,
     )
     recall: RecallConfig | None = setting(None, meaning="Rows of the builtin source `recall`.")
-    ngrams: NgramConfig = setting(NgramConfig(), meaning="Frequent n-grams of the training split.")
     seed: int = setting(0, meaning="Seed of generated rows.", ge=0)
 
     @property

@@ -132,7 +132,7 @@ class TrainingConfig(Settings):
     deterministic: bool | None = setting(
         None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
     )
-    backend: Literal["auto", "eager", "sdpa", "flash_attn"] = setting(
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     device: Literal["auto", "cpu", "cuda"] = setting(

@@ -71,9 +71,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             logits = (hidden[part] @ weight.T).float()
             losses, slope = _losses_and_slope(logits, targets[part])
             total += losses @ weights[part]
-            slope = slope.mul_(weights[part, None]).to(hidden.dtype)
-            torch.mm(slope, weight, out=hidden_grad[part])
-            _add_product(weight_grad, slope.T, hidden[part])
+            # The position's weight goes to the other factor of each product: D is less than V.
+            slope, factor = slope.to(hidden.dtype), weights[part, None]
+            torch.mm(slope, weight, out=hidden_grad[part]).mul_(factor)
+            _add_product(weight_grad, slope.T, (hidden[part] * factor).to(hidden.dtype))
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 

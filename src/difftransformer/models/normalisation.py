@@ -43,7 +43,7 @@ class _RMSNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
-        product = (grad * x).float()
+        product = grad.float() * x
         rows = product.flatten(0, -2)
         gain_grad = inverse.view(1, -1) @ rows
         mean = (rows @ gain.float()).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])

@@ -55,7 +55,7 @@ class Transformer(nn.Module):
 
         Args:
             config: Sizes and attention variant.
-            backend: "eager", "sdpa" or "flash_attn", see `kernels.choose_backend`.
+            backend: A name that `kernels.choose_backend` settled.
 
         Raises:
             ConfigError: ``config.attention`` cannot be used.

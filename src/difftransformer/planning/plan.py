@@ -66,7 +66,7 @@ class Plan:
     def check(self) -> None:
         """Resolve everything that any target could need."""
         for name in self.artifacts:
-            check_artifact(self._declarations, name)
+            self._check_artifact(name)
         for name in [*self.headline, *self.reported]:
             lookup(self.artifacts, name, "artifact", f"{self._config_file}: headline")
         for name in self.catalogue.runs:
@@ -336,6 +336,17 @@ class Plan:
                 yield builder_module("table", self.artifacts[parts[0]].table.builder)
             case "build_figure":
                 yield builder_module("figure", self.artifacts[parts[0]].figure.builder)
+
+    def _check_artifact(self, name: str) -> None:
+        check_artifact(self._declarations, name)
+        artifact = self.artifacts[name]
+        for suite, _ in artifact.evaluations():
+            place = f"{self._declarations.place}: artifacts.{name}"
+            lookup(self.catalogue.suites, suite, "suite", place)
+        for kind in ("table", "figure"):
+            form = getattr(artifact, kind)
+            if form is not None:
+                builder_module(kind, form.builder)
 
     def _check_budget(self, slice: RunSlice) -> None:
         training, tokens = slice.training, self.catalogue.dataset(slice.dataset).tokens

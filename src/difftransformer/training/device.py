@@ -7,6 +7,7 @@ import torch
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import BackendError
+from difftransformer.training.allocator import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +37,14 @@ def resolve_device(config: TrainingConfig) -> torch.device:
 
 
 def prepare_process(config: TrainingConfig, device: torch.device, threads: int) -> bool:
-    """Pin the thread count and choose deterministic kernels; returns whether they are.
+    """Pin the thread count, set up memory, choose deterministic kernels; return whether they are.
 
     The number of threads changes the order of sums and so the bits of a run: it is an argument,
     never what the machine happens to have.
     """
     torch.set_num_threads(threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     wanted = config.deterministic
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":

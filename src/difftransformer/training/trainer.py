@@ -144,7 +144,8 @@ class Trainer:
             store.save(self.snapshot())
         if stopping:
             raise Interrupted(
-                f"stopped by {stop.signal} at step {self.step}/{last_step}: the same call continues"
+                f"{stop.signal} at step {self.step}/{last_step}, checkpoint written; "
+                "the same call continues"
             )
 
     def _optimise(self, lr: float) -> None:

@@ -113,10 +113,10 @@ def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
 
 
 def test_interrupted_is_one_line_with_status_75() -> None:
-    error = Interrupted("stopped by SIGTERM at step 3/8: the same call continues")
+    error = Interrupted("SIGTERM at step 3/8, checkpoint written; the same call continues")
     assert isinstance(error, SystemExit)
     assert error.code == 75
-    assert str(error) == "stopped by SIGTERM at step 3/8: the same call continues"
+    assert str(error) == "SIGTERM at step 3/8, checkpoint written; the same call continues"
 
 
 def test_damaged_newest_checkpoint_is_passed_over(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig
+from difftransformer.models.kernels import Kernel, kernel
 from difftransformer.models.rotary import Rope
 
 
@@ -51,6 +52,12 @@ class Attention(nn.Module, ABC):
         self.d_model = d_model
         self.layer_index = layer_index
         self.backend = backend
+        kernel(backend)  # refuses an unknown name now rather than at the first batch
+
+    @property
+    def kernel(self) -> Kernel:
+        """Operations of the backend; looked up, since a layer with a module in it has no copy."""
+        return kernel(self.backend)
 
     @abstractmethod
     def forward(

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.kernels import kernel
 from difftransformer.models.kernels.eager import differential_map
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
@@ -78,21 +77,15 @@ class DifferentialAttention(Attention):
     ) -> None:
         super().__init__(config, d_model, layer_index, backend)
         assert isinstance(config, DiffV1Config)
-        self.kernel = kernel(backend)
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.head_dim = d = config.head_dim
         self.lambda_init = initial_lambda(config.lambda_init, layer_index)
         rows = (2 * self.num_heads + 4 * self.num_kv_heads) * d
         self.qkv_proj = Linear(d_model, rows)
         self.o_proj = Linear(self.num_heads * 2 * d, d_model)
-        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
-            setattr(self, name, nn.Parameter(torch.empty(d)))
+        self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
+        self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
-
-    lambda_q1: nn.Parameter
-    lambda_k1: nn.Parameter
-    lambda_q2: nn.Parameter
-    lambda_k2: nn.Parameter
 
     def current_lambda(self) -> Tensor:
         """Equation 2, a float32 scalar whatever the precision of the rest."""

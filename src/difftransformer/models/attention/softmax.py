@@ -17,7 +17,6 @@ from torch import Tensor
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.kernels import kernel
 from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
@@ -50,7 +49,6 @@ class SoftmaxAttention(Attention):
     ) -> None:
         super().__init__(config, d_model, layer_index, backend)
         assert isinstance(config, SoftmaxConfig)
-        self.kernel = kernel(backend)
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.head_dim = config.head_dim
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim

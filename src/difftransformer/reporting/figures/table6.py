@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 _COLUMN = "validation_loss"
-_UNIT = 1e6  # tokens are shown in millions
+_UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
 def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "Figure":
@@ -31,6 +31,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     left, right = top.subplots(1, 2)
     _curves(left, artifact, part, histories, look)
     _differences(right, artifact, part, histories, look)
+    handles, labels = left.get_legend_handles_labels()
+    top.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8, handlelength=2.6)
     measured = language_modelling(artifact, part, results)
     for axes, key in zip(bottom.subplots(1, len(LOSSES), sharey=True), LOSSES, strict=True):
         _forest(axes, part, measured, key, look)
@@ -47,10 +49,9 @@ def _curves(
 ) -> None:
     for row in part.rows:
         curve = by_tokens(histories, row.run, artifact.seeds, _COLUMN)
-        curve = curve._replace(x=[tokens / _UNIT for tokens in curve.x])
         draw(axes, curve, look[row.run], printable(row.label))
-    tidy(axes, x="training tokens (millions)", y="nats per token", title="Validation loss")
-    axes.legend(fontsize=8, handlelength=2.6, labelspacing=0.35)
+    tidy(axes, x="", y="nats per token", title="Validation loss")
+    _tokens(axes)
 
 
 def _differences(
@@ -64,10 +65,20 @@ def _differences(
     for row in _compared(part):
         assert row.against is not None
         curve = paired_by_tokens(histories, row.run, row.against, artifact.seeds, _COLUMN)
-        curve = curve._replace(x=[tokens / _UNIT for tokens in curve.x])
         draw(axes, curve, look[row.run], printable(row.label))
     title = f"Difference to {printable(_reference(part))}, same seed"
-    tidy(axes, x="training tokens (millions)", y="nats per token", title=title)
+    tidy(axes, x="", y="nats per token", title=title)
+    _tokens(axes)
+
+
+def _tokens(axes: "Axes") -> None:
+    """Count tokens in the largest unit that keeps the last one above 1."""
+    last = axes.get_xlim()[1]
+    name, unit = next(
+        ((name, unit) for name, unit in _UNITS.items() if last >= unit), ("thousands", 1e3)
+    )
+    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / unit:g}")
+    axes.set_xlabel(f"training tokens ({name})")
 
 
 def _forest(
@@ -95,9 +106,9 @@ def _legend(bottom: "SubFigure", artifact: ArtifactSlice) -> None:
         style = "-" if line else ""
         return Line2D([], [], color=SOFT, marker=marker, ls=style, lw=line, ms=size, label=label)
 
-    signs = [sign(".", "one seed", 5)]
+    signs = [sign("o", "one seed", 5)]
     if len(artifact.seeds) > 1:
-        signs.insert(0, sign("o", "mean, 95% interval", 5, 1.8))
+        signs = [sign("o", "mean, 95% interval", 5, 1.8), sign(".", "one seed", 5)]
     if artifact.paper is not None:
         signs.append(sign("x", f"published ({artifact.paper.scale})", 5))
     bottom.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
@@ -106,7 +117,8 @@ def _legend(bottom: "SubFigure", artifact: ArtifactSlice) -> None:
 def _estimate(axes: "Axes", place: int, cell: Cell, look: Look) -> None:
     """One line of the forest: seeds, mean, interval, and the published difference."""
     seeds = [seed.value for seed in cell.seeds if seed.value is not None]
-    axes.plot(seeds, [place + 0.22] * len(seeds), ".", color=look.colour, ms=4, alpha=0.6)
+    if len(seeds) > 1:
+        axes.plot(seeds, [place + 0.22] * len(seeds), ".", color=look.colour, ms=4, alpha=0.6)
     if cell.ci_low is not None and cell.ci_high is not None:
         axes.plot([cell.ci_low, cell.ci_high], [place, place], color=look.colour, lw=1.8)
     if cell.value is not None:

@@ -1,0 +1,53 @@
+"""Every variant of the registry, in small configurations derived from its own settings."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.registry import attention_class, configure, variants
+from difftransformer.models.rotary import Rope, RotaryTable
+
+D_MODEL = 24
+SHARINGS: dict[str, dict[str, Any]] = {
+    "mha": {"head_dim": 6, "num_heads": 4},
+    "gqa": {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2},
+    "mqa": {"head_dim": 8, "num_heads": 3, "num_kv_heads": 1},
+}
+
+
+def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each variant with each sharing of heads, and each of its own switches both ways."""
+    for variant in variants():
+        for sharing, options in SHARINGS.items():
+            yield f"{variant}-{sharing}", {"variant": variant, **options}
+        kind = attention_class(variant).config_class
+        for name, field in kind.model_fields.items():
+            if name not in AttentionConfig.model_fields and field.annotation is bool:
+                flipped = {"variant": variant, **SHARINGS["mha"], name: not field.default}
+                yield f"{variant}-{name}={not field.default}", flipped
+
+
+def build(options: dict[str, Any], backend: str, layer_index: int = 1) -> Attention:
+    """A layer with weights large enough that softmax is far from uniform."""
+    config = configure(options, D_MODEL)
+    layer = attention_class(config.variant)(config, D_MODEL, layer_index, backend)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        layer.init_parameters(generator)
+        for name, parameter in layer.named_parameters():
+            if parameter.ndim == 2:
+                parameter.normal_(0.0, 1.5 * D_MODEL**-0.5, generator=generator)
+            elif name.endswith("norm.weight"):
+                parameter.uniform_(0.5, 1.5, generator=generator)
+    return layer
+
+
+def inputs(layer: Attention, length: int, batch: int = 2) -> tuple[torch.Tensor, Rope]:
+    generator = torch.Generator().manual_seed(length)
+    x = torch.randn(batch, length, D_MODEL, generator=generator)
+    head_dim = layer.head_dim
+    assert isinstance(head_dim, int)
+    return x, RotaryTable(head_dim, 100.0).span(0, length, torch.device("cpu"))

@@ -1,0 +1,123 @@
+"""What every variant of the registry must do; a new variant is held to it by being registered."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from small_layers import D_MODEL, build, inputs
+
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.registry import attention_class, configure
+from difftransformer.models.cache import KeyValueCache
+from difftransformer.models.kernels import blocked
+
+CPU_BACKENDS = ["eager", "sdpa", "blocked"]
+
+
+def gradients(layer: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str, torch.Tensor]:
+    probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
+    names = [name for name, _ in layer.named_parameters()]
+    found = torch.autograd.grad(out, [x, *layer.parameters()], probe)
+    return dict(zip(["x", *names], found, strict=True))
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("length", [1, 2, 13, 65, 130])
+def test_forward_and_gradients_are_those_of_the_reference(
+    options: dict[str, Any], backend: str, length: int
+) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, length)
+    x.requires_grad_()
+    oracle = copy.deepcopy(layer).double()
+    exact_x = x.detach().double().requires_grad_()
+    exact_out = oracle.reference(exact_x, (rope[0].double(), rope[1].double()))
+    out = layer(x, rope)
+    torch.testing.assert_close(out.double(), exact_out, rtol=1e-5, atol=1e-5)
+    exact = gradients(oracle, exact_x, exact_out)
+    for name, found in gradients(layer, x, out).items():
+        size = exact[name].abs().max().clamp_min(1.0)
+        assert (found - exact[name]).abs().max() / size < 1e-5, name
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_nothing_sees_the_future(options: dict[str, Any], backend: str) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, 70)
+    before = layer(x, rope)
+    x[:, 66:] = 1e3
+    torch.testing.assert_close(layer(x, rope)[:, :66], before[:, :66], rtol=0, atol=0)
+    assert not torch.equal(layer(x, rope)[:, 66:], before[:, 66:])
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_cached_decoding_is_the_full_forward(options: dict[str, Any], backend: str) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, 80)
+    full = layer(x, rope)
+    cache, parts = KeyValueCache(), []
+    for start, stop in ((0, 7), (7, 75), (75, 76), (76, 80)):
+        span = slice(start, stop)
+        parts.append(layer(x[:, span], (rope[0][span], rope[1][span]), None, _at(cache, layer)))
+    torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=1e-5, atol=1e-5)
+
+
+def _at(cache: KeyValueCache, layer: Attention) -> KeyValueCache:
+    assert layer.layer_index == 1, "the cache files keys under the layer's own index"
+    return cache
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_mask_leaves_padding_out(options: dict[str, Any], backend: str) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, 70)
+    alone = layer(x[:1, 5:], (rope[0][5:], rope[1][5:]))
+    allowed = torch.ones(70, 70, dtype=torch.bool).tril()
+    mask = allowed.repeat(2, 1, 1, 1)
+    mask[0, :, :, :5] = torch.eye(70, dtype=torch.bool)[:, :5]
+    out = layer(x, rope, mask)
+    torch.testing.assert_close(out[:1, 5:], alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out[1:], layer(x, rope)[1:], rtol=1e-5, atol=1e-5)
+
+
+def test_parameters_are_as_many_as_the_formula_says(options: dict[str, Any]) -> None:
+    config = configure(options, D_MODEL)
+    kind = attention_class(config.variant)
+    found = sum(parameter.numel() for parameter in build(options, "eager").parameters())
+    assert found == kind.parameter_count(config, D_MODEL)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, 13)
+    exact = layer(x, rope)
+    half = copy.deepcopy(layer).bfloat16()(x.bfloat16(), rope)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = layer(x, rope)
+    for out in (half, mixed):
+        assert out.dtype == torch.bfloat16
+        assert (out - exact).norm() / exact.norm() < 0.03
+
+
+def test_attention_maps_are_causal_and_make_the_output(options: dict[str, Any]) -> None:
+    layer = build(options, "eager")
+    x, rope = inputs(layer, 9)
+    maps = layer.attention_maps(x, rope)
+    assert maps.shape == (2, options["num_heads"], 9, 9)
+    assert torch.equal(maps.triu(1), torch.zeros_like(maps))
+    alike = maps.sum(-1) - maps.sum(-1)[..., :1]
+    assert alike.abs().max() < 1e-5
+
+
+def test_maps_that_are_not_kept_give_the_same_gradients(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = build(options, "blocked")
+    x, rope = inputs(layer, 130)
+    x.requires_grad_()
+    kept = gradients(layer, x, layer(x, rope))
+    monkeypatch.setattr(blocked, "KEPT_KEYS", 100)
+    for name, found in gradients(layer, x, layer(x, rope)).items():
+        assert torch.equal(found, kept[name]), name

@@ -1,0 +1,192 @@
+"""Everything a user can get wrong in config/ is one line: place, key, what is allowed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from difftransformer.errors import UserError
+from difftransformer.planning.plan import Plan
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def put(*path: str, value: Any) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            content = content[key]
+        content[path[-1]] = value
+
+    return change
+
+
+CASES = {
+    "unknown key in config.yaml": (
+        "config.yaml",
+        put("seedz", value=[0]),
+        ["config.yaml: seedz: unknown key; did you mean 'seeds'?"],
+    ),
+    "seeds of a wrong type": ("config.yaml", put("seeds", value="many"), ["seeds", "got 'many'"]),
+    "no seeds": ("config.yaml", put("seeds", value=[]), ["seeds", "at least 1"]),
+    "a seed twice": ("config.yaml", put("seeds", value=[1, 1]), ["seeds: must be distinct"]),
+    "unknown headline": (
+        "config.yaml",
+        put("headline", value=["table7"]),
+        ["unknown artifact 'table7'; did you mean 'table6'?"],
+    ),
+    "unknown corpus": ("config.yaml", put("corpus", value="stdlib"), ["unknown dataset 'stdlib'"]),
+    "unknown key of a run": (
+        "runs.yaml",
+        put("runs", "diff", "sett", value={}),
+        ["runs.diff.sett: unknown key; did you mean 'set'?"],
+    ),
+    "misspelt model key": (
+        "runs.yaml",
+        put("runs", "diff", "set", value={"model": {"d_modle": 64}}),
+        ["runs.diff.set: model.d_modle: unknown key; did you mean 'd_model'?"],
+    ),
+    "misspelt attention key": (
+        "runs.yaml",
+        put("runs", "diff", "set", "model", "attention", "lambda_innit", value=0.8),
+        ["runs.diff", "model.attention", "lambda_innit", "lambda_init"],
+    ),
+    "unknown variant": (
+        "runs.yaml",
+        put("runs", "diff", "set", "model", "attention", "variant", value="diff_v11"),
+        ["runs.diff", "diff_v11", "diff_v1"],
+    ),
+    "missing base": (
+        "runs.yaml",
+        put("runs", "diff", "base", value="transformr"),
+        ["unknown base 'transformr'; did you mean 'transformer'?"],
+    ),
+    "circular bases": (
+        "runs.yaml",
+        put("runs", "transformer", "base", value="diff"),
+        ["bases form a circle"],
+    ),
+    "no setup": (
+        "runs.yaml",
+        put("runs", "lonely", value={"label": "x"}),
+        ["runs.lonely: no setup"],
+    ),
+    "unknown setup": (
+        "runs.yaml",
+        put("runs", "transformer", "setup", value="ablatoin"),
+        ["unknown setup 'ablatoin'; did you mean 'ablation'?"],
+    ),
+    "a number as text": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "training", "lr", value="4e-3"),
+        ["setups.ablation: training.lr: got the text '4e-3'", "write 1.0e-4"],
+    ),
+    "a negative learning rate": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "training", "lr", value=-1.0),
+        ["training.lr", "greater than 0"],
+    ),
+    "heads that do not divide": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "model", "attention", "head_dim", value=48),
+        ["runs.transformer", "head_dim", "128"],
+    ),
+    "key-value heads that do not divide": (
+        "runs.yaml",
+        put("runs", "transformer", "set", "model", "attention", "num_kv_heads", value=3),
+        ["runs.transformer", "num_kv_heads", "3"],
+    ),
+    "a corpus smaller than a batch": (
+        "scales/tiny.yaml",
+        put("datasets", "stdlib_text", "tokens", value=1000),
+        ["datasets.stdlib_text.tokens: 1000 is less than one batch"],
+    ),
+    "a context longer than the model": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "training", "seq_len", value=512),
+        ["seq_len 512 is longer than max_positions"],
+    ),
+    "tokens and steps": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "training", "steps", value=10),
+        ["exactly one of tokens and steps"],
+    ),
+    "an unknown dataset": (
+        "scales/tiny.yaml",
+        put("setups", "ablation", "dataset", value="stdlib_txt"),
+        ["unknown dataset 'stdlib_txt'; did you mean 'stdlib_text'?"],
+    ),
+    "an artifact with an unknown run": (
+        "artifacts.yaml",
+        lambda content: content["artifacts"]["table6"]["sections"][0]["rows"].append(
+            {"run": "difff"}
+        ),
+        ["artifacts.table6", "unknown run 'difff'; did you mean 'diff'?"],
+    ),
+    "an artifact with an unknown suite": (
+        "artifacts.yaml",
+        lambda content: content["artifacts"]["table6"]["sections"][0].update(suites=["recal"]),
+        ["artifacts.table6", "unknown suite 'recal'; did you mean 'recall'?"],
+    ),
+    "an artifact with an unknown builder": (
+        "artifacts.yaml",
+        put("artifacts", "table6", "table", "builder", value="table66"),
+        ["builder", "table66", "table6"],
+    ),
+    "an unknown kind of suite": (
+        "evaluations.yaml",
+        put("suites", "recall", "kind", value="recal"),
+        ["suites.recall", "recal"],
+    ),
+    "an unknown source": (
+        "datasets.yaml",
+        put("datasets", "stdlib_text", "sources", "stdlib", "kind", value="file"),
+        ["datasets.stdlib_text", "file"],
+    ),
+    "a missing corpus": (
+        "config.yaml",
+        put("corpus", value="local_files"),
+        ["no file matches", "data/*.train.jsonl.zst"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_one_line_that_names_the_place(case: str, config_folder: Path) -> None:
+    name, change, said = CASES[case]
+    path = config_folder / name
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(UserError) as caught:
+        Plan.load(config_folder)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in said:
+        assert part in line, line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"scael": "tiny"}, "--config scael: unknown key; did you mean 'scale'?"),
+        ({"scale": "tini"}, "unknown scale 'tini'; did you mean 'tiny'?"),
+        ({"seeds": "x"}, "--config: seeds"),
+        ({"tracking": {"url": "x"}}, "tracking.url: unknown key; did you mean 'uri'?"),
+        ({"report": ["table9"]}, "unknown artifact 'table9'"),
+    ],
+)
+def test_a_wrong_override_is_one_line(
+    overrides: dict[str, Any], said: str, config_folder: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        Plan.load(config_folder, overrides)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [(3, [0, 1, 2]), ("3", [0, 1, 2]), ([4, 7], [4, 7]), ("[4,7]", [4, 7])]
+)
+def test_seeds_are_a_list_or_a_count(given: Any, meant: list[int], config_folder: Path) -> None:
+    assert Plan.load(config_folder, {"seeds": given}).seeds == meant

@@ -1,0 +1,131 @@
+"""The plan: what every job gets, and what it would rerun for."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from difftransformer.config.artifacts import PaperFile
+from difftransformer.config.run import RunSlice
+from difftransformer.models.transformer import count_parameters
+from difftransformer.planning.documentation import documentation
+from difftransformer.planning.plan import Plan
+
+SCALES = ("smoke", "tiny", "gpu", "paper")
+TABLE_6 = {
+    # arXiv 2410.05258, table 6: heads and head width of every row
+    "transformer": (16, 128),
+    "transformer_halved_heads": (8, 256),
+    "transformer_halved_heads_groupnorm": (8, 256),
+    "diff": (8, 128),
+    "diff_no_groupnorm": (8, 128),
+    "diff_lambda_0_8": (8, 128),
+    "diff_lambda_0_5": (8, 128),
+}
+
+
+@pytest.fixture(scope="module", params=SCALES)
+def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
+    return Plan.load(repository / "config", {"scale": request.param})
+
+
+def test_every_scale_resolves_every_run(plan: Plan) -> None:
+    for name in plan.catalogue.runs:
+        assert plan.run(name).run == name
+
+
+def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Plan) -> None:
+    def matrices(name: str) -> int:
+        model = plan.run(name).model
+        attention = model.attention
+        differential = attention["variant"] == "diff_v1"
+        width = attention["head_dim"] * (2 if differential else 1)
+        gains = width if attention["norm"] else 0
+        lambdas = 4 * attention["head_dim"] if differential else 0
+        return count_parameters(model) - model.num_layers * (gains + lambdas)
+
+    assert len({matrices(name) for name in TABLE_6}) == 1
+
+
+def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
+    def rest(slice: RunSlice) -> dict:
+        content = slice.model_dump(
+            exclude={"run": True, "model": {"attention"}, "training": {"lr"}}
+        )
+        return content
+
+    first, *others = (plan.run(name) for name in TABLE_6)
+    assert all(rest(other) == rest(first) for other in others)
+
+
+def test_paper_scale_is_table_6_as_printed(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "paper"})
+    found = {
+        name: (attention["num_heads"], attention["head_dim"])
+        for name in TABLE_6
+        for attention in [plan.run(name).model.attention]
+    }
+    assert found == TABLE_6
+    training = plan.run("diff").training
+    assert training.total_steps * training.batch_size * training.seq_len == pytest.approx(
+        1e10, rel=0.05
+    )
+    assert plan.run("diff").model.vocab_size == 100288
+
+
+@pytest.mark.parametrize("size", ["830M", "1.4B", "2.8B", "6.8B", "13.1B", "3B"])
+def test_parameter_counts_on_the_meta_device(size: str, repository: Path) -> None:
+    """Built without memory; every disagreement with the paper is explained in paper_values.yaml."""
+    plan = Plan.load(repository / "config", {"scale": "paper"})
+    setup = "section_3_1" if size == "3B" else f"size_{size.lower().replace('.', '_')}"
+    run = plan.catalogue.runs["diff"].model_copy(update={"base": "transformer", "setup": setup})
+    plan.catalogue.runs["sized"] = run
+    counted = count_parameters(plan.run("sized").model)
+    paper = PaperFile.model_validate(
+        yaml.safe_load((repository / "config" / "paper_values.yaml").read_text())
+    ).sizes[size]
+    assert counted == pytest.approx(paper.counted_parameters, rel=0.003)
+    if abs(counted / paper.stated_parameters - 1) > 0.02:
+        assert len(paper.note) > 40
+
+
+def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    rates = plan.catalogue.scale.sweeps["lr_sweep"].learning_rates
+    for index, rate in enumerate(rates):
+        swept = plan.run(f"sweep_diff_{index}")
+        assert swept.training.lr == rate
+        base = plan.run("diff").training.model_copy(update={"lr": rate})
+        assert swept.training == base
+
+
+def test_slices_are_files_named_by_their_content(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    first = plan.run_slice("diff")
+    again = Plan.load(repository / "config", {"scale": "smoke"}).run_slice("diff")
+    assert first == again
+    assert plan.run_slice("transformer") != first
+    assert RunSlice.model_validate_json(Path(first).read_bytes()) == plan.run("diff")
+
+
+def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    assert plan.code("pretrain", "diff") == plan.code("pretrain", "diff_no_groupnorm")
+    assert plan.code("pretrain", "diff") != plan.code("pretrain", "transformer")
+
+
+def test_generated_documentation_is_current(repository: Path) -> None:
+    for path, text in documentation(repository / "config").items():
+        assert path.is_file() and path.read_text() == text, (
+            f"{path.relative_to(repository)} is stale: run `make docs`"
+        )
+
+
+def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:
+    """So that the table of the sweep can show them."""
+    scale = Plan.load(repository / "config", {"scale": "tiny"}).catalogue.scale
+    for run, rate in scale.learning_rates.items():
+        assert rate in scale.sweeps["lr_sweep"].learning_rates, run

@@ -1,0 +1,53 @@
+"""A finished small workflow in a copy of the repository, to edit and to plan again."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from small_workflow import PARTS, ROWS, Checkout
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Checkout:
+    """Three rows of table 6 at smoke scale with one seed, really built."""
+    folder = tmp_path_factory.mktemp("finished")
+    for part in PARTS:
+        source = repository / part
+        ignore = shutil.ignore_patterns("__pycache__")
+        if source.is_dir():
+            shutil.copytree(source, folder / part, ignore=ignore)
+        else:
+            shutil.copy(source, folder / part)
+    settings = folder / "config" / "config.yaml"
+    content = yaml.safe_load(settings.read_text())
+    content |= {"scale": "smoke", "headline": ["table6"]}
+    settings.write_text(yaml.safe_dump(content))
+    artifacts = folder / "config" / "artifacts.yaml"
+    content = yaml.safe_load(artifacts.read_text())
+    table = content["artifacts"]["table6"]
+    table["sections"][0]["rows"] = [{"run": run} for run in ROWS]
+    table["claims"] = ["T6.1", "T6.5"]
+    content["artifacts"] = {"table6": table}
+    artifacts.write_text(yaml.safe_dump(content))
+    claims = folder / "config" / "claims.yaml"
+    content = yaml.safe_load(claims.read_text())
+    content["claims"] = {name: content["claims"][name] for name in table["claims"]}
+    claims.write_text(yaml.safe_dump(content))
+    checkout = Checkout(folder)
+    checkout.snakemake("--cores", "2")
+    return checkout
+
+
+@pytest.fixture
+def checkout(finished: Checkout) -> Iterator[Checkout]:
+    """The finished workflow; its sources and settings are put back afterwards."""
+    kept = finished.folder.with_name(finished.folder.name + "-kept")
+    for part in ("config", "src"):
+        shutil.copytree(finished.folder / part, kept / part)
+    yield finished
+    for part in ("config", "src"):
+        shutil.rmtree(finished.folder / part)
+        shutil.move(kept / part, finished.folder / part)
+    shutil.rmtree(kept)

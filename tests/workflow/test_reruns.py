@@ -1,0 +1,122 @@
+"""What an edit reruns, as exact job lists of dry runs over a finished workflow."""
+
+import json
+from pathlib import Path
+
+from small_workflow import ROWS, Checkout
+
+TRAINER = "src/difftransformer/training/trainer.py"
+VARIANT = "src/difftransformer/models/attention/diff_v1.py"
+BUILDER = "src/difftransformer/reporting/tables/table6.py"
+COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
+END = {"Build the table table6", "Draw the figure table6", "Write the report"}
+
+
+def jobs(*runs: str, seed: int = 0) -> set[str]:
+    """Training and evaluation of runs."""
+    return {
+        text
+        for run in runs
+        for text in (
+            f"Train {run}, seed {seed}",
+            f"Evaluate validation_slices on {run}, seed {seed}",
+        )
+    }
+
+
+def test_a_finished_workflow_has_nothing_to_do(checkout: Checkout) -> None:
+    assert checkout.planned() == set()
+
+
+def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
+    for name in (TRAINER, VARIANT, BUILDER):
+        checkout.edit(name, '"""', '"""Reworded. ')
+        path = checkout.folder / name
+        path.write_text(path.read_text() + "\n# a remark\n")
+    assert checkout.planned() == set()
+
+
+def test_editing_one_run_reruns_that_run(checkout: Checkout) -> None:
+    checkout.edit(
+        "config/runs.yaml",
+        "attention: {norm: false}",
+        "attention: {norm: false}, rope_theta: 5000.0",
+    )
+    assert checkout.planned() == jobs("diff_no_groupnorm") | END
+
+
+def test_editing_a_variant_reruns_the_runs_that_use_it(checkout: Checkout) -> None:
+    checkout.edit(VARIANT, "LAMBDA_STD = 0.1", "LAMBDA_STD = 0.2")
+    assert checkout.planned() == jobs("diff", "diff_no_groupnorm") | END
+
+
+def test_editing_the_trainer_reruns_all_training(checkout: Checkout) -> None:
+    path = checkout.folder / TRAINER
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    assert checkout.planned() == jobs(*ROWS) | END
+
+
+def test_editing_a_builder_rebuilds_its_table(checkout: Checkout) -> None:
+    path = checkout.folder / BUILDER
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    assert checkout.planned() == {"Build the table table6", "Write the report"}
+
+
+def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
+    assert checkout.planned("--config", "seeds=2") == jobs(*ROWS, seed=1) | END
+
+
+def test_a_forced_ablation_reruns_its_runs_and_what_shows_them(checkout: Checkout) -> None:
+    forced = "results/smoke/runs/diff_no_groupnorm/0/training.json"
+    planned = checkout.planned("headline", "--forcerun", forced)
+    assert planned == jobs("diff_no_groupnorm") | END
+
+
+def test_the_table_names_the_jobs_behind_every_cell(finished: Checkout) -> None:
+    results = finished.folder / "results" / "smoke"
+    known = {
+        json.loads(path.read_text())["job_id"]
+        for path in [
+            *results.glob("runs/*/*/training.json"),
+            *results.glob("evaluations/*/*/*.json"),
+        ]
+    }
+    lines = (results / "tables" / "table6.csv").read_text().splitlines()
+    columns = lines[0].split(",")
+    assert columns == (
+        [
+            "artifact",
+            "row",
+            "column",
+            "value",
+            "std",
+            "ci_low",
+            "ci_high",
+            "n",
+            "paper_value",
+            "run_ids",
+        ]
+    )
+    for line in lines[1:]:
+        ids = line.rsplit(",", 1)[1].split(";")
+        assert ids == [""] or set(ids) <= known, line
+
+
+def test_the_report_needs_no_other_file(finished: Checkout) -> None:
+    page = (finished.folder / "results" / "smoke" / "report" / "index.html").read_text()
+    for outside in ("http://", 'src="/', "<script src", '<link rel="stylesheet" href'):
+        assert outside not in page.replace("http://www.w3.org", ""), outside
+
+
+def test_runs_are_in_the_tracking_store(finished: Checkout) -> None:
+    import sqlite3
+
+    store: Path = finished.folder / "results" / "mlflow" / "mlflow.db"
+    query = """
+        select e.name, count(*) from runs r join experiments e using (experiment_id)
+        where r.status = 'FINISHED' group by e.name
+    """
+    with sqlite3.connect(store) as connection:
+        found = dict(connection.execute(query).fetchall())
+    counts = {name.rpartition("/")[2]: count for name, count in found.items()}
+    assert counts == {"tokenise": 1, "pretrain": 3, "evaluate": 3, "tables": 2}
