@@ -12,7 +12,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 REPORT := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),[$(ARTIFACT)])
 CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(REPORT)'
-TARGETS := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),$(ARTIFACT) page)
+TARGETS := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),$(ARTIFACT) build_report)
 
 .PHONY: help install reproduce plan rerun ui test lint docs clean
 

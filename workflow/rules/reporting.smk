@@ -54,6 +54,7 @@ rule build_figure:
 
 
 rule build_report:
+    """Build the report page alone, of what `report` in config.yaml names"""
     input:
         tables=PLAN.report_tables(),
         figures=PLAN.report_figures(),

@@ -4,6 +4,7 @@
 
 rule headline:
     """Build the headline artifacts of config.yaml and the report (the default)"""
+    default_target: True
     input:
         PLAN.targets(PLAN.headline),
         PLAN.layout.report,
@@ -25,9 +26,3 @@ for _name, _artifact in PLAN.artifacts.items():
             PLAN.targets([_name]),
 
     getattr(rules, _name).rule.docstring = _artifact.description
-
-
-rule page:
-    """Build the report page alone, of what `report` in config.yaml names"""
-    input:
-        PLAN.layout.report,

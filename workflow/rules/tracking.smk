@@ -2,6 +2,7 @@
 
 
 rule initialise_tracking:
+    """Create the MLflow store; jobs do not wait for it"""
     output:
         f"{ROOT}/mlflow/ready",
     log:

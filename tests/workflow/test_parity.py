@@ -1,0 +1,73 @@
+"""Rule name = subcommand = function name, and every target explains itself."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from small_workflow import Checkout
+
+from difftransformer.cli import jobs, reports
+from difftransformer.cli.frame import app
+from difftransformer.planning.plan import ENTRIES
+
+RULE = re.compile(r"^rule (\w+):.*?(?=^rule |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def rules(repository: Path) -> dict[str, str]:
+    """Rules that run a command, by name."""
+    return {
+        found.group(1): found.group(0)
+        for file in sorted((repository / "workflow" / "rules").glob("*.smk"))
+        for found in RULE.finditer(file.read_text())
+        if "shell:" in found.group(0)
+    }
+
+
+def test_a_rule_calls_the_subcommand_of_its_name(repository: Path) -> None:
+    found = rules(repository)
+    assert set(ENTRIES) | {"initialise_tracking"} == set(found)
+    for name, text in found.items():
+        assert f'"difftransformer {name} ' in text
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_a_subcommand_calls_the_function_of_its_name(name: str) -> None:
+    assert name in {command.name for command in app.registered_commands}
+    assert hasattr(jobs, name) or hasattr(reports, name)
+    assert callable(getattr(importlib.import_module(ENTRIES[name]), name))
+
+
+def test_every_rule_has_log_message_and_environment(repository: Path) -> None:
+    for name, text in rules(repository).items():
+        for part in ("log:", "message:", "conda:"):
+            assert part in text, f"{name} has no {part}"
+
+
+def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
+    listed = finished.snakemake("--list-target-rules").stdout
+    for name, says in (
+        ("table6", "Validation loss, AR-Hit and Others"),
+        ("headline", "(the default)"),
+        ("all", "every table and figure"),
+    ):
+        assert re.search(rf"^{name}\b", listed, re.MULTILINE), listed
+        assert says in listed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tabel6",), "No rule to produce tabel6"),
+        (("--config", "scael=smoke"), "--config scael: unknown key; did you mean 'scale'?"),
+        (("--config", "scale=huge"), "unknown scale 'huge'"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_starts_nothing(
+    words: tuple[str, ...], said: str, finished: Checkout
+) -> None:
+    ended = finished.snakemake("--cores", "1", *words, check=False)
+    assert ended.returncode != 0
+    lines = [line for line in ended.stderr.splitlines() if said in line]
+    assert len(lines) == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
