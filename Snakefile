@@ -21,6 +21,13 @@ except UserError as error:
     sys.exit(f"error: {error}")
 
 
+rule headline:
+    """Build the headline artifacts of config.yaml and the report (the default)"""
+    input:
+        PLAN.targets(PLAN.headline),
+        PLAN.layout.report,
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/tracking.smk"

@@ -277,12 +277,6 @@ def main() -> None:
         default="wall",
         help="wall time, or CPU time of the process, for a machine that is busy otherwise",
     )
-    parser.add_argument(
-        "--allocator",
-        choices=("keep", "default"),
-        default="keep",
-        help="for all models alike: keep freed memory, as our trainer does, or glibc's default",
-    )
     parser.add_argument("--record", action="store_true", help="write JSON to benchmarks/records/")
     arguments = parser.parse_args()
     if arguments.repeats < 2:
@@ -290,14 +284,9 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     import torch
 
-    from difftransformer.training.allocator import keep_freed_memory
-
     torch.set_num_threads(arguments.threads)
-    if arguments.allocator == "keep" and not keep_freed_memory():
-        parser.error("--allocator keep needs glibc; take --allocator default")
     options = {"warmup": arguments.warmup, "repeats": arguments.repeats, "clock": arguments.clock}
-    report = {**surroundings(arguments.threads), **options, "allocator": arguments.allocator}
-    report["results"] = {}
+    report = {**surroundings(arguments.threads), **options, "results": {}}
     for name in arguments.shape:
         result = measure(SHAPES[name], **options)
         report["results"][name] = result

@@ -6,7 +6,7 @@ class UserError(Exception):
 
 
 class ConfigError(UserError):
-    """Configuration that cannot be used: names file, key path, what was found and what is allowed."""
+    """Configuration that cannot be used: names file, key path, what was found, what is allowed."""
 
 
 class DataError(UserError):

@@ -7,15 +7,15 @@ rule train_tokenizer:
         get_corpus,
     output:
         f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
-    params:
-        cfg=get_dataset_slice,
-        code=PLAN.code("train_tokenizer"),
     log:
         f"{ROOT}/{{scale}}/logs/train_tokenizer/{{dataset}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/train_tokenizer/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
+    params:
+        cfg=get_dataset_slice,
+        code=PLAN.code("train_tokenizer"),
     message:
         "Train the tokenizer of {wildcards.dataset}"
     shell:
@@ -28,16 +28,16 @@ rule tokenise:
         tokenizer=get_tokenizer,
     output:
         f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
-    params:
-        cfg=get_dataset_slice,
-        code=PLAN.code("tokenise"),
     log:
         f"{ROOT}/{{scale}}/logs/tokenise/{{dataset}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
-    threads: workflow.cores or 1
     conda:
         ENVIRONMENT
+    threads: workflow.cores or 1
+    params:
+        cfg=get_dataset_slice,
+        code=PLAN.code("tokenise"),
     message:
         "Tokenise {wildcards.dataset}"
     shell:
@@ -50,15 +50,15 @@ rule count_ngrams:
         f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     output:
         f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.npy",
-    params:
-        cfg=get_suite_slice,
-        code=PLAN.code("count_ngrams"),
     log:
         f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
     conda:
         ENVIRONMENT
+    params:
+        cfg=get_suite_slice,
+        code=PLAN.code("count_ngrams"),
     message:
         "Find the n-grams that are frequent in {wildcards.dataset}"
     shell:

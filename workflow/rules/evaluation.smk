@@ -9,18 +9,18 @@ rule evaluate:
         ngrams=get_frequent_ngrams,
     output:
         f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
-    params:
-        cfg=get_evaluation_slice,
-        code=lambda wildcards: PLAN.code("evaluate", wildcards.suite, wildcards.run),
     log:
         f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/evaluate/{{suite}}/{{run}}/{{seed}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         gpu=lambda wildcards: PLAN.gpus(wildcards.run),
-    conda:
-        ENVIRONMENT
+    params:
+        cfg=get_evaluation_slice,
+        code=lambda wildcards: PLAN.code("evaluate", wildcards.suite, wildcards.run),
     message:
         "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
     shell:

@@ -12,14 +12,16 @@ rule build_table:
             category="Tables",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
-        multiext(f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"),
-    params:
-        cfg=get_table_slice,
-        code=lambda wildcards: PLAN.code("build_table", wildcards.artifact),
+        multiext(
+            f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
+        ),
     log:
         f"{ROOT}/{{scale}}/logs/build_table/{{artifact}}.log",
     conda:
         ENVIRONMENT
+    params:
+        cfg=get_table_slice,
+        code=lambda wildcards: PLAN.code("build_table", wildcards.artifact),
     message:
         "Build the table {wildcards.artifact}"
     shell:
@@ -39,13 +41,13 @@ rule build_figure:
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
         f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
-    params:
-        cfg=get_figure_slice,
-        code=lambda wildcards: PLAN.code("build_figure", wildcards.artifact),
     log:
         f"{ROOT}/{{scale}}/logs/build_figure/{{artifact}}.log",
     conda:
         ENVIRONMENT
+    params:
+        cfg=get_figure_slice,
+        code=lambda wildcards: PLAN.code("build_figure", wildcards.artifact),
     message:
         "Draw the figure {wildcards.artifact}"
     shell:
@@ -66,13 +68,13 @@ rule build_report:
             category="Report",
             labels={"artifact": "report", "scale": PLAN.scale},
         ),
-    params:
-        cfg=PLAN.report_slice(),
-        code=PLAN.code("build_report"),
     log:
         f"{ROOT}/{PLAN.scale}/logs/build_report.log",
     conda:
         ENVIRONMENT
+    params:
+        cfg=PLAN.report_slice(),
+        code=PLAN.code("build_report"),
     message:
         "Write the report"
     shell:

@@ -11,19 +11,19 @@ rule pretrain:
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
         history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
         result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
-    params:
-        cfg=get_run_slice,
-        code=lambda wildcards: PLAN.code("pretrain", wildcards.run),
     log:
         f"{ROOT}/{{scale}}/logs/pretrain/{{run}}/{{seed}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
-    threads: 1
-    resources:
-        gpu=lambda wildcards: PLAN.gpus(wildcards.run),
     retries: 1
     conda:
         ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=lambda wildcards: PLAN.gpus(wildcards.run),
+    params:
+        cfg=get_run_slice,
+        code=lambda wildcards: PLAN.code("pretrain", wildcards.run),
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:

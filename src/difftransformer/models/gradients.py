@@ -13,3 +13,8 @@ from torch import Tensor
 def by_hand(x: Tensor) -> bool:
     """Whether to take the hand-written gradient for ``x``: on the CPU, outside of compilation."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """Return ``x`` in float32, or as it is where it is float32 or wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

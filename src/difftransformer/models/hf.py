@@ -23,25 +23,10 @@ from transformers.modeling_utils import PreTrainedModel
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
-from difftransformer.models.checkpoint import ARCHITECTURE, MODEL_TYPE
+from difftransformer.models.checkpoint import AUTO_MAP, MODEL_TYPE, STUB, STUB_MODULE
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
-STUB_MODULE = "modeling_difftransformer"
-STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
-
-The package must be installed where this folder is loaded (`pip install difftransformer`). To load
-the model without it, export the folder to the format llama or diffllama instead.
-"""
-
-from difftransformer.models.hf import DiffTransformerConfig, {ARCHITECTURE}
-
-__all__ = ["DiffTransformerConfig", "{ARCHITECTURE}"]
-'''
-AUTO_MAP = {
-    "AutoConfig": f"{STUB_MODULE}.DiffTransformerConfig",
-    "AutoModelForCausalLM": f"{STUB_MODULE}.{ARCHITECTURE}",
-}
 BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
 """Our name of each attention implementation that transformers may ask for."""
 
@@ -118,11 +103,19 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
 
     def __init__(self, config: DiffTransformerConfig, model: Transformer | None = None) -> None:
         super().__init__(config)
-        self._building, self._fresh = True, model is None
-        backend = BACKENDS[config._attn_implementation or "sdpa"]
-        self.model = Transformer(config.model_config(), backend) if model is None else model
+        self._building = True
+        self.model = self._fresh() if model is None else model
         self.post_init()  # type: ignore[no-untyped-call]
         self._building = False
+
+    def _fresh(self) -> Transformer:
+        """Return a new model; without weights when transformers is about to load them (meta)."""
+        backend = BACKENDS[self.config._attn_implementation or "sdpa"]
+        model = Transformer(self.config.model_config(), backend)
+        if not model.embedding.weight.is_meta:
+            seed = int(torch.randint(2**31, ()))
+            model.init_weights(torch.Generator().manual_seed(seed))
+        return model
 
     @classmethod
     def wrap(
@@ -141,11 +134,8 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         return cls(config, model)
 
     def _init_weights(self, module: Any) -> None:
-        """Initialise a fresh model; refuse a checkpoint that lacks weights (called for each)."""
+        """Refuse a checkpoint that lacks weights, which transformers would draw at random."""
         if self._building:
-            if self._fresh and isinstance(module, Transformer):
-                seed = int(torch.randint(2**31, (), device="cpu"))
-                module.init_weights(torch.Generator().manual_seed(seed))
             return
         for name, parameter in module.named_parameters(recurse=False):
             if not getattr(parameter, "_is_hf_initialized", False):

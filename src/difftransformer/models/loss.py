@@ -95,7 +95,7 @@ def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     rows = targets.unsqueeze(-1)
     picked, highest = logits.gather(-1, rows).squeeze(-1), logits.amax(-1)
     slope = torch.softmax(logits, dim=-1, out=logits)
-    losses = highest - slope.amax(-1).log() - picked
+    losses = (highest - picked) - slope.amax(-1).log()
     slope.scatter_add_(-1, rows, slope.new_full((), -1.0).expand(rows.shape))
     return losses, slope
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand
+from difftransformer.models.gradients import by_hand, full_precision
 
 
 class RMSNorm(nn.RMSNorm):
@@ -32,20 +32,21 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        width = x.shape[-1]
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        inverse = norm.square_().div_(width).add_(eps).rsqrt_()
+        full = full_precision(x)
+        norm = torch.linalg.vector_norm(full, dim=-1, keepdim=True)
+        inverse = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, gain, inverse)
-        out: Tensor = (x * inverse).mul_(gain).to(x.dtype)
+        out: Tensor = (full * inverse).mul_(gain).to(x.dtype)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
-        product = grad.float() * x
+        full, wide_gain = full_precision(x), full_precision(gain)
+        product = full_precision(grad) * full
         rows = product.flatten(0, -2)
         gain_grad = inverse.view(1, -1) @ rows
-        mean = (rows @ gain.float()).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])
-        x_grad = torch.mul(grad, gain, out=product).mul_(inverse).addcmul_(x.float(), mean)
+        mean = (rows @ wide_gain).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])
+        x_grad = torch.mul(grad, wide_gain, out=product).mul_(inverse).addcmul_(full, mean)
         return x_grad.to(x.dtype), gain_grad.view_as(gain).to(gain.dtype), None

@@ -158,7 +158,9 @@ def test_a_fresh_model_from_a_config_is_initialised_like_ours() -> None:
     second = AutoModelForCausalLM.from_config(config)
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert first.model.embedding.weight.std().item() == pytest.approx(1.0, abs=0.1)
+    for projection in (first.model.layers[0].attention.o_proj, first.model.layers[1].ffn.down_proj):
+        wanted = projection.in_features**-0.5 / 2  # fan-in, divided by sqrt(2 layers)
+        assert projection.weight.std().item() == pytest.approx(wanted, rel=0.1)
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:

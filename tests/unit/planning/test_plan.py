@@ -49,10 +49,9 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
 
 def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
     def rest(slice: RunSlice) -> dict:
-        content = slice.model_dump(
+        return slice.model_dump(
             exclude={"run": True, "model": {"attention"}, "training": {"lr"}}
         )
-        return content
 
     first, *others = (plan.run(name) for name in TABLE_6)
     assert all(rest(other) == rest(first) for other in others)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
@@ -34,20 +35,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; computed in float32."""
+    """See `Kernel.differential_attention`; computed in float32 at least."""
     B, _, T, d = q.shape
     G, S, e = v.shape[1:]
     # Query heads come as [G, R, 2], keys as [G, 2].
     q = q.view(B, G, -1, 2, T, d).transpose(2, 3).reshape(2 * B * G, -1, T, d)
     k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)
     out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
-        q.float(), k.float(), values.float(), lam, scale, mask
+        *map(full_precision, (q, k, values)), lam, scale, mask
     )
     return out.view(B, -1, T, e).transpose(1, 2).contiguous().to(v.dtype)
 
 
 class _Blocked(torch.autograd.Function):
-    """q [P, R, T, d], k [P, S, d], v [N, S, e], lam scalar -> [N, R, T, e], all float32."""
+    """q [P, R, T, d], k [P, S, d], v [N, S, e], lam scalar -> [N, R, T, e]."""
 
     @staticmethod
     def forward(

@@ -6,10 +6,12 @@ Shapes as in `models.kernels.Kernel`.
 import torch
 from torch import Tensor
 
+from difftransformer.models.gradients import full_precision
+
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """Return softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
-    scores = (q @ _per_head(k, q.shape[1]).transpose(-2, -1)).float() * scale
+    scores = full_precision(q @ _per_head(k, q.shape[1]).transpose(-2, -1)) * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
     return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
 

@@ -1,0 +1,50 @@
+import logging
+
+import pytest
+import torch
+
+from difftransformer.errors import BackendError
+from difftransformer.models.kernels import choose_backend, flash
+
+
+def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert choose_backend("auto", "cpu") == "blocked"
+    assert "auto: picked blocked on cpu in fp32" in caplog.text
+    assert choose_backend("auto", torch.device("cuda", 0), "fp32") == "sdpa"
+
+
+@pytest.mark.parametrize("name", ["eager", "blocked", "sdpa"])
+def test_a_named_backend_is_taken(name: str) -> None:
+    assert choose_backend(name, torch.device("cpu")) == name
+
+
+def test_what_cannot_run_is_refused_with_the_way_out() -> None:
+    with pytest.raises(BackendError, match=r"needs an NVIDIA GPU and the device is cpu; take sdpa"):
+        choose_backend("flash_attn", "cpu", "bf16")
+    with pytest.raises(BackendError, match="unknown backend 'flash'; did you mean 'flash_attn'"):
+        choose_backend("flash", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [(None, r"flash-attn is not installed; pip install"), (object(), "half precision only")],
+)
+def test_flash_attn_on_a_gpu_needs_the_package_and_half_precision(
+    monkeypatch: pytest.MonkeyPatch, found: object, message: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    with pytest.raises(BackendError, match=message):
+        choose_backend("flash_attn", "cuda", "fp32")
+    if found is not None:
+        assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
+        assert choose_backend("auto", "cuda", "bf16") == "flash_attn"
+        assert choose_backend("auto", "cuda", "fp32") == "sdpa"
+
+
+def test_flash_attn_refuses_what_it_cannot_compute() -> None:
+    q = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(BackendError, match="takes no padding mask; take sdpa"):
+        flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
+    with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
+        flash.attention(q, q, q, scale=1.0, mask=None)

@@ -1,0 +1,87 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.registry import attention_class, configure, variants
+
+
+def test_heads_fill_the_model_unless_said_otherwise() -> None:
+    softmax = configure({"variant": "softmax", "head_dim": 128}, 2048)
+    halved = configure({"variant": "softmax", "head_dim": 128, "head_dim_multiplier": 2}, 2048)
+    diff = configure({"variant": "diff_v1", "head_dim": 128}, 2048)
+    found = [(c.num_heads, c.num_kv_heads, c.head_dim) for c in (softmax, halved, diff)]
+    assert found == [(16, 16, 128), (8, 8, 256), (8, 8, 128)]  # DIFF paper, table 6
+    assert halved.head_dim_multiplier == 1
+    free = configure({"variant": "diff_v1", "head_dim": 128, "num_heads": 8}, 1536)
+    assert free.num_heads == 8
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_resolved_config_resolves_to_itself(variant: str) -> None:
+    config = configure({"variant": variant, "head_dim": 8, "num_heads": 6, "num_kv_heads": 3}, 32)
+    assert configure(config.model_dump(mode="json"), 32) == config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_dim": 8}, "model.attention.variant: missing; choose one of softmax, diff_v1"),
+        (
+            {"variant": "dif_v1", "head_dim": 8},
+            "model.attention.variant: unknown variant 'dif_v1'; did you mean 'diff_v1'?",
+        ),
+        (
+            {"variant": "softmax", "head_dimm": 8},
+            "model.attention: head_dimm: unknown key; did you mean 'head_dim'?",
+        ),
+        (
+            {"variant": "softmax", "head_dim": 8, "lambda_init": 0.8},
+            "model.attention: lambda_init: unknown key",
+        ),
+        ({"variant": "softmax", "head_dim": "8"}, "model.attention: head_dim: "),
+        ({"variant": "softmax", "head_dim": 5}, "multiple of 2"),
+        (
+            {"variant": "diff_v1", "head_dim": 10},
+            "model.attention.head_dim: output heads of width 20 do not fill d_model 64; take a "
+            "width that divides it (nearest: 8, 16, 32)",
+        ),
+        (
+            {"variant": "softmax", "head_dim": 8, "num_heads": 8, "num_kv_heads": 3},
+            "model.attention.num_kv_heads: 3 does not divide num_heads 8; nearest that do: 1, 2, 4",
+        ),
+        ({"variant": "softmax", "head_dim": 8, "num_heads": 0}, "num_heads: "),
+        ({"variant": "diff_v1", "head_dim": 8, "lambda_init": "exp"}, "lambda_init: "),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure(options, 64)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_name_the_place_they_are_given() -> None:
+    with pytest.raises(ConfigError, match=r"^runs\.yaml: diff: attention\.num_kv_heads: 3 does"):
+        options = {"variant": "softmax", "head_dim": 8, "num_heads": 8, "num_kv_heads": 3}
+        configure(options, 64, where="runs.yaml: diff: attention")
+
+
+def test_every_variant_says_its_own_name() -> None:
+    for name in variants():
+        assert attention_class(name).__module__ == f"difftransformer.models.attention.{name}"
+
+
+def test_the_file_of_a_variant_is_imported_only_when_selected() -> None:
+    program = (
+        "import sys; from difftransformer.models import transformer\n"
+        "from difftransformer.models.attention import registry\n"
+        "files = {f'difftransformer.models.attention.{name}' for name in registry.variants()}\n"
+        "assert not files & set(sys.modules), 'imported by the registry'\n"
+        "registry.configure({'variant': 'diff_v1', 'head_dim': 8}, 64)\n"
+        "assert files & set(sys.modules) == {'difftransformer.models.attention.diff_v1'}\n"
+        "assert 'transformers' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
