@@ -11,7 +11,9 @@ from difftransformer.planning.plan import Plan
 min_version("9.27")
 
 # Jobs call `difftransformer` by name; it lies beside the Python that runs this.
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ.update(
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
+)
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.

@@ -36,13 +36,14 @@ rule tokenise:
         ENVIRONMENT
     threads: workflow.cores or 1
     params:
+        root=lambda wildcards: ROOT,
         cfg=get_dataset_slice,
         code=PLAN.code("tokenise"),
     message:
         "Tokenise {wildcards.dataset}"
     shell:
         "difftransformer tokenise --slice {params.cfg} --code {params.code} --output {output}"
-        " --workers {threads} --results {ROOT} --log {log}"
+        " --workers {threads} --results {params.root} --log {log}"
 
 
 rule count_ngrams:

@@ -19,6 +19,7 @@ rule evaluate:
     resources:
         gpu=lambda wildcards: PLAN.gpus(wildcards.run),
     params:
+        root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,
         code=lambda wildcards: PLAN.code("evaluate", wildcards.suite, wildcards.run),
     message:
@@ -26,4 +27,4 @@ rule evaluate:
     shell:
         "difftransformer evaluate --slice {params.cfg} --code {params.code} --model {input.model}"
         " --dataset {input.data} --ngrams '{input.ngrams}' --seed {wildcards.seed}"
-        " --threads {threads} --output {output} --results {ROOT} --log {log}"
+        " --threads {threads} --output {output} --results {params.root} --log {log}"

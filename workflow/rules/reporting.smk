@@ -6,27 +6,28 @@ rule build_table:
     input:
         get_results,
     output:
-        report(
+        multiext(
+            f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
+        ),
+        page=report(
             f"{ROOT}/{{scale}}/tables/{{artifact}}.html",
             caption="../report/table.rst",
             category="Tables",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
-        ),
-        multiext(
-            f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
         ),
     log:
         f"{ROOT}/{{scale}}/logs/build_table/{{artifact}}.log",
     conda:
         ENVIRONMENT
     params:
+        root=lambda wildcards: ROOT,
         cfg=get_table_slice,
         code=lambda wildcards: PLAN.code("build_table", wildcards.artifact),
     message:
         "Build the table {wildcards.artifact}"
     shell:
         "difftransformer build_table --slice {params.cfg} --code {params.code}"
-        " --inputs '{input}' --output {output[0]} --results {ROOT} --log {log}"
+        " --inputs '{input}' --output {output.page} --results {params.root} --log {log}"
 
 
 rule build_figure:
@@ -34,25 +35,26 @@ rule build_figure:
         results=get_results,
         histories=get_histories,
     output:
-        report(
+        f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
+        picture=report(
             f"{ROOT}/{{scale}}/figures/{{artifact}}.svg",
             caption="../report/figure.rst",
             category="Figures",
             labels={"artifact": "{artifact}", "scale": "{scale}"},
         ),
-        f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
     log:
         f"{ROOT}/{{scale}}/logs/build_figure/{{artifact}}.log",
     conda:
         ENVIRONMENT
     params:
+        root=lambda wildcards: ROOT,
         cfg=get_figure_slice,
         code=lambda wildcards: PLAN.code("build_figure", wildcards.artifact),
     message:
         "Draw the figure {wildcards.artifact}"
     shell:
         "difftransformer build_figure --slice {params.cfg} --code {params.code}"
-        " --inputs '{input.results}' --output {output[0]} --results {ROOT} --log {log}"
+        " --inputs '{input.results}' --output {output.picture} --results {params.root} --log {log}"
 
 
 rule build_report:

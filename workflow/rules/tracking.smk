@@ -9,7 +9,9 @@ rule initialise_tracking:
         f"{ROOT}/logs/initialise_tracking.log",
     conda:
         ENVIRONMENT
+    params:
+        root=lambda wildcards: ROOT,
     message:
         "Create the tracking store"
     shell:
-        "difftransformer initialise_tracking --output {output} --results {ROOT} --log {log}"
+        "difftransformer initialise_tracking --output {output} --results {params.root} --log {log}"

@@ -22,6 +22,7 @@ rule pretrain:
     resources:
         gpu=lambda wildcards: PLAN.gpus(wildcards.run),
     params:
+        root=lambda wildcards: ROOT,
         cfg=get_run_slice,
         code=lambda wildcards: PLAN.code("pretrain", wildcards.run),
     message:
@@ -29,4 +30,4 @@ rule pretrain:
     shell:
         "difftransformer pretrain --slice {params.cfg} --code {params.code} --dataset {input}"
         " --seed {wildcards.seed} --threads {threads} --output {output.result}"
-        " --results {ROOT} --log {log}"
+        " --results {params.root} --log {log}"

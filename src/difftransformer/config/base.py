@@ -29,5 +29,5 @@ def setting(
         source: Where the default or the definition comes from (paper section, equation).
         **limits: pydantic constraints such as ``gt=0``.
     """
-    documentation = {key: text for key, text in (("unit", unit), ("source", source)) if text}
+    documentation: Any = {key: text for key, text in (("unit", unit), ("source", source)) if text}
     return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)

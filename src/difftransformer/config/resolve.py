@@ -85,7 +85,10 @@ class Catalogue:
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a dataset with the scale's changes."""
-        return self._changed("datasets", self.datasets, self.scale.datasets, name, DatasetConfig)
+        checked: DatasetConfig = self._changed(
+            "datasets", self.datasets, self.scale.datasets, name, DatasetConfig
+        )
+        return checked
 
     def suite(self, name: str) -> Any:
         """Return an evaluation suite with the scale's changes."""

@@ -174,24 +174,16 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             use_cache: Return a cache also when none was given.
             logits_to_keep: Only the last so many positions get logits; 0 is all.
             return_dict: False returns a tuple.
-            **loss_options: Options of the loss function, such as num_items_in_batch.
+            **loss_options: For the loss function, such as num_items_in_batch.
 
         Raises:
-            BackendError: For a static cache, padding under flash attention, or weights and hidden
-                states asked for, which are not kept.
+            BackendError: Static cache, padding under flash attention, or inner states asked for.
         """
         self._refuse(loss_options)
         use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        past = 0 if past_key_values is None else _length(past_key_values)
-        T = input_ids.shape[1]
-        if position_ids is None:
-            position_ids = torch.arange(past, past + T, device=input_ids.device)
-        mask = _mask(attention_mask, T, past, self.model.backend)
-        hidden = self.model.hidden_states(
-            input_ids, positions=position_ids, cache=past_key_values, mask=mask
-        )
+        hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values)
         kept = hidden[:, -logits_to_keep:]
         logits = torch.nn.functional.linear(kept, self.model.output_weight)
         loss = None
@@ -199,6 +191,17 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             loss = self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
         return output.to_tuple() if return_dict is False else output
+
+    def _hidden(
+        self, tokens: Tensor, padding: Tensor | None, positions: Tensor | None, cache: Cache | None
+    ) -> Tensor:
+        past = 0 if cache is None else _length(cache)
+        T = tokens.shape[1]
+        if positions is None:
+            positions = torch.arange(past, past + T, device=tokens.device)
+        mask = _mask(padding, T, past, self.model.backend)
+        model: Transformer = self.model
+        return model.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
 
     def _refuse(self, options: dict[str, Any]) -> None:
         """Raise for outputs that fast attention does not keep, rather than leave them out."""
