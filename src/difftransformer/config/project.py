@@ -77,18 +77,29 @@ class SetupEntry(Settings):
     training: dict[str, Any] = setting({}, meaning="Settings of training, see TrainingConfig")
 
 
-class SweepEntry(Settings):
-    """A learning-rate sweep: the same grid and budget for every architecture."""
+class GridEntry(Settings):
+    """Runs that share a grid of learning rates."""
 
     runs: list[str] = setting(meaning="Runs whose learning rate is swept", min_length=1)
     learning_rates: list[float] = setting(
-        meaning="Grid of peak learning rates, the same for every run", min_length=2
+        meaning="Peak learning rates, the same for every run, so that none gets more effort",
+        min_length=2,
     )
+
+
+class SweepEntry(Settings):
+    """A learning-rate sweep: the same grid and budget for every architecture of a setup."""
+
+    grids: list[GridEntry] = setting(meaning="One grid for each setup", min_length=1)
     seeds: list[int] = setting(
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
         "on the runs it is used for",
         min_length=1,
     )
+
+    def rates(self) -> dict[str, list[float]]:
+        """Return the grid of every run."""
+        return {run: grid.learning_rates for grid in self.grids for run in grid.runs}
 
 
 class ScaleConfig(Settings):

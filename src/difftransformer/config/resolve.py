@@ -193,9 +193,9 @@ def _sweep_runs(
     runs: Mapping[str, RunEntry], sweep: SweepEntry, scale_file: str
 ) -> dict[str, RunEntry]:
     expanded = {}
-    for name in sweep.runs:
+    for name, rates in sweep.rates().items():
         entry = lookup(runs, name, "run", f"{scale_file}: sweeps")
-        for index, rate in enumerate(sweep.learning_rates):
+        for index, rate in enumerate(rates):
             expanded[sweep_run(name, index)] = RunEntry(
                 base=name,
                 label=f"{entry.label}, lr {rate:g}",

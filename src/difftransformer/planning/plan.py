@@ -307,9 +307,9 @@ class Plan:
                     learning_rate=rate,
                     chosen=rate == self.run(run).training.lr,
                 )
-                for index, rate in enumerate(sweep.learning_rates)
+                for index, rate in enumerate(rates)
             ]
-            for run in sweep.runs
+            for run, rates in sweep.rates().items()
         }
 
     def _trainings(self, artifact: str) -> list[tuple[str, int]]:

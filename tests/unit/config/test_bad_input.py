@@ -79,13 +79,13 @@ CASES = {
     ),
     "a number as text": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "lr", value="4e-3"),
-        ["setups.ablation: training.lr: got the text '4e-3'", "write 1.0e-4"],
+        put("setups", "ablation", "training", "weight_decay", value="5e-2"),
+        ["setups.ablation: training.weight_decay: got the text '5e-2'", "write 1.0e-4"],
     ),
     "a negative learning rate": (
         "scales/tiny.yaml",
-        put("setups", "ablation", "training", "lr", value=-1.0),
-        ["training.lr", "greater than 0"],
+        put("setups", "ablation", "training", "weight_decay", value=-1.0),
+        ["training.weight_decay", "greater than or equal to 0"],
     ),
     "heads that do not divide": (
         "scales/tiny.yaml",

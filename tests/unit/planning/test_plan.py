@@ -49,9 +49,7 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
 
 def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
     def rest(slice: RunSlice) -> dict:
-        return slice.model_dump(
-            exclude={"run": True, "model": {"attention"}, "training": {"lr"}}
-        )
+        return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": {"lr"}})
 
     first, *others = (plan.run(name) for name in TABLE_6)
     assert all(rest(other) == rest(first) for other in others)
@@ -90,7 +88,7 @@ def test_parameter_counts_on_the_meta_device(size: str, repository: Path) -> Non
 
 def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny"})
-    rates = plan.catalogue.scale.sweeps["lr_sweep"].learning_rates
+    rates = plan.catalogue.scale.sweeps["lr_sweep"].rates()["diff"]
     for index, rate in enumerate(rates):
         swept = plan.run(f"sweep_diff_{index}")
         assert swept.training.lr == rate
@@ -127,4 +125,4 @@ def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:
     """So that the table of the sweep can show them."""
     scale = Plan.load(repository / "config", {"scale": "tiny"}).catalogue.scale
     for run, rate in scale.learning_rates.items():
-        assert rate in scale.sweeps["lr_sweep"].learning_rates, run
+        assert rate in scale.sweeps["lr_sweep"].rates()[run], run
