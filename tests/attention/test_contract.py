@@ -92,10 +92,17 @@ def test_parameters_are_as_many_as_the_formula_says(options: dict[str, Any]) -> 
 def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> None:
     layer = build(options, backend)
     x, rope = inputs(layer, 13)
+    x.requires_grad_()
     exact = layer(x, rope)
     half = copy.deepcopy(layer).bfloat16()(x.bfloat16(), rope)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = layer(x, rope)
+        inside = gradients(layer, x, layer(x, rope))
+    outside, wanted = gradients(layer, x, mixed), gradients(layer, x, exact)
+    for found in (inside, outside):
+        for name, gradient in found.items():
+            assert gradient.dtype == torch.float32, name
+            assert (gradient - wanted[name]).norm() <= 0.05 * wanted[name].norm() + 1e-3, name
     for out in (half, mixed):
         assert out.dtype == torch.bfloat16
         assert (out - exact).norm() / exact.norm() < 0.03

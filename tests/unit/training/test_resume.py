@@ -50,7 +50,7 @@ def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProce
 
 
 def wait_until(condition: Callable[[], bool], process: ForkProcess) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition() and process.is_alive():
         assert time.monotonic() < deadline, "the training process hangs"
         time.sleep(0.001)

@@ -106,7 +106,7 @@ def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> No
     context = multiprocessing.get_context("fork")
     process = context.Process(target=save_with_little_room, args=(tmp_path, sender))
     process.start()
-    assert receiver.poll(20)
+    assert receiver.poll(120)
     message = receiver.recv()
     process.join()
     assert "step 9 could not be written" in message
