@@ -5,7 +5,7 @@ noisy machine troubles all of them alike. Each model computes its own idiomatic 
 by ``labels=``, ours by the chunked cross entropy that the trainer uses. The attention
 implementations of transformers (sdpa, eager) are both timed, and the faster one is the opponent.
 
-Usage: python benchmarks/training_step.py [--shape medium] [--threads 1] [--repeats 7] [--record]
+See benchmarks/README.md for how the comparison is kept fair, and --help for the options.
 """
 
 import argparse
@@ -77,8 +77,7 @@ def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
     """Wrap a model with the optimiser that all subjects share."""
     import torch
 
-    model.train()
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.train().parameters())
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
@@ -143,8 +142,8 @@ def theirs(name: str, attention: str, shape: Shape) -> Subject:
 def check_sizes(subjects: dict[str, Subject], shape: Shape) -> None:
     """Refuse a comparison of unequal models; the headwise norm's gain is ours alone."""
     gains = shape.num_layers * 2 * shape.head_dim
-    pairs = {("transformer", "llama (sdpa)"): 0, ("diff_v1", "diffllama (sdpa)"): gains}
-    for (mine, other), extra in pairs.items():
+    pairs = (("transformer", "llama (sdpa)", 0), ("diff_v1", "diffllama (sdpa)", gains))
+    for mine, other, extra in pairs:
         difference = subjects[mine].parameters - subjects[other].parameters
         if difference != extra:
             sys.exit(f"{mine} has {difference:+d} parameters against {other}, expected {extra:+d}")
@@ -249,11 +248,10 @@ def surroundings(threads: int) -> dict[str, Any]:
     import torch
     import transformers
 
-    model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].split(":", 1)[1].strip() if names else platform.processor()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    model = names[0] if names else platform.processor()
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

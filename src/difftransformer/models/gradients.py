@@ -18,3 +18,11 @@ def by_hand(x: Tensor) -> bool:
 def full_precision(x: Tensor) -> Tensor:
     """Return ``x`` in float32, or as it is where it is float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def no_autocast(x: Tensor) -> torch.autocast:
+    """Return a context in which products of float32 stay float32, whatever the caller runs under.
+
+    Autocast reaches into hand-written functions, and a backward pass may run inside of it or not.
+    """
+    return torch.autocast(x.device.type, enabled=False)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand, full_precision
+from difftransformer.models.gradients import by_hand, full_precision, no_autocast
 
 
 class RMSNorm(nn.RMSNorm):
@@ -46,7 +46,8 @@ class _RMSNorm(torch.autograd.Function):
         full, wide_gain = full_precision(x), full_precision(gain)
         product = full_precision(grad) * full
         rows = product.flatten(0, -2)
-        gain_grad = inverse.view(1, -1) @ rows
-        mean = (rows @ wide_gain).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])
+        with no_autocast(x):
+            gain_grad = inverse.view(1, -1) @ rows
+            mean = (rows @ wide_gain).view_as(inverse).mul_(inverse.pow(3)).div_(-x.shape[-1])
         x_grad = torch.mul(grad, wide_gain, out=product).mul_(inverse).addcmul_(full, mean)
         return x_grad.to(x.dtype), gain_grad.view_as(gain).to(gain.dtype), None

@@ -1,7 +1,8 @@
 """Keep freed memory in the process: on the CPU a training step frees what the next one needs.
 
 By default glibc gives the large blocks of activations back to the kernel after each step, and the
-next step pays for fresh, zeroed pages: a tenth to a quarter of the time of a small model's step.
+next step pays for fresh, zeroed pages: 4 to 9% of the CPU time of a small model's step
+(d_model 128, 2 and 4 layers, three paired runs each). The peak of the memory stays as it was.
 """
 
 import ctypes

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import full_precision
+from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
@@ -41,9 +41,10 @@ def differential_attention(
     # Query heads come as [G, R, 2], keys as [G, 2].
     q = q.view(B, G, -1, 2, T, d).transpose(2, 3).reshape(2 * B * G, -1, T, d)
     k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)
-    out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
-        *map(full_precision, (q, k, values)), lam, scale, mask
-    )
+    with no_autocast(q):
+        out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
+            *map(full_precision, (q, k, values)), lam, scale, mask
+        )
     return out.view(B, -1, T, e).transpose(1, 2).contiguous().to(v.dtype)
 
 
@@ -56,13 +57,13 @@ class _Blocked(torch.autograd.Function):
     ) -> Tensor:
         R, T = q.shape[1:3]
         out = v.new_empty(len(v), R, T, v.shape[-1])
+        keep = k.shape[1] <= KEPT_KEYS and any(ctx.needs_input_grad)
         kept = []
         for rows, seen in _blocks(T, k.shape[1], mask):
             maps = _maps(q, k, rows, seen, scale, mask)
             out[:, :, rows] = (_difference(maps, lam) @ v[:, seen]).view_as(out[:, :, rows])
-            kept.append(maps)
-        if k.shape[1] > KEPT_KEYS:
-            kept = []
+            if keep:
+                kept.append(maps)
         ctx.save_for_backward(q, k, v, lam, mask, *kept)
         ctx.scale = scale
         return out
@@ -73,15 +74,18 @@ class _Blocked(torch.autograd.Function):
         q, k, v, lam, mask, *kept = ctx.saved_tensors
         q_grad, k_grad, v_grad = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         lam_grad = torch.zeros_like(lam)
-        for index, (rows, seen) in enumerate(_blocks(q.shape[2], k.shape[1], mask)):
-            maps = kept[index] if kept else _maps(q, k, rows, seen, ctx.scale, mask)
-            out_grad = grad[:, :, rows].flatten(1, 2)
-            v_grad[:, seen].baddbmm_(_difference(maps, lam).transpose(1, 2), out_grad)
-            scores_grad = _scores_grad(maps, out_grad @ v[:, seen].transpose(1, 2), lam, lam_grad)
-            part = torch.bmm(scores_grad, k[:, seen]).mul_(ctx.scale)
-            q_grad[:, :, rows] = part.view_as(q_grad[:, :, rows])
-            queries = q[:, :, rows].flatten(1, 2)
-            k_grad[:, seen].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
+        with no_autocast(grad):
+            for index, (rows, seen) in enumerate(_blocks(q.shape[2], k.shape[1], mask)):
+                maps = kept[index] if kept else _maps(q, k, rows, seen, ctx.scale, mask)
+                out_grad = grad[:, :, rows].flatten(1, 2)
+                v_grad[:, seen].baddbmm_(_difference(maps, lam).transpose(1, 2), out_grad)
+                scores_grad = _scores_grad(
+                    maps, out_grad @ v[:, seen].transpose(1, 2), lam, lam_grad
+                )
+                part = torch.bmm(scores_grad, k[:, seen]).mul_(ctx.scale)
+                q_grad[:, :, rows] = part.view_as(q_grad[:, :, rows])
+                queries = q[:, :, rows].flatten(1, 2)
+                k_grad[:, seen].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
         return q_grad, k_grad, v_grad, lam_grad, None, None
 
 
