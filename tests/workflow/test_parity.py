@@ -9,7 +9,7 @@ from small_workflow import Checkout
 
 from difftransformer.cli import jobs, reports
 from difftransformer.cli.frame import app
-from difftransformer.planning.plan import ENTRIES
+from difftransformer.planning.runs import ENTRIES
 
 RULE = re.compile(r"^rule (\w+):.*?(?=^rule |\Z)", re.MULTILINE | re.DOTALL)
 

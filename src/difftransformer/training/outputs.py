@@ -15,7 +15,7 @@ from difftransformer.training.measure import accuracy_column
 
 RESULT = "training.json"
 HISTORY = "history.csv"
-TOKENIZER = "tokenizer.json"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 Metrics = dict[str, float | int | None]
 
@@ -33,10 +33,10 @@ def publish(
     try:
         output.mkdir(parents=True, exist_ok=True)
         save_model(output, model, model.config)
-        tokenizer = dataset.folder / TOKENIZER
-        if tokenizer.is_file():
-            with replacing(output / TOKENIZER) as aside:
-                shutil.copyfile(tokenizer, aside)
+        for name in TOKENIZER:
+            if (dataset.folder / name).is_file():
+                with replacing(output / name) as aside:
+                    shutil.copyfile(dataset.folder / name, aside)
         history.write_csv(output / HISTORY)
         write_result(output / RESULT, result)
     except OSError as error:

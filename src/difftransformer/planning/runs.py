@@ -1,0 +1,169 @@
+"""Runs, data and evaluations: every job's slice, code fingerprint and inputs.
+
+The workflow asks a `Plan` and holds no knowledge of its own. Slices go to jobs as files named by
+their content, so that a changed setting is a changed parameter of exactly the jobs it concerns.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.registry import configure, variant_location
+from difftransformer.planning.layout import Layout
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+
+ENTRIES = {
+    "train_tokenizer": "difftransformer.data.tokenizer",
+    "tokenise": "difftransformer.data.tokenise",
+    "count_ngrams": "difftransformer.data.ngrams",
+    "pretrain": "difftransformer.training.pretrain",
+    "evaluate": "difftransformer.evaluation.evaluate",
+    "build_table": "difftransformer.reporting.table_job",
+    "build_figure": "difftransformer.reporting.figure_job",
+    "build_report": "difftransformer.reporting.report_job",
+}
+"""Module whose import closure is the code of a rule."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunPlan:
+    """Data, training and evaluation jobs of one scale."""
+
+    catalogue: Catalogue
+
+    # --- what there is ---
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Paths."""
+        return Layout(self.catalogue.project.results, self.scale)
+
+    @property
+    def root(self) -> str:
+        """Folder of everything that is built."""
+        return self.catalogue.project.results
+
+    @property
+    def scale(self) -> str:
+        """Name of the scale."""
+        return self.catalogue.project.scale
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of every run."""
+        return self.catalogue.project.seeds
+
+    # --- what a job gets ---
+
+    @cache  # noqa: B019 - a plan lives as long as the process
+    def run(self, name: str) -> RunSlice:
+        """Return a run with its attention checked and its head counts filled in."""
+        slice = self.catalogue.run(name)
+        try:
+            attention = configure(slice.model.attention, slice.model.d_model)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{self.catalogue.folder / 'runs.yaml'}: runs.{name}: {error}"
+            ) from None
+        resolved = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
+        slice = slice.model_copy(update={"model": resolved})
+        self._check_budget(slice)
+        return slice
+
+    def run_slice(self, run: str) -> str:
+        """Return the file of a training job's slice."""
+        return self._write("run", self.run(run))
+
+    def dataset_slice(self, dataset: str) -> str:
+        """Return the file of a data job's slice."""
+        config = self.catalogue.dataset(dataset)
+        return self._write(
+            "dataset", DatasetSlice(scale=self.scale, dataset=dataset, config=config)
+        )
+
+    def evaluation_slice(self, suite: str, run: str) -> str:
+        """Return the file of an evaluation's slice."""
+        config = self.catalogue.suite(suite)
+        slice = EvaluationSlice(scale=self.scale, run=run, suite=suite, config=config)
+        return self._write("evaluation", slice)
+
+    def suite_slice(self, suite: str) -> str:
+        """Return the file of a suite's settings, for the jobs that prepare it."""
+        return self._write("suite", self.catalogue.suite(suite))
+
+    def code(self, rule: str, *parts: str) -> str:
+        """Return the fingerprint of a rule's code.
+
+        Args:
+            rule: Name of the rule.
+            *parts: What its code is selected by: a run, a suite and a run, or an artifact.
+        """
+        return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
+
+    def gpus(self, run: str) -> int:
+        """Return how many GPUs a run's jobs ask the scheduler for."""
+        return int(self.run(run).training.device == "cuda")
+
+    # --- what a job reads ---
+
+    def corpus_files(self, dataset: str) -> list[str]:
+        """Return the files of a dataset, so that a changed corpus is tokenised again."""
+        from difftransformer.data.sources import corpus_files
+
+        return [str(path) for path in corpus_files(self.catalogue.dataset(dataset))]
+
+    def tokenizer_file(self, dataset: str) -> list[str]:
+        """Return the tokenizer of a dataset; generated rows have none."""
+        if self.catalogue.dataset(dataset).tokenizer.kind == "none":
+            return []
+        return [self.layout.tokenizer(dataset)]
+
+    def manifest(self, run: str) -> str:
+        """Return the manifest of the data that a run trains on."""
+        return self.layout.manifest(self.run(run).dataset)
+
+    def ngrams_file(self, suite: str, run: str) -> list[str]:
+        """Return the frequent n-grams that a suite needs, if it needs them."""
+        if self.catalogue.suite(suite).kind != "validation_slices":
+            return []
+        return [self.layout.ngrams(self.run(run).dataset, suite)]
+
+    # --- parts ---
+
+    def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
+        match rule:
+            case "pretrain":
+                yield variant_location(self.run(parts[0]).model.attention["variant"])
+            case "evaluate":
+                yield suite_module(self.catalogue.suite(parts[0]).kind)
+                yield variant_location(self.run(parts[1]).model.attention["variant"])
+
+    def _check_budget(self, slice: RunSlice) -> None:
+        training, tokens = slice.training, self.catalogue.dataset(slice.dataset).tokens
+        batch = training.batch_size * (training.seq_len + 1)
+        if tokens is not None and tokens < batch:
+            raise ConfigError(
+                f"{self.catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
+                f"{tokens} is less than one batch of {batch} tokens (run {slice.run})"
+            )
+        if training.seq_len > slice.model.max_positions:
+            raise ConfigError(
+                f"{self.catalogue.scale_file}: run {slice.run}: seq_len {training.seq_len} is "
+                f"longer than max_positions {slice.model.max_positions}"
+            )
+
+    def _write(self, kind: str, slice: BaseModel) -> str:
+        """Write a slice under a name made of its content; what is there already is the same."""
+        path = Path(f"{self.layout.plan}/{kind}-{slice_fingerprint(slice)[:16]}.json")
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, slice.model_dump_json(indent=2) + "\n")
+        return str(path)
