@@ -62,6 +62,11 @@ def test_editing_a_builder_rebuilds_its_table(checkout: Checkout) -> None:
     assert checkout.planned() == {"Build the table table6", "Write the report"}
 
 
+def test_editing_a_template_rewrites_what_it_shapes(checkout: Checkout) -> None:
+    checkout.edit("src/difftransformer/reporting/templates/style.css", "{", "{ ")
+    assert checkout.planned() == END
+
+
 def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
     assert checkout.planned("--config", "seeds=2") == jobs(*ROWS, seed=1) | END
 

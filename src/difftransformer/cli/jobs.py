@@ -44,7 +44,9 @@ def sync_tracking(results: Root = Path("results"), tracking: Uri = "", log: Log 
     from difftransformer.provenance.sync import sync_tracking
 
     with reporting(log):
-        sync_tracking(results, store(tracking, results))
+        report = sync_tracking(results, store(tracking, results))
+    if report.unsent:
+        raise typer.Exit(1)
 
 
 @command

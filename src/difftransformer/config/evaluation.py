@@ -21,7 +21,7 @@ class SuiteSettings(Settings):
         "auto",
         meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
     )
-    backend: Literal["auto", "eager", "sdpa", "flash_attn"] = setting(
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     precision: Literal["fp32", "bf16"] = setting(

@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CACHED_LOGITS = 2**19
-"""Logits of a chunk on the CPU at most, so that they stay in a core's cache (2 MiB)."""
+"""Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
+FEWEST_ROWS = 256
+"""... unless that leaves fewer positions: then the products with the weight become the slow part."""
 
 
 def chunked_cross_entropy(
@@ -109,7 +111,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:
     if hidden.device.type == "cpu":
-        chunk = min(chunk, max(64, CACHED_LOGITS // len(weight)))
+        chunk = min(chunk, max(FEWEST_ROWS, CACHED_LOGITS // len(weight)))
     for start in range(0, len(hidden), chunk):
         yield slice(start, start + chunk)
 

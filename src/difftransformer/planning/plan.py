@@ -5,7 +5,8 @@ The workflow asks a `Plan` and holds no knowledge of its own.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from difftransformer.config.artifacts import ArtifactConfig, Kind
 from difftransformer.config.resolve import Catalogue, sweep_run
 from difftransformer.config.validation import lookup
 from difftransformer.planning.runs import RunPlan
+from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.reporting.builders import builder_module
 
 
@@ -212,6 +214,11 @@ class Plan(RunPlan):
         if artifact.figure is not None:
             builder_module("figure", artifact.figure.builder)
 
+    def code(self, rule: str, *parts: str) -> str:
+        """Return the fingerprint of a rule's code, and of the templates where it writes from them."""
+        code = super().code(rule, *parts)
+        return slice_fingerprint([code, _templates()]) if rule.startswith("build_") else code
+
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         yield from super()._selected(rule, parts)
         if rule in ("build_table", "build_figure"):
@@ -220,3 +227,10 @@ class Plan(RunPlan):
             assert form is not None
             kind: Kind = "table" if rule == "build_table" else "figure"
             yield builder_module(kind, form.builder)
+
+
+@cache
+def _templates() -> dict[str, str]:
+    """Return the templates and styles that tables and pages are written from."""
+    folder = files("difftransformer.reporting") / "templates"
+    return {entry.name: entry.read_text() for entry in folder.iterdir() if entry.is_file()}
