@@ -69,9 +69,8 @@ def forget(
         plan = Plan.load(config, {"scale": scale, "seeds": seeds})
         for file in plan.interventions(artifact):
             *_, run, seed, _ = Path(file).parts
-            for folder in Path(plan.layout.home, "state", "pretrain", run, seed).glob(
-                "*/checkpoints"
-            ):
+            state = Path(plan.layout.home, "state", "pretrain", run, seed)
+            for folder in state.glob("*/checkpoint-*"):
                 shutil.rmtree(folder)
                 typer.echo(f"forgot {folder}")
 

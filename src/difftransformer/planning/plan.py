@@ -215,7 +215,7 @@ class Plan(RunPlan):
             builder_module("figure", artifact.figure.builder)
 
     def code(self, rule: str, *parts: str) -> str:
-        """Return the fingerprint of a rule's code, and of the templates where it writes from them."""
+        """Return the fingerprint of a rule's code, with the templates that it writes from."""
         code = super().code(rule, *parts)
         return slice_fingerprint([code, _templates()]) if rule.startswith("build_") else code
 
