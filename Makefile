@@ -38,7 +38,8 @@ plan: install  ## what `make reproduce` with the same settings would run, and wh
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
 	difftransformer forget $(ABLATION) --scale $(SCALE) --seeds $(SEEDS)
-	snakemake $(ABLATION) --cores $(CORES) $(CONFIG) \
+	snakemake $$(difftransformer users $(ABLATION) --scale $(SCALE) --seeds $(SEEDS)) \
+	  --cores $(CORES) $(CONFIG) \
 	  --forcerun $$(difftransformer outputs $(ABLATION) --scale $(SCALE) --seeds $(SEEDS))
 
 ui: install  ## MLflow UI on loopback over the runs made so far

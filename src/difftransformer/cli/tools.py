@@ -59,6 +59,18 @@ def outputs(
 
 
 @command
+def users(
+    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
+) -> None:
+    """Print an artifact and the built ones that show its runs: the targets of its rerun."""
+    from difftransformer.planning.plan import Plan
+
+    with reporting():
+        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        typer.echo(" ".join(plan.built_users(artifact)))
+
+
+@command
 def forget(
     artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
 ) -> None:

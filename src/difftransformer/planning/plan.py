@@ -126,11 +126,25 @@ class Plan(RunPlan):
         """Return every result file behind the report."""
         return list(dict.fromkeys(file for name in self.reported for file in self.results(name)))
 
+    def own_runs(self, artifact: str) -> list[str]:
+        """Return the runs that exist for an artifact alone; without any, all that it shows."""
+        known = lookup(self.artifacts, artifact, "artifact", "rerun")
+        return known.interventions or known.runs()
+
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
-        known = lookup(self.artifacts, artifact, "artifact", "rerun")
-        runs = known.interventions or known.runs()
+        runs = self.own_runs(artifact)
         return [self.layout.training(run, seed) for run in runs for seed in self.seeds]
+
+    def built_users(self, artifact: str) -> list[str]:
+        """Return the artifact and every built one that shows any of its own runs."""
+        own = set(self.own_runs(artifact))
+        return [
+            name
+            for name, other in self.artifacts.items()
+            if name == artifact
+            or (own & set(other.runs()) and Path(f"{self.layout.table(name)}.html").is_file())
+        ]
 
     @property
     def _config_file(self) -> Path:
