@@ -34,7 +34,7 @@ rule tokenise:
         f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
-    threads: workflow.cores or 1
+    threads: lambda wildcards: PLAN.workers(wildcards.dataset, workflow.cores or 1)
     params:
         root=lambda wildcards: ROOT,
         cfg=get_dataset_slice,

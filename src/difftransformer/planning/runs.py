@@ -32,6 +32,9 @@ ENTRIES = {
 }
 """Module whose import closure is the code of a rule."""
 
+TOKENS_PER_WORKER = 10_000_000
+"""Below this a second process costs more than it saves: about ten seconds of tokenising."""
+
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
@@ -111,6 +114,11 @@ class RunPlan:
     def gpus(self, run: str) -> int:
         """Return how many GPUs a run's jobs ask the scheduler for."""
         return int(self.run(run).training.device == "cuda")
+
+    def workers(self, dataset: str, cores: int) -> int:
+        """Return how many processes tokenise a dataset: a small one must not wait for all cores."""
+        tokens = self.catalogue.dataset(dataset).tokens
+        return cores if tokens is None else max(1, min(cores, tokens // TOKENS_PER_WORKER))
 
     # --- what a job reads ---
 
