@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 CACHED_LOGITS = 2**19
 """Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
 FEWEST_ROWS = 256
-"""... unless that leaves fewer positions: then the products with the weight become the slow part."""
+"""... unless that leaves fewer positions, where products with the weight would be the slow part."""
 
 
 def chunked_cross_entropy(
