@@ -3,7 +3,8 @@
 import csv
 import json
 import math
-import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from difftransformer.errors import (
     CheckpointError,
     ConfigError,
     DivergenceError,
-    UserError,
 )
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
@@ -175,28 +175,39 @@ def test_divergence_is_one_line(train: Train, change: dict[str, Any]) -> None:
     assert "lower training.lr" in str(caught.value)
 
 
-def refuse_memory(slice, text: Path, folder: Path, sender) -> None:
-    import resource
+SHORT_OF_MEMORY = """
+import resource, sys
+from pathlib import Path
+from difftransformer.config.run import RunSlice
+from difftransformer.errors import UserError
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.job import Job, run_job
 
+folder, text = Path(sys.argv[1]), Path(sys.argv[2])
+slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())
+
+def build(device):
+    model = Transformer.build(slice.model, "sdpa", 0)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000, used + 20_000_000))
-    job = Job("pretrain", slice, text, folder / "out", folder / "state", 0, 1, "code")
-    try:
-        run_job(job, lambda device: Transformer.build(slice.model, "sdpa", 0), NullTracker())
-    except UserError as error:
-        sender.send(str(error))
+    return model
+
+try:
+    job = Job("pretrain", slice, text, folder / "out", folder / "state", 0, 1, "")
+    run_job(job, build, NullTracker())
+except UserError as error:
+    print(error)
+"""
 
 
 def test_out_of_memory_says_what_to_lower(tmp_path: Path, text: Path) -> None:
     slice = make_slice(steps=1, warmup_steps=0, batch_size=300)
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    context = multiprocessing.get_context("fork")
-    process = context.Process(target=refuse_memory, args=(slice, text, tmp_path, sender))
-    process.start()
-    assert receiver.poll(120)
-    message = receiver.recv()
-    process.join()
-    assert "out of memory on cpu at 300 x 16 tokens" in message
+    (tmp_path / "slice.json").write_text(slice.model_dump_json())
+    command = [sys.executable, "-c", SHORT_OF_MEMORY, str(tmp_path), str(text)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    message = ended.stdout.strip()
+    assert "out of memory on cpu at 300 x 16 tokens" in message, ended.stderr
     assert "lower training.micro_batch_size" in message
     assert "\n" not in message
 
