@@ -22,6 +22,10 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 
+# What the environment says wins over config.yaml.
+if PLAN.catalogue.project.tracking.uri:
+    os.environ.setdefault("MLFLOW_TRACKING_URI", PLAN.catalogue.project.tracking.uri)
+
 
 rule headline:
     """Build the headline artifacts of config.yaml and the report (the default)"""

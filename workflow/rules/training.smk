@@ -15,7 +15,6 @@ rule pretrain:
         f"{ROOT}/{{scale}}/logs/pretrain/{{run}}/{{seed}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
-    retries: 1
     conda:
         ENVIRONMENT
     threads: 1
