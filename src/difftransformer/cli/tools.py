@@ -3,12 +3,15 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from difftransformer.cli.frame import command
 from difftransformer.provenance.job import reporting
+
+if TYPE_CHECKING:
+    from difftransformer.planning.plan import Plan
 
 Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of artifacts.yaml.")]
 Scale = Annotated[str, typer.Option(help="File of config/scales.")]
@@ -19,10 +22,8 @@ Config = Annotated[Path, typer.Option("--config", help="Folder of the configurat
 @command
 def check(scale: Scale = "tiny", config: Config = Path("config")) -> None:
     """Read and check the whole configuration at a scale; say how much there is."""
-    from difftransformer.planning.plan import Plan
-
     with reporting():
-        plan = Plan.load(config, {"scale": scale})
+        plan = _plan(config, scale)
         typer.echo(
             f"{config}: fine at scale {scale}: {len(plan.catalogue.runs)} runs, "
             f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts)}"
@@ -36,10 +37,8 @@ def show(
     config: Config = Path("config"),
 ) -> None:
     """Print a run as its training job gets it, and its number of parameters."""
-    from difftransformer.planning.plan import Plan
-
     with reporting():
-        slice = Plan.load(config, {"scale": scale}).run(run)
+        slice = _plan(config, scale).run(run)
         from difftransformer.models.transformer import count_parameters
 
         typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
@@ -51,10 +50,8 @@ def outputs(
     artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
 ) -> None:
     """Print the trainings that exist for an artifact alone, for `snakemake --forcerun`."""
-    from difftransformer.planning.plan import Plan
-
     with reporting():
-        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        plan = _plan(config, scale, seeds)
         typer.echo(" ".join(plan.interventions(artifact)))
 
 
@@ -63,10 +60,8 @@ def users(
     artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
 ) -> None:
     """Print an artifact and the built ones that show its runs: the targets of its rerun."""
-    from difftransformer.planning.plan import Plan
-
     with reporting():
-        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        plan = _plan(config, scale, seeds)
         typer.echo(" ".join(plan.built_users(artifact)))
 
 
@@ -75,10 +70,8 @@ def forget(
     artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
 ) -> None:
     """Drop the checkpoints of an artifact's own trainings, so that a rerun starts from scratch."""
-    from difftransformer.planning.plan import Plan
-
     with reporting():
-        plan = Plan.load(config, {"scale": scale, "seeds": seeds})
+        plan = _plan(config, scale, seeds)
         for file in plan.interventions(artifact):
             *_, run, seed, _ = Path(file).parts
             state = Path(plan.layout.home, "state", "pretrain", run, seed)
@@ -108,3 +101,9 @@ def export_model(
 
     with reporting():
         export_model(model, output, format)
+
+
+def _plan(config: Path, scale: str, seeds: int = 1) -> "Plan":
+    from difftransformer.planning.plan import Plan
+
+    return Plan.load(config, {"scale": scale, "seeds": seeds})
