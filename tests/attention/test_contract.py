@@ -127,4 +127,4 @@ def test_maps_that_are_not_kept_give_the_same_gradients(
     kept = gradients(layer, x, layer(x, rope))
     monkeypatch.setattr(blocked, "KEPT_KEYS", 100)
     for name, found in gradients(layer, x, layer(x, rope)).items():
-        assert torch.equal(found, kept[name]), name
+        assert (found - kept[name]).norm() <= 1e-5 * kept[name].norm(), name

@@ -24,6 +24,7 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, MODEL_TYPE, STUB, STUB_MODULE
+from difftransformer.models.products import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
@@ -185,7 +186,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             past_key_values = DynamicCache(config=self.config)
         hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values)
         kept = hidden[:, -logits_to_keep:]
-        logits = torch.nn.functional.linear(kept, self.model.output_weight)
+        logits = linear(kept, self.model.output_weight)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config.vocab_size, **loss_options)

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from difftransformer.models.products import product
+
 CACHED_LOGITS = 2**19
 """Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
 FEWEST_ROWS = 256
@@ -52,7 +54,7 @@ def token_losses(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) ->
     hidden, weight = _in_autocast_precision(hidden, weight)
     losses = hidden.new_empty(len(targets), dtype=torch.float32)
     for part in _chunks(hidden, weight, chunk):
-        logits = (hidden[part] @ weight.T).float()
+        logits = product(hidden[part], weight).float()
         losses[part] = F.cross_entropy(logits, targets[part], reduction="none")
     return losses
 
@@ -70,13 +72,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_grad = torch.empty_like(hidden)
         weight_grad = torch.zeros_like(weight, dtype=torch.float32)
         for part in _chunks(hidden, weight, chunk):
-            logits = (hidden[part] @ weight.T).float()
+            logits = product(hidden[part], weight).float()
             losses, slope = _losses_and_slope(logits, targets[part])
             total += losses @ weights[part]
             # The position's weight goes to the other factor of each product: D is less than V.
             slope, factor = slope.to(hidden.dtype), weights[part, None]
-            torch.mm(slope, weight, out=hidden_grad[part]).mul_(factor)
-            _add_product(weight_grad, slope.T, (hidden[part] * factor).to(hidden.dtype))
+            torch.mul(product(slope, weight.T), factor, out=hidden_grad[part])
+            weight_grad += product(slope.T, (hidden[part] * factor).to(hidden.dtype).T)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
@@ -100,13 +102,6 @@ def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     losses = (highest - picked) - slope.amax(-1).log()
     slope.scatter_add_(-1, rows, slope.new_full((), -1.0).expand(rows.shape))
     return losses, slope
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    if left.dtype == total.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
 
 
 def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:

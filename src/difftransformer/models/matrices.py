@@ -4,7 +4,9 @@ torch's own initialisation would be thrown away, takes long for large models, ad
 random state, and on the meta device imports the compiler (seconds).
 """
 
-from torch import nn
+from torch import Tensor, nn
+
+from difftransformer.models import products
 
 
 class Linear(nn.Linear):
@@ -12,6 +14,10 @@ class Linear(nn.Linear):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        return products.linear(x, self.weight)
 
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""

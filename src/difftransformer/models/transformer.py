@@ -7,7 +7,6 @@ V = vocabulary.
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
@@ -17,6 +16,7 @@ from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.feed_forward import FeedForward
 from difftransformer.models.matrices import Embedding, Linear
 from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.products import linear
 from difftransformer.models.rotary import Rope, RotaryTable
 
 
@@ -132,7 +132,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Logits [B, T, V] of [B, T] tokens; arguments as for `hidden_states`."""
         hidden = self.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
-        return F.linear(hidden, self.output_weight)
+        return linear(hidden, self.output_weight)
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
