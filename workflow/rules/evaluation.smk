@@ -1,4 +1,5 @@
-# Contract: needs a trained run and its dataset; makes {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json.
+# Contract: needs a trained run and its dataset; makes
+# {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, what stands behind it.
 
 
 rule evaluate:
@@ -8,7 +9,8 @@ rule evaluate:
         data=get_training_data,
         ngrams=get_frequent_ngrams,
     output:
-        f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
+        directory(f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}"),
+        result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
     log:
         f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
     benchmark:
@@ -27,4 +29,4 @@ rule evaluate:
     shell:
         "difftransformer evaluate --slice {params.cfg} --code {params.code} --model {input.model}"
         " --dataset {input.data} --ngrams '{input.ngrams}' --seed {wildcards.seed}"
-        " --threads {threads} --output {output} --results {params.root} --log {log}"
+        " --threads {threads} --output {output.result} --results {params.root} --log {log}"

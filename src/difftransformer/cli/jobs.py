@@ -189,6 +189,8 @@ def evaluate(
             dataset=dataset.parent,
             ngrams=frequent,
             output=output,
+            details=output.with_suffix(""),
+            state=state(results, identity),
             seed=seed,
             threads=threads,
             tracker=running.tracker,

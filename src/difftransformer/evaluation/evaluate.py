@@ -2,6 +2,7 @@
 
 import logging
 import math
+import shutil
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -14,14 +15,13 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import BackendError, CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.models.checkpoint import load_model, read_config
 from difftransformer.models.kernels import choose_backend
 from difftransformer.provenance.result import Result, origin, write_result
 from difftransformer.provenance.tracking import Tracker
 
 logger = logging.getLogger(__name__)
-
-Metrics = dict[str, int | float | None]
 
 
 def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
@@ -31,6 +31,8 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     dataset: Path,
     ngrams: Path | None,
     output: Path,
+    details: Path,
+    state: Path,
     seed: int,
     threads: int,
     tracker: Tracker,
@@ -47,6 +49,8 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         dataset: Folder of the packed dataset.
         ngrams: Keys of the n-grams frequent in training, for `validation_slices`.
         output: JSON file of the result, see `difftransformer.provenance.result`.
+        details: Folder for samples and arrays behind the numbers; emptied, and there afterwards.
+        state: Folder that outlives a killed job, for suites that resume.
         seed: Seed of the training that made the model.
         threads: Threads of one operation; they decide the order of sums, hence the bits.
         tracker: Receives the metrics and the result file.
@@ -61,7 +65,20 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     _require_same_vocabulary(model, opened)
     scorer, resolved = _load(model, slice.config, threads)
     tracker.log_params({"resolved": resolved})
-    metrics = _measure(slice.config, scorer, opened, ngrams)
+    shutil.rmtree(details, ignore_errors=True)
+    details.mkdir(parents=True)
+    metrics = _measure(
+        slice.config,
+        Subject(
+            scorer=scorer,
+            dataset=opened,
+            device=scorer.device,
+            ngrams=ngrams,
+            details=details,
+            state=state,
+            seed=seed,
+        ),
+    )
     _require_finite(metrics, model)
     result = Result(
         kind="evaluation",
@@ -90,11 +107,9 @@ def _load(model: Path, suite: SuiteSettings, threads: int) -> tuple[Scorer, dict
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 
 
-def _measure(suite: Any, scorer: Scorer, dataset: PackedDataset, ngrams: Path | None) -> Metrics:
+def _measure(suite: Any, subject: Subject) -> Metrics:
     """Call the suite's own module: loaded by name, so that a suite's imports are its own."""
-    metrics: Metrics = import_module(suite_module(suite.kind)).measure(
-        suite, scorer, dataset, ngrams
-    )
+    metrics: Metrics = import_module(suite_module(suite.kind)).measure(suite, subject)
     return metrics
 
 

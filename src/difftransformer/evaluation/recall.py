@@ -7,25 +7,20 @@ vocabulary; queries of a row are teacher-forced.
 Shapes: S = rows, R = queries of a row.
 """
 
-from pathlib import Path
-
 from difftransformer.config.evaluation import Recall
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Metrics, Subject
 
-Metrics = dict[str, int | float | None]
 
-
-def measure(suite: Recall, scorer: Scorer, dataset: PackedDataset, ngrams: Path | None) -> Metrics:
+def measure(suite: Recall, subject: Subject) -> Metrics:
     """Accuracies with the counts behind them.
 
     Args:
         suite: Needles, queries, samples and the seed of the rows.
-        scorer: The model.
-        dataset: A recall dataset; only its settings are used.
-        ngrams: Not used.
+        subject: The model; of its dataset, a recall one, only the settings are used.
 
     Returns:
         For each N: accuracy_n{N}, correct_n{N} of samples_n{N} answers (S * R; the R answers of a
@@ -36,7 +31,7 @@ def measure(suite: Recall, scorer: Scorer, dataset: PackedDataset, ngrams: Path 
         ConfigError: The dataset has no recall rows, or rows are longer than the model's context.
         DataError: A number of needles does not fit.
     """
-    del ngrams
+    scorer, dataset = subject.scorer, subject.dataset
     metrics: Metrics = {"chance_vocabulary": 1 / scorer.vocab_size}
     for needles in suite.needles:
         correct, answers = _count(suite, needles, scorer, dataset)

@@ -38,17 +38,17 @@ class Scorer:
     """
 
     def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
-        self._model, self._device, self._precision = model, device, precision
+        self.model, self.device, self._precision = model, device, precision
 
     @property
     def vocab_size(self) -> int:
         """V, the tokens the model can read and choose from."""
-        return self._model.config.vocab_size
+        return self.model.config.vocab_size
 
     @property
     def max_positions(self) -> int:
         """Longest context of the model."""
-        return self._model.config.max_positions
+        return self.model.config.max_positions
 
     @torch.no_grad()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
@@ -58,12 +58,12 @@ class Scorer:
             windows: Token ids; targets are ``windows[:, 1:]``.
             chunk: Positions whose logits exist at one time.
         """
-        windows = windows.to(self._device)
+        windows = windows.to(self.device)
         targets = windows[:, 1:]
         with self._autocast():
-            hidden = self._model.hidden_states(windows[:, :-1])
+            hidden = self.model.hidden_states(windows[:, :-1])
             flat = token_losses(
-                hidden.flatten(0, 1), self._model.output_weight, targets.flatten(), chunk
+                hidden.flatten(0, 1), self.model.output_weight, targets.flatten(), chunk
             )
         return flat.view(targets.shape).double().cpu()
 
@@ -75,11 +75,11 @@ class Scorer:
             tokens: Token ids [B, T].
             positions: R positions below T.
         """
-        weight = self._model.output_weight
+        weight = self.model.output_weight
         with self._autocast():
-            hidden = self._model.hidden_states(tokens.to(self._device))[:, list(positions)]
+            hidden = self.model.hidden_states(tokens.to(self.device))[:, list(positions)]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
         return choice.cpu()
 
     def _autocast(self) -> torch.autocast:
-        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._precision == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")

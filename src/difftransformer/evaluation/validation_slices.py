@@ -8,7 +8,6 @@ Shapes: B = windows in memory, T = seq_len.
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 
@@ -19,21 +18,16 @@ from difftransformer.data.packed import PackedDataset, PackedSplit
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.ar_hit import ar_hits, load_frequent
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Metrics, Subject
 
-Metrics = dict[str, int | float | None]
 
-
-def measure(
-    suite: ValidationSlices, scorer: Scorer, dataset: PackedDataset, ngrams: Path | None
-) -> Metrics:
+def measure(suite: ValidationSlices, subject: Subject) -> Metrics:
     """Losses in nats per token and the sizes of the slices.
 
     Args:
         suite: Windows, n-grams and cut-off.
-        scorer: The model.
-        dataset: Its validation split is read once, in order.
-        ngrams: Keys of the n-grams that are frequent in training, from `count_ngrams` with the
-            suite's ``n`` and ``max_count``.
+        subject: The model; the validation split of its dataset is read once, in order, and its
+            frequent n-grams come from `count_ngrams` with the suite's ``n`` and ``max_count``.
 
     Returns:
         loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
@@ -44,7 +38,8 @@ def measure(
         ConfigError: No n-grams, or windows longer than the model's context.
         DataError: The validation split is missing or too short, or the n-grams are damaged.
     """
-    if ngrams is None:
+    scorer, dataset = subject.scorer, subject.dataset
+    if subject.ngrams is None:
         raise ConfigError(
             "validation_slices needs the frequent n-grams: give the output of `count_ngrams`"
         )
@@ -53,7 +48,7 @@ def measure(
             f"validation_slices.seq_len {suite.seq_len} is longer than the model's context: at "
             f"most its max_positions {scorer.max_positions}"
         )
-    losses, tokens = _sums(suite, scorer, dataset, load_frequent(ngrams))
+    losses, tokens = _sums(suite, scorer, dataset, load_frequent(subject.ngrams))
     return _metrics(losses, tokens) | _crossings(dataset.split("validation"), suite, tokens)
 
 

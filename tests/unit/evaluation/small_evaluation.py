@@ -21,6 +21,7 @@ from difftransformer.data.packed import (
 )
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import Result, origin, write_result
@@ -79,6 +80,12 @@ def copy_what_followed(tokens: Tensor) -> Tensor:
 
 def scorer(model: nn.Module) -> Scorer:
     return Scorer(model, torch.device("cpu"))
+
+
+def subject(model: Scorer, dataset: PackedDataset, ngrams: Path | None = None) -> Subject:
+    """A model on a dataset, for suites that leave no files."""
+    nowhere = Path("never written")
+    return Subject(model, dataset, model.device, ngrams, details=nowhere, state=nowhere, seed=0)
 
 
 def write_text(folder: Path, documents: list[list[int]], vocab_size: int) -> Path:

@@ -45,7 +45,8 @@ def make_slice(config: dict[str, Any], run: str = "diff") -> EvaluationSlice:
 
 def run(output: Path, config: dict[str, Any], **inputs: Any) -> Result:
     arguments = {"ngrams": None, "seed": 3, "threads": 1, "tracker": NullTracker(), "code": "c"}
-    evaluate(make_slice(config), output=output, **(arguments | inputs))
+    folders = {"details": output.with_suffix(".details"), "state": output.with_suffix(".state")}
+    evaluate(make_slice(config), output=output, **(folders | arguments | inputs))
     return read_result(output)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, VOCAB, Scripted, Uniform, copy_what_followed, scorer
+from small_evaluation import RECALL, VOCAB, Scripted, Uniform, copy_what_followed, scorer, subject
 from torch import Tensor
 
 from difftransformer.config.evaluation import Recall
@@ -40,7 +40,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 def test_model_that_answers_right(dataset: PackedDataset) -> None:
     model = scorer(Scripted(copy_what_followed, RECALL.vocab_size))
-    metrics = measure(suite(), model, dataset, None)
+    metrics = measure(suite(), subject(model, dataset))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 1.0
         assert metrics[f"correct_n{needles}"] == metrics[f"samples_n{needles}"] == 48
@@ -49,7 +49,7 @@ def test_model_that_answers_right(dataset: PackedDataset) -> None:
 
 
 def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
-    metrics = measure(suite(), scorer(Scripted(next_token, RECALL.vocab_size)), dataset, None)
+    metrics = measure(suite(), subject(scorer(Scripted(next_token, RECALL.vocab_size)), dataset))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 0.0
         assert metrics[f"correct_n{needles}"] == 0
@@ -57,7 +57,7 @@ def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
 
 def test_guess_among_the_values_present_is_at_chance(dataset: PackedDataset) -> None:
     model = scorer(Scripted(first_value, RECALL.vocab_size))
-    metrics = measure(suite(samples=600), model, dataset, None)
+    metrics = measure(suite(samples=600), subject(model, dataset))
     assert metrics["accuracy_n1"] == 1.0
     for needles in (2, 4):
         assert metrics[f"accuracy_n{needles}"] == pytest.approx(1 / needles, abs=0.06)
@@ -71,7 +71,7 @@ def test_every_model_answers_the_same_questions(dataset: PackedDataset) -> None:
         return tokens
 
     for _ in range(2):
-        measure(suite(), scorer(Scripted(rule, RECALL.vocab_size)), dataset, None)
+        measure(suite(), subject(scorer(Scripted(rule, RECALL.vocab_size)), dataset))
     first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     trained_on = dataset.split("train").tokens[:].reshape(-1, RECALL.row_length)
@@ -85,8 +85,8 @@ def test_batch_size_does_not_matter(
     dataset: PackedDataset, recall_run: Path, batch_size: int
 ) -> None:
     model = scorer(load_model(recall_run))
-    found = measure(suite(batch_size=batch_size), model, dataset, None)
-    assert found == measure(suite(), model, dataset, None)
+    found = measure(suite(batch_size=batch_size), subject(model, dataset))
+    assert found == measure(suite(), subject(model, dataset))
 
 
 def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
@@ -97,7 +97,7 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
         return copy_what_followed(tokens)
 
     model = scorer(Scripted(rule, RECALL.vocab_size))
-    metrics = measure(suite(haystack_length=30, queries=3), model, dataset, None)
+    metrics = measure(suite(haystack_length=30, queries=3), subject(model, dataset))
     assert set(lengths) == {35}
     assert metrics["accuracy_n4"] == 1.0
     assert metrics["samples_n4"] == 72
@@ -105,16 +105,16 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
 
 def test_needles_that_do_not_fit(dataset: PackedDataset) -> None:
     with pytest.raises(DataError, match="9 needles asked for, 1 to 8 fit") as error:
-        measure(suite(needles=[9]), scorer(Uniform(RECALL.vocab_size)), dataset, None)
+        measure(suite(needles=[9]), subject(scorer(Uniform(RECALL.vocab_size)), dataset))
     assert "\n" not in str(error.value)
 
 
 def test_rows_longer_than_the_context_of_the_model(dataset: PackedDataset) -> None:
     model = scorer(Uniform(RECALL.vocab_size))
     with pytest.raises(ConfigError, match="43 positions long, the model's context is 40"):
-        measure(suite(haystack_length=40), model, dataset, None)
+        measure(suite(haystack_length=40), subject(model, dataset))
 
 
 def test_dataset_without_recall_rows(text: Path) -> None:
     with pytest.raises(ConfigError, match="needs a recall dataset"):
-        measure(suite(), scorer(Uniform(VOCAB)), PackedDataset.open(text), None)
+        measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
