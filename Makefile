@@ -44,6 +44,7 @@ rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it a
 
 ui: install  ## MLflow UI on loopback over the runs made so far
 	difftransformer sync_tracking
+	@echo "the runs, in some ten seconds: http://127.0.0.1:$(PORT)/#/experiments"
 	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///results/mlflow/mlflow.db
 
 test: install  ## the whole test suite
