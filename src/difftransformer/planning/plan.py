@@ -46,8 +46,9 @@ class Plan(RunPlan):
         """Resolve everything that any target could need."""
         for name in self.artifacts:
             self._check_artifact(name)
-        for name in [*self.headline, *self.reported]:
-            lookup(self.artifacts, name, "artifact", f"{self._config_file}: headline")
+        for key, names in {"headline": self.headline, "report": self.reported}.items():
+            for name in names:
+                lookup(self.artifacts, name, "artifact", f"{self._config_file}: {key}")
         for name in self.catalogue.runs:
             self.run(name)
         for name in self.catalogue.suites:
