@@ -32,9 +32,15 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
-        "learning rate"
+    measures: Literal[
+        "language_modelling",
+        "recall",
+        "learning_rate",
+        "attention_logits",
+        "hidden_states",
+    ] = setting(
+        meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by learning "
+        "rate, or the outliers of one kind of activation"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

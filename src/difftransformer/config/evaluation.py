@@ -5,28 +5,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.suites.base import SuiteSettings
+from difftransformer.config.suites.outliers import Outliers
 
 
 def _distinct(values: list[int]) -> list[int]:
     if len(set(values)) < len(values):
         raise ValueError(f"must be distinct, got {values}")
     return values
-
-
-class SuiteSettings(Settings):
-    """What every suite has: how the model is run, none of which changes what is measured."""
-
-    batch_size: int = setting(32, meaning="Sequences held in memory.", unit="sequences", gt=0)
-    device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto",
-        meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
-    )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
-        "auto", meaning="Attention implementation; auto picks, logs and records its choice."
-    )
-    precision: Literal["fp32", "bf16"] = setting(
-        "fp32", meaning="bf16: autocast with fp32 weights; sums are float64 under both."
-    )
 
 
 class ValidationSlices(SuiteSettings):
@@ -102,7 +88,7 @@ class Recall(SuiteSettings):
     )
 
 
-SuiteConfig = Annotated[ValidationSlices | Recall, Field(discriminator="kind")]
+SuiteConfig = Annotated[ValidationSlices | Recall | Outliers, Field(discriminator="kind")]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""
 
 

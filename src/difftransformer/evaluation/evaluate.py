@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from difftransformer.config.evaluation import EvaluationSlice, SuiteSettings, suite_module
+from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.suites.base import SuiteSettings
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import BackendError, CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify

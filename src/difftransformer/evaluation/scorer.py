@@ -68,6 +68,12 @@ class Scorer:
         return flat.view(targets.shape).double().cpu()
 
     @torch.no_grad()
+    def states(self, tokens: Tensor) -> Tensor:
+        """Return the states after the last norm, [B, T] -> [B, T, D], where the model is."""
+        with self._autocast():
+            return self.model.hidden_states(tokens.to(self.device))
+
+    @torch.no_grad()
     def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
         """First choice among all V tokens for what follows each position, int64 [B, R], CPU.
 

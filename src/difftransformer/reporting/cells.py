@@ -17,7 +17,6 @@ FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
 """Columns that say what a row is, with their headers."""
 DIFFERENCE = "_difference"
 """Ending of the column of paired differences of another column."""
-_PAPER_DECIMALS = 3
 
 
 class Place(NamedTuple):
@@ -180,7 +179,7 @@ def _mean(
         column=place.column,
         text=UNDEFINED,
         paper_value=published,
-        paper_text=None if published is None else write(published, _PAPER_DECIMALS),
+        paper_text=None if published is None else write(published, decimals),
         seeds=seeds,
     )
     values = [seed.value for seed in seeds if seed.value is not None]

@@ -15,6 +15,7 @@ class Results:
     scale: str
     trainings: Mapping[tuple[str, int], Result]
     evaluations: Mapping[tuple[str, str, int], Result]
+    folders: Mapping[tuple[str, str, int], Path]
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result.
@@ -40,6 +41,21 @@ class Results:
             path = f"evaluations/{suite}/{run}/{seed}.json"
             raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
 
+    def details(self, suite: str, run: str, seed: int, name: str) -> Path:
+        """Return a file that a suite left beside its result.
+
+        Raises:
+            UserError: there is none; names the command.
+        """
+        self.evaluation(suite, run, seed)
+        path = self.folders[suite, run, seed] / name
+        if not path.is_file():
+            raise UserError(
+                f"{path}: is missing beside its result: make it again with `snakemake "
+                f"{path.parent}.json --config scale={self.scale} --forcerun evaluate`"
+            )
+        return path
+
 
 def load_results(paths: Iterable[Path], scale: str) -> Results:
     """Read result files.
@@ -50,6 +66,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     """
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
+    folders: dict[tuple[str, str, int], Path] = {}
     for path in sorted(set(paths)):
         result = read_result(path)
         if result.scale != scale:
@@ -62,12 +79,13 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
         else:
             key = (result.suite or result.kind, result.run, result.seed)
             twice = evaluations.setdefault(key, result)
+            folders[key] = path.with_suffix("")
         if twice is not result:
             raise DataError(
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
                 f"beside {twice.job_id}: give one of them"
             )
-    return Results(scale, trainings, evaluations)
+    return Results(scale, trainings, evaluations, folders)
 
 
 def metric(result: Result, name: str) -> float | None:

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from fake_outliers import outliers
+
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
     Declarations,
@@ -97,6 +99,7 @@ class FakeResults:
         for row in SHAPES:
             for seed in seeds:
                 self.language_model(row, seed)
+                outliers(self, row, seed)
                 self.recall_model(f"recall_{row}", seed)
         for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
             for entry in sweep(run):

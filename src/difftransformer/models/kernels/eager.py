@@ -3,16 +3,38 @@
 Shapes as in `models.kernels.Kernel`.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from difftransformer.models.gradients import full_precision
+
+Tap = Callable[[Tensor, Tensor], Tensor]
+"""Logits [B, M, T, S] of M softmax maps, and which keys each query may see, to what replaces them.
+
+A differential head makes two calls, one for the first maps of all heads and one for the second.
+"""
+_taps: list[Tap] = []
+
+
+@contextmanager
+def tapped(tap: Tap) -> Iterator[None]:
+    """Let ``tap`` see, and replace, the logits before each softmax of this backend."""
+    _taps.append(tap)
+    try:
+        yield
+    finally:
+        _taps.remove(tap)
 
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """Return softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
     scores = full_precision(q @ _per_head(k, q.shape[1]).transpose(-2, -1)) * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
+    for tap in _taps:
+        scores = tap(scores, allowed)
     return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
 
 

@@ -1,0 +1,21 @@
+"""What every evaluation suite can be told."""
+
+from typing import Literal
+
+from difftransformer.config.base import Settings, setting
+
+
+class SuiteSettings(Settings):
+    """What every suite has: how the model is run, none of which changes what is measured."""
+
+    batch_size: int = setting(32, meaning="Sequences held in memory.", unit="sequences", gt=0)
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto",
+        meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
+    )
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+        "auto", meaning="Attention implementation; auto picks, logs and records its choice."
+    )
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", meaning="bf16: autocast with fp32 weights; sums are float64 under both."
+    )
