@@ -37,6 +37,7 @@ def absmax_tap(bits: int, granularity: Granularity) -> Tap:
         seen = torch.where(allowed, logits, 0.0)
         largest = seen.abs().amax(dim=_GROUPS[granularity], keepdim=True)
         step = torch.where(largest > 0, largest, 1.0) / steps
-        return (seen / step).round_().mul_(step)
+        rounded: Tensor = (seen / step).round_().mul_(step)
+        return rounded
 
     return tap
