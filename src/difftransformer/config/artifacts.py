@@ -32,9 +32,9 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
-        "learning rate"
+    measures: Literal["language_modelling", "recall", "learning_rate", "nll_by_position"] = setting(
+        meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by learning "
+        "rate, or the cumulative loss by position"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
