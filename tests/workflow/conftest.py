@@ -1,25 +1,18 @@
 """A finished small workflow in a copy of the repository, to edit and to plan again."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from small_workflow import PARTS, ROWS, Checkout
+from small_workflow import ROWS, Checkout, copy_of
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Checkout:
     """Three rows of table 6 at smoke scale with one seed, really built."""
     folder = tmp_path_factory.mktemp("finished")
-    for part in PARTS:
-        source = repository / part
-        ignore = shutil.ignore_patterns("__pycache__")
-        if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=ignore)
-        else:
-            shutil.copy(source, folder / part)
+    copy_of(repository, folder)
     settings = folder / "config" / "config.yaml"
     content = yaml.safe_load(settings.read_text())
     content |= {"scale": "smoke", "headline": ["table6"]}
@@ -43,11 +36,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Chec
 @pytest.fixture
 def checkout(finished: Checkout) -> Iterator[Checkout]:
     """The finished workflow; its sources and settings are put back afterwards."""
-    kept = finished.folder.with_name(finished.folder.name + "-kept")
-    for part in ("config", "src"):
-        shutil.copytree(finished.folder / part, kept / part)
-    yield finished
-    for part in ("config", "src"):
-        shutil.rmtree(finished.folder / part)
-        shutil.move(kept / part, finished.folder / part)
-    shutil.rmtree(kept)
+    with finished.kept():
+        yield finished

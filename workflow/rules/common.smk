@@ -46,6 +46,18 @@ def get_tokenizer(wildcards):
     return PLAN.tokenizer_file(wildcards.dataset)
 
 
+def get_base_tokenizer(wildcards):
+    return PLAN.base_tokenizer(wildcards.dataset)
+
+
+def get_parent_result(wildcards):
+    return PLAN.parent_result(wildcards.run, wildcards.seed)
+
+
+def get_parent_weights(wildcards):
+    return PLAN.parent_weights(wildcards.run, wildcards.seed)
+
+
 def get_training_data(wildcards):
     return PLAN.manifest(wildcards.run)
 

@@ -1,10 +1,11 @@
 # Contract: config/datasets.yaml names the corpora. Makes {ROOT}/{scale}/data/{dataset}/: the
-# tokenizer, memory-mapped shards, their manifest.json (written last) and the frequent n-grams.
+# tokenizer (a dataset with a base takes over the base's), memory-mapped shards, their manifest.json (written last) and the frequent n-grams.
 
 
 rule train_tokenizer:
     input:
-        get_corpus,
+        corpus=get_corpus,
+        base=get_base_tokenizer,
     output:
         f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
     log:
@@ -19,7 +20,8 @@ rule train_tokenizer:
     message:
         "Train the tokenizer of {wildcards.dataset}"
     shell:
-        "difftransformer train_tokenizer --slice {params.cfg} --output {output} --log {log}"
+        "difftransformer train_tokenizer --slice {params.cfg} --base '{input.base}'"
+        " --output {output} --log {log}"
 
 
 rule tokenise:

@@ -50,12 +50,17 @@ def sync_tracking(results: Root = Path("results"), tracking: Uri = "", log: Log 
 
 
 @command
-def train_tokenizer(slice: Slice, output: Output, log: Log = None) -> None:
-    """Train, or resolve, the tokenizer of a dataset."""
+def train_tokenizer(
+    slice: Slice,
+    output: Output,
+    base: Annotated[str, typer.Option(help="tokenizer.json of the dataset's base, or ''.")] = "",
+    log: Log = None,
+) -> None:
+    """Train, or resolve, the tokenizer of a dataset, or take over that of its base."""
     from difftransformer.data.tokenizer import train_tokenizer
 
     with reporting(log):
-        train_tokenizer(dataset_slice(slice).config, output)
+        train_tokenizer(dataset_slice(slice).config, output, Path(base) if base else None)
 
 
 @command
@@ -132,6 +137,56 @@ def pretrain(
     with job(identity, config, results, tracking, log) as running:
         pretrain(
             config,
+            dataset=dataset.parent,
+            output=output.parent,
+            state=state(results, identity),
+            seed=seed,
+            threads=threads,
+            tracker=running.tracker,
+            code=code,
+        )
+        for name in ("history.csv", output.name):
+            running.tracker.log_artifact(output.parent / name)
+
+
+@command
+def extend_context(
+    slice: Slice,
+    model: Annotated[Path, typer.Option(help="training.json of the run that goes on.")],
+    dataset: Dataset,
+    output: Annotated[Path, typer.Option(help="training.json; weights are written beside it.")],
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Train a finished run on at a longer context, or continue where an earlier call stopped."""
+    with reporting(log):
+        from difftransformer.config.run import RunSlice
+        from difftransformer.data.packed import PackedDataset
+        from difftransformer.training.extend_context import extend_context, open_parent
+        from difftransformer.training.upstream import training_inputs
+
+        config = read(slice, RunSlice)
+        opened = PackedDataset.open(dataset.parent)
+        parent = open_parent(config, model.parent, opened, seed)
+        inputs = training_inputs(opened, parent)
+    identity = JobIdentity(
+        rule="extend_context",
+        stage="extend_context",
+        scale=config.scale,
+        run=config.run,
+        seed=seed,
+        fingerprint=job_fingerprint("extend_context", config, code, inputs, seed),
+        upstream=(parent.job_id,),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        extend_context(
+            config,
+            model=model.parent,
             dataset=dataset.parent,
             output=output.parent,
             state=state(results, identity),

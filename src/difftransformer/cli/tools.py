@@ -74,7 +74,7 @@ def forget(
         plan = _plan(config, scale, seeds)
         for file in plan.interventions(artifact):
             *_, run, seed, _ = Path(file).parts
-            state = Path(plan.layout.home, "state", "pretrain", run, seed)
+            state = Path(plan.layout.home, "state", plan.training_rule(run), run, seed)
             for folder in state.glob("*/checkpoint-*"):
                 shutil.rmtree(folder)
                 typer.echo(f"forgot {folder}")

@@ -36,11 +36,13 @@ class SectionConfig(Settings):
         "language_modelling",
         "recall",
         "learning_rate",
+        "nll_by_position",
         "attention_logits",
         "hidden_states",
     ] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by learning "
-        "rate, or the outliers of one kind of activation"
+        meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
+        "slice, binding and accuracy by N, a metric by learning rate, the cumulative loss by "
+        "position, the outliers of one kind of activation"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -140,6 +140,11 @@ class RecallConfig(Settings):
         return self.num_fillers + self.num_keys + self.num_values
 
     @property
+    def vocabulary(self) -> tuple[int, int, int]:
+        """What decides the meaning of a token id: numbers of fillers, keys and values."""
+        return self.num_fillers, self.num_keys, self.num_values
+
+    @property
     def haystack_length(self) -> int:
         """Tokens of a training row before its first query."""
         return self.row_length - 2 * self.num_queries
@@ -158,6 +163,35 @@ class RecallConfig(Settings):
                 f"num_values {self.num_values}: needles of a row differ in both"
             )
         return self
+
+
+class LengthUpsampling(Settings):
+    """Long documents more often, for training on long contexts.
+
+    A training document of n tokens is kept whole with probability (min(n, L) / L)^power, else left
+    out. Nothing is repeated within one reading of the corpus, for a copy right behind its original
+    could be predicted by copying; with ``when_exhausted: repeat`` each reading draws anew.
+    Validation is left as it is.
+    """
+
+    full_length: int = setting(
+        meaning="L: documents of at least this many tokens are all kept; the length that is "
+        "trained on.",
+        unit="tokens",
+        gt=0,
+    )
+    power: float = setting(
+        1.0,
+        meaning="0 keeps everything; 1 keeps a document in proportion to the share of a context "
+        "that it can fill; more keeps little but documents of L tokens.",
+        source="arXiv 2410.05258, section 3.3, says only 'up-sampled by sequence length'; the "
+        "rule and 1 are ours",
+        ge=0,
+    )
+
+    def keep_probability(self, tokens: int) -> float:
+        """Probability that a document of ``tokens`` tokens is kept."""
+        return float((min(tokens, self.full_length) / self.full_length) ** self.power)
 
 
 class DatasetConfig(Settings):
@@ -192,6 +226,9 @@ class DatasetConfig(Settings):
         unit="tokens",
         gt=0,
     )
+    upsampling: LengthUpsampling | None = setting(
+        None, meaning="Which documents training keeps, by their length; null: all of them."
+    )
     tokenizer: TokenizerConfig = setting(meaning="How text becomes tokens.")
     shard_tokens: int = setting(
         2**23,
@@ -201,7 +238,7 @@ class DatasetConfig(Settings):
         gt=0,
     )
     recall: RecallConfig | None = setting(None, meaning="Rows of the builtin source `recall`.")
-    seed: int = setting(0, meaning="Seed of generated rows.", ge=0)
+    seed: int = setting(0, meaning="Seed of generated rows, and of what upsampling keeps.", ge=0)
 
     @property
     def vocab_size(self) -> int | None:
@@ -238,6 +275,8 @@ class DatasetConfig(Settings):
             raise ValueError(
                 "tokenizer kind none is for the builtin source recall, and only for it"
             )
+        if generated and self.upsampling is not None:
+            raise ValueError("upsampling is for documents: generated rows are all of one length")
         if self.tokens is None and (generated or self.when_exhausted == "repeat"):
             reason = "generated rows" if generated else "when_exhausted: repeat"
             raise ValueError(f"{reason} without `tokens` would never end: set a budget of tokens")

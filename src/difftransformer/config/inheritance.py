@@ -1,6 +1,6 @@
 """Entries that build on one another: ``entry = base + set``, merged key by key."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from difftransformer.config.validation import nearest
@@ -24,21 +24,45 @@ def ancestry(entries: Mapping[str, E], name: str, where: str) -> list[E]:
     Raises:
         ConfigError: If a base is unknown or the bases form a circle.
     """
-    chain: list[E] = []
+    names = lineage(entries, name, where, "base", lambda entry: entries[entry].base)
+    return [entries[member] for member in names]
+
+
+def lineage(
+    known: Mapping[str, Any],
+    name: str,
+    where: str,
+    key: str,
+    parent: Callable[[str], str | None],
+    noun: str = "base",
+) -> list[str]:
+    """Return the names from the first ancestor down to ``name`` itself.
+
+    Args:
+        known: The names there are.
+        name: Where to start.
+        where: File and section, for errors.
+        key: Key that names the parent, for errors.
+        parent: Name of an entry's parent; None for a first one.
+        noun: What a parent is, for errors.
+
+    Raises:
+        ConfigError: If a parent is unknown or the parents form a circle.
+    """
     visited: list[str] = []
     current: str | None = name
     while current is not None:
         if current in visited:
             circle = " -> ".join([*visited, current])
-            raise ConfigError(f"{where}.{name}.base: bases form a circle: {circle}")
-        if current not in entries:
+            raise ConfigError(f"{where}.{name}.{key}: {noun}s form a circle: {circle}")
+        if current not in known:
             owner = visited[-1] if visited else name
-            known = nearest(current, entries)
-            raise ConfigError(f"{where}.{owner}.base: unknown base '{current}'{known}")
+            raise ConfigError(
+                f"{where}.{owner}.{key}: unknown {noun} '{current}'{nearest(current, known)}"
+            )
         visited.append(current)
-        chain.append(entries[current])
-        current = entries[current].base
-    return chain[::-1]
+        current = parent(current)
+    return visited[::-1]
 
 
 class Layers:

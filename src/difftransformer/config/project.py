@@ -56,6 +56,11 @@ class RunEntry(Settings):
     setup: str | None = setting(
         None, meaning="Setup of the scale that gives sizes, data and budget; inherited from base"
     )
+    init_from: str | None = setting(
+        None,
+        meaning="Run that this one continues: it starts from the weights of that run's training "
+        "with the same seed; null: from scratch. Inherited from base",
+    )
     label: str = setting(meaning="Name of the row in tables and figures")
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
@@ -107,6 +112,9 @@ class ScaleConfig(Settings):
 
     description: str = setting(meaning="What the scale is for, and on which machine")
     setups: dict[str, SetupEntry] = setting(meaning="Experiments by name")
+    runs: dict[str, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"
+    )
     datasets: dict[str, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of datasets.yaml at this scale"
     )

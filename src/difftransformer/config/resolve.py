@@ -15,7 +15,7 @@ import yaml
 from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile, PaperFile
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
-from difftransformer.config.inheritance import Layers, ancestry
+from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -64,6 +64,7 @@ class Catalogue:
             return validate(kind, read_yaml(folder / name), str(folder / name))
 
         runs = dict(read(RunsFile, "runs.yaml").runs)
+        runs.update(_scale_runs(runs, scale, str(scale_file)))
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
         return cls(
@@ -84,15 +85,38 @@ class Catalogue:
         return str(self.folder / "scales" / f"{self.project.scale}.yaml")
 
     def dataset(self, name: str) -> DatasetConfig:
-        """Return a dataset with the scale's changes."""
-        checked: DatasetConfig = self._changed(
-            "datasets", self.datasets, self.scale.datasets, name, DatasetConfig
+        """Return a dataset with what its base gives and with the scale's changes.
+
+        Raises:
+            ConfigError: An unknown name or base, or something that must be as in the base.
+        """
+        place = f"{self.folder / 'datasets.yaml'}: datasets"
+        lookup(self.datasets, name, "dataset", place)
+        layers = Layers()
+        for member in self._dataset_chain(name):
+            for entry, where in (
+                (self.datasets[member], f"{place}.{member}"),
+                (self.scale.datasets.get(member, {}), f"{self.scale_file}: datasets.{member}"),
+            ):
+                own = {key: value for key, value in entry.items() if key != "base"}
+                if member in self._derived:
+                    _require_same_text(own, where)
+                layers.add(own, where)
+        checked: DatasetConfig = validate(
+            DatasetConfig, layers.values, f"{place}.{name}", layers.origin
         )
         return checked
 
+    def tokenizer_owner(self, dataset: str) -> str:
+        """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
+        return self._dataset_chain(dataset)[0]
+
     def suite(self, name: str) -> Any:
         """Return an evaluation suite with the scale's changes."""
-        return self._changed("suites", self.suites, self.scale.suites, name, SuiteConfig)
+        place = f"{self.folder / 'evaluations.yaml'}: suites"
+        layers = Layers().add(lookup(self.suites, name, "suite", place), f"{place}.{name}")
+        layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
+        return validate(SuiteConfig, layers.values, f"{place}.{name}", layers.origin)
 
     def run(self, name: str) -> RunSlice:
         """Return a run as the training job gets it; ``model.attention`` is not yet checked."""
@@ -115,6 +139,8 @@ class Catalogue:
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values
+        runs = f"{self.folder / 'runs.yaml'}: runs"
+        lineage(self.runs, name, runs, "init_from", self.parent, "run")
         if "dataset" not in values:
             raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
         dataset = self.dataset_of(str(values["dataset"]))
@@ -127,39 +153,51 @@ class Catalogue:
             "scale": self.project.scale,
             "run": name,
             "dataset": dataset,
+            "init_from": self.parent(name),
             "model": model,
         }
         checked: RunSlice = validate(RunSlice, raw, place, layers.origin)
         return checked
 
     def dataset_of(self, name: str) -> str:
-        """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks."""
+        """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.
+
+        A dataset with a base keeps its name: `corpus` takes the place of its base.
+        """
         corpus = self.project.corpus
-        if corpus is None or self.dataset(name).recall is not None:
+        if corpus is None or name in self._derived or self.dataset(name).recall is not None:
             return name
         return corpus
 
     def _run_chain(self, name: str) -> list[tuple[str, RunEntry]]:
         place = f"{self.folder / 'runs.yaml'}: runs"
         lookup(self.runs, name, "run", place)
-        chain = ancestry(self.runs, name, place)
-        ids = {id(entry): key for key, entry in self.runs.items()}
-        return [(ids[id(entry)], entry) for entry in chain]
+        names = lineage(self.runs, name, place, "base", lambda run: self.runs[run].base)
+        return [(member, self.runs[member]) for member in names]
 
-    def _changed(
-        self,
-        section: str,
-        entries: Mapping[str, dict[str, Any]],
-        changes: Mapping[str, dict[str, Any]],
-        name: str,
-        kind: Any,
-    ) -> Any:
-        file = "datasets.yaml" if section == "datasets" else "evaluations.yaml"
-        place = f"{self.folder / file}: {section}"
-        layers = Layers().add(lookup(entries, name, section[:-1], place), f"{place}.{name}")
-        if name in changes:
-            layers.add(changes[name], f"{self.scale_file}: {section}.{name}")
-        return validate(kind, layers.values, f"{place}.{name}", layers.origin)
+    def parent(self, run: str) -> str | None:
+        """Return the run that a run continues; it may come from a base."""
+        chain = self._run_chain(run)
+        return next((entry.init_from for _, entry in reversed(chain) if entry.init_from), None)
+
+    @cached_property
+    def _derived(self) -> dict[str, str]:
+        """Base of every dataset that has one."""
+        bases = {
+            name: self.scale.datasets.get(name, {}).get("base", entry.get("base"))
+            for name, entry in self.datasets.items()
+        }
+        return {name: base for name, base in bases.items() if base is not None}
+
+    def _dataset_chain(self, name: str) -> list[str]:
+        """Return a dataset's bases from the first on, and itself; `corpus` replaces the first."""
+
+        def base(member: str) -> str | None:
+            found = self._derived.get(member)
+            return found if found is None or found not in self.datasets else self.dataset_of(found)
+
+        place = f"{self.folder / 'datasets.yaml'}: datasets"
+        return lineage(self.datasets, name, place, "base", base)
 
 
 def _load_project(folder: Path, overrides: Mapping[str, Any]) -> ProjectConfig:
@@ -187,6 +225,30 @@ def _plain(value: Any) -> Any:
         return yaml.safe_load(value)
     except yaml.YAMLError:
         return value
+
+
+def _require_same_text(changes: Mapping[str, Any], where: str) -> None:
+    """Refuse what would change token ids, or train on what the base holds out."""
+    for key in ("tokenizer", "validation_share"):
+        if key in changes:
+            raise ConfigError(
+                f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
+                f"held-out documents stay the same; remove it, or change it in the base"
+            )
+
+
+def _scale_runs(
+    runs: Mapping[str, RunEntry], scale: ScaleConfig, scale_file: str
+) -> dict[str, RunEntry]:
+    """Return the runs that a scale changes or adds."""
+    found = {}
+    for name, changes in scale.runs.items():
+        layers = Layers()
+        if name in runs:
+            layers.add(runs[name].model_dump(exclude_none=True), f"runs.yaml: runs.{name}")
+        layers.add(changes, f"{scale_file}: runs.{name}")
+        found[name] = validate(RunEntry, layers.values, f"{scale_file}: runs.{name}", layers.origin)
+    return found
 
 
 def _sweep_runs(

@@ -12,6 +12,9 @@ class RunSlice(Settings):
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
     dataset: str = setting(meaning="Name of the packed dataset it trains on.")
+    init_from: str | None = setting(
+        None, meaning="Run whose trained weights it starts from; null: from scratch."
+    )
     model: ModelConfig = setting(meaning="The architecture.")
     training: TrainingConfig = setting(meaning="How it is trained.")
 

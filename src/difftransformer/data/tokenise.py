@@ -36,6 +36,7 @@ from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import token_dtype, write_shard
 from difftransformer.data.sources import Cursor, Document, Source, documents, open_sources
 from difftransformer.data.tokenizer import TextTokenizer
+from difftransformer.data.upsampling import kept
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
 
@@ -153,7 +154,9 @@ def _open_stream(
         ahead = 1 + round(2 * job.workers * source.weight / sum(weights))
         ahead = 1 if job.workers == 1 else max(2, ahead)
         found = _repeated(job.dataset, name, source, split, cursor)
-        streams.append(encode_documents(found, submit, ahead))
+        encoded = encode_documents(found, submit, ahead)
+        upsampling = job.dataset.upsampling if split == "train" else None
+        streams.append(kept(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
     return MixedStream(streams, Mixture(weights, last.taken if last else None), budget, cursors)
 
 

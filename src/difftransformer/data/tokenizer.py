@@ -35,17 +35,22 @@ END_OF_TEXT = "<|endoftext|>"
 CONFIG = "tokenizer_config.json"
 
 
-def train_tokenizer(dataset: DatasetConfig, output: Path) -> None:
+def train_tokenizer(dataset: DatasetConfig, output: Path, base: Path | None = None) -> None:
     """Make the dataset's tokenizer: trains a BPE, or resolves a tiktoken or Hugging Face one.
 
     Args:
         dataset: The dataset; a BPE learns from its training split in the mixture's proportions.
         output: Path of tokenizer.json; tokenizer_config.json is written beside it, before it.
+        base: tokenizer.json of the dataset's base, which is taken over byte by byte: token ids
+            mean the same in both.
 
     Raises:
         DataError: The corpus is too small for the vocabulary, or the tokenizer cannot be had.
         ConfigError: The dataset is of generated rows and has no tokenizer.
     """
+    if base is not None:
+        _take_over(base, output)
+        return
     config = dataset.tokenizer
     match config:
         case BpeTokenizer():
@@ -64,6 +69,18 @@ def train_tokenizer(dataset: DatasetConfig, output: Path) -> None:
     }
     atomic.write_text(output.with_name(CONFIG), json.dumps(description, indent=2) + "\n")
     atomic.write_text(output, tokenizer.to_str(pretty=True) + "\n")
+
+
+def _take_over(base: Path, output: Path) -> None:
+    for source, target in ((base.with_name(CONFIG), output.with_name(CONFIG)), (base, output)):
+        try:
+            text = source.read_text(encoding="utf-8")
+        except OSError as error:
+            raise DataError(
+                f"{source}: cannot be read ({error.strerror}); make the tokenizer of the base with "
+                "`train_tokenizer`"
+            ) from None
+        atomic.write_text(target, text)
 
 
 class TextTokenizer:

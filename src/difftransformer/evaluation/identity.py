@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 from difftransformer.config.evaluation import EvaluationSlice
 from difftransformer.data.packed import PackedDataset, file_sha256
-from difftransformer.errors import CheckpointError, DataError
+from difftransformer.errors import DataError
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
-from difftransformer.provenance.result import Result, job_id, read_result
+from difftransformer.provenance.result import job_id
+from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
 STAGE = "evaluate"
-TRAINING = "training.json"
-TOKENIZER = "tokenizer.json"
 
 
 class EvaluationIdentity(NamedTuple):
@@ -38,13 +37,8 @@ def identify(
             was trained with another tokenizer than the dataset's.
         DataError: The n-grams are missing.
     """
-    trained = read_training(model)
-    if (trained.run, trained.seed) != (slice.run, seed):
-        raise CheckpointError(
-            f"{model}: holds run {trained.run} with seed {trained.seed}, asked for {slice.run} "
-            f"with seed {seed}"
-        )
-    _require_same_tokenizer(model, dataset)
+    trained = require_trained(model, slice.run, seed)
+    require_same_tokenizer(model, dataset, "evaluate it on the dataset it was trained on")
     if ngrams is not None and not ngrams.is_file():
         raise DataError(f"{ngrams}: no such file of frequent n-grams; make it with `count_ngrams`")
     inputs = slice_fingerprint(
@@ -59,26 +53,3 @@ def identify(
     return EvaluationIdentity(
         fingerprint, job_id(STAGE, subject, seed, fingerprint), trained.job_id
     )
-
-
-def read_training(model: Path) -> Result:
-    """Read the result of the training that made the model.
-
-    Raises:
-        CheckpointError: There is no such folder, or its training has not finished.
-    """
-    if not (model / TRAINING).is_file():
-        what = "training has not finished" if model.is_dir() else "no such model folder"
-        raise CheckpointError(f"{model}: {what}; make it with `pretrain`")
-    return read_result(model / TRAINING)
-
-
-def _require_same_tokenizer(model: Path, dataset: PackedDataset) -> None:
-    """Compare the tokenizer beside the model, copied from its training data, with the dataset's."""
-    beside = model / TOKENIZER
-    found = file_sha256(beside) if beside.is_file() else None
-    if found != dataset.manifest.tokenizer.sha256:
-        raise CheckpointError(
-            f"{model}: was trained with another tokenizer than that of {dataset.folder}: evaluate "
-            "it on the dataset it was trained on"
-        )

@@ -6,7 +6,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, PaperFile
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.base import setting
+from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.model import ModelConfig
@@ -16,10 +17,31 @@ from difftransformer.models.attention.registry import attention_class, variants
 from difftransformer.provenance.atomic import write_text
 
 
+def _meaning(key: str) -> str | None:
+    return DatasetConfig.model_fields[key].description
+
+
+class DatasetEntry(DatasetConfig):
+    """A dataset as it is written: what its base gives may be left out."""
+
+    base: str | None = setting(
+        None,
+        meaning="Dataset of the same file packed in another way: its settings, its tokenizer (the "
+        "same file) and its held-out documents, but for what this entry changes; `corpus` takes "
+        "the place of the base",
+    )
+    sources: dict[str, SourceConfig] = setting(
+        {}, meaning=f"{_meaning('sources')} Required without a base; a base's can be added to"
+    )
+    tokenizer: TokenizerConfig | None = setting(  # type: ignore[assignment]
+        None, meaning=f"{_meaning('tokenizer')} Required without a base; that of a base stays"
+    )
+
+
 class DatasetsFile(BaseModel):
     """``config/datasets.yaml``: corpora by name."""
 
-    datasets: dict[str, DatasetConfig]
+    datasets: dict[str, DatasetEntry]
 
 
 class EvaluationsFile(BaseModel):

@@ -31,6 +31,10 @@ class Layout:
         """Result file of a training; weights and history lie beside it."""
         return f"{self.home}/runs/{run}/{seed}/training.json"
 
+    def weights(self, run: str, seed: int) -> str:
+        """Weights of a finished training."""
+        return f"{self.home}/runs/{run}/{seed}/model.safetensors"
+
     def history(self, run: str, seed: int) -> str:
         """Curves of a training."""
         return f"{self.home}/runs/{run}/{seed}/history.csv"

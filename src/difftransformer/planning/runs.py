@@ -16,6 +16,7 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.registry import configure, variant_location
+from difftransformer.planning.extension import check_extension
 from difftransformer.planning.layout import Layout
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -25,6 +26,7 @@ ENTRIES = {
     "tokenise": "difftransformer.data.tokenise",
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
+    "extend_context": "difftransformer.training.extend_context",
     "evaluate": "difftransformer.evaluation.evaluate",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
@@ -79,7 +81,18 @@ class RunPlan:
         resolved = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
         slice = slice.model_copy(update={"model": resolved})
         self._check_budget(slice)
+        if slice.init_from is not None:
+            check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
+
+    def training_rule(self, run: str) -> str:
+        """Return the rule that trains a run."""
+        return "pretrain" if self.catalogue.parent(run) is None else "extend_context"
+
+    def trained_by(self, rule: str) -> str:
+        """Return a regular expression of the runs that a rule trains."""
+        names = [name for name in self.catalogue.runs if self.training_rule(name) == rule]
+        return "|".join(names) or "(?!)"
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -128,6 +141,11 @@ class RunPlan:
 
         return [str(path) for path in corpus_files(self.catalogue.dataset(dataset))]
 
+    def base_tokenizer(self, dataset: str) -> list[str]:
+        """Return the tokenizer that a dataset takes over from its first base, if it has one."""
+        owner = self.catalogue.tokenizer_owner(dataset)
+        return [] if owner == dataset else self.tokenizer_file(owner)
+
     def tokenizer_file(self, dataset: str) -> list[str]:
         """Return the tokenizer of a dataset; generated rows have none."""
         if self.catalogue.dataset(dataset).tokenizer.kind == "none":
@@ -138,6 +156,14 @@ class RunPlan:
         """Return the manifest of the data that a run trains on."""
         return self.layout.manifest(self.run(run).dataset)
 
+    def parent_result(self, run: str, seed: int) -> str:
+        """Return the result of the training that a run continues."""
+        return self.layout.training(self._parent(run), seed)
+
+    def parent_weights(self, run: str, seed: int) -> str:
+        """Return the weights that a run starts from."""
+        return self.layout.weights(self._parent(run), seed)
+
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
         if self.catalogue.suite(suite).kind != "validation_slices":
@@ -146,9 +172,14 @@ class RunPlan:
 
     # --- parts ---
 
+    def _parent(self, run: str) -> str:
+        parent = self.run(run).init_from
+        assert parent is not None, f"{run} continues no run"
+        return parent
+
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
-            case "pretrain":
+            case "pretrain" | "extend_context":
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
             case "evaluate":
                 yield suite_module(self.catalogue.suite(parts[0]).kind)

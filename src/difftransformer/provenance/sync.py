@@ -16,7 +16,7 @@ from difftransformer.provenance.sender import one_line
 from difftransformer.provenance.spool import JOURNAL, Sent, read_records
 from difftransformer.provenance.tracking import ROOT, displayed, resolve_uri
 
-STAGES = ("tokenise", "pretrain", "evaluate", "tables")
+STAGES = ("tokenise", "pretrain", "extend_context", "evaluate", "tables")
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from difftransformer.training.outputs import publish, training_metrics
 from difftransformer.training.progress import Progress
 from difftransformer.training.rng import seed_everything
 from difftransformer.training.trainer import Trainer
+from difftransformer.training.upstream import training_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class Job:
     seed: int
     threads: int
     code: str
+    parent: Result | None = None
+    """The training whose weights it starts from."""
 
 
 BuildModel = Callable[[torch.device], Transformer]
@@ -72,11 +75,16 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
     }
     with listening() as stop, exclusive(job.state):
         dataset = PackedDataset.open(job.dataset)
-        fingerprint = job_fingerprint(job.stage, job.slice, job.code, dataset.digest, job.seed)
+        fingerprint = job_fingerprint(
+            job.stage, job.slice, job.code, training_inputs(dataset, job.parent), job.seed
+        )
         seed_everything(job.seed)
         model = build_model(device)
         resolved["backend"] = model.backend
         tracker.log_params({"resolved": resolved})
+        upstream = [] if job.parent is None else [job.parent.job_id]
+        if upstream:
+            tracker.set_tags({"upstream": " ".join(upstream)})
         trainer = _trainer(job, model, dataset, device)
         store = CheckpointStore(job.state, keep=config.keep_checkpoints, identity=fingerprint)
         _resume(trainer, store, tracker)
@@ -91,7 +99,8 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
             run=job.slice.run,
             seed=job.seed,
             metrics=metrics,
-            settings=job.slice.model_dump(mode="json") | {"resolved": resolved},
+            settings=job.slice.model_dump(mode="json")
+            | {"resolved": resolved, "upstream": upstream},
             provenance=origin(fingerprint, started=started, threads=job.threads),
         )
         publish(job.output, model, trainer.history, dataset, result)

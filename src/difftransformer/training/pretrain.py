@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from difftransformer.config.run import RunSlice
+from difftransformer.errors import ConfigError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.tracking import Tracker
@@ -42,6 +43,10 @@ def pretrain(
         UserError: one readable line; see `difftransformer.training.job.run_job`.
         Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75).
     """
+    if slice.init_from is not None:
+        raise ConfigError(
+            f"run {slice.run} continues {slice.init_from}: train it with `extend_context`"
+        )
 
     def build(device: torch.device) -> Transformer:
         backend = choose_backend(slice.training.backend, device.type, slice.training.precision)

@@ -117,6 +117,61 @@ CASES = {
         put("setups", "ablation", "dataset", value="stdlib_txt"),
         ["unknown dataset 'stdlib_txt'; did you mean 'stdlib_text'?"],
     ),
+    "an unknown run to continue": (
+        "runs.yaml",
+        put("runs", "long_diff", "init_from", value="dif"),
+        ["runs.long_diff.init_from: unknown run 'dif'; did you mean 'diff'?"],
+    ),
+    "runs that continue each other": (
+        "runs.yaml",
+        put("runs", "diff", "init_from", value="long_diff"),
+        ["init_from: runs form a circle: ", "diff -> long_diff"],
+    ),
+    "a run that continues another model": (
+        "runs.yaml",
+        put("runs", "long_diff", "init_from", value="transformer"),
+        ["runs.long_diff.init_from: model.attention.variant is diff_v1, in run transformer it is"],
+    ),
+    "a run that continues a smaller model": (
+        "scales/tiny.yaml",
+        put("setups", "long_context", "model", "d_model", value=192),
+        ["model.d_model is 192", "it is 128", "rope_theta and max_positions"],
+    ),
+    "a run that continues on other token ids": (
+        "scales/tiny.yaml",
+        put("setups", "long_context", "dataset", value="local_files"),
+        ["runs.long_transformer.init_from: dataset local_files has other token ids than"],
+    ),
+    "rows with another vocabulary": (
+        "datasets.yaml",
+        put(
+            "datasets",
+            "recall_long",
+            "recall",
+            value={"row_length": 257, "num_keys": 48, "num_values": 16},
+        ),
+        ["dataset recall_long has other token ids than recall"],
+    ),
+    "an unknown base of a dataset": (
+        "datasets.yaml",
+        put("datasets", "long_text", "base", value="stdlib"),
+        ["datasets.long_text.base: unknown base 'stdlib'", "stdlib_text"],
+    ),
+    "a derived dataset with its own tokenizer": (
+        "scales/tiny.yaml",
+        put("datasets", "long_text", "tokenizer", value={"vocab_size": 512}),
+        ["datasets.long_text: tokenizer: a dataset with a base has the base's"],
+    ),
+    "a derived dataset that holds out other documents": (
+        "datasets.yaml",
+        put("datasets", "long_text", "validation_share", value=0.5),
+        ["datasets.long_text: validation_share"],
+    ),
+    "a run of a scale without a label": (
+        "scales/tiny.yaml",
+        put("runs", value={"lonely": {"base": "diff"}}),
+        ["scales/tiny.yaml: runs.lonely: label: required key is missing"],
+    ),
     "an artifact with an unknown run": (
         "artifacts.yaml",
         lambda content: content["artifacts"]["table6"]["sections"][0]["rows"].append(
@@ -153,7 +208,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_one_line_that_names_the_place(case: str, config_folder: Path) -> None:
+def test_it_is_one_line_that_names_the_place(
+    case: str, config_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config_folder)  # where there is no data/
     name, change, said = CASES[case]
     path = config_folder / name
     content = yaml.safe_load(path.read_text())

@@ -32,6 +32,18 @@ def configure(**settings: Any) -> DatasetConfig:
         ({"tokenizer": {"kind": "none"}}, "kind none"),
         ({"sources": {"a": RECALL}, "recall": {}, "tokens": 9}, "kind none"),
         ({"sources": {"a": RECALL}, "recall": {}, "tokenizer": {"kind": "none"}}, "never end"),
+        ({"upsampling": {}}, "full_length"),
+        ({"upsampling": {"full_length": 9, "power": -1.0}}, "power"),
+        (
+            {
+                "sources": {"a": RECALL},
+                "recall": {},
+                "tokenizer": {"kind": "none"},
+                "tokens": 9,
+                "upsampling": {"full_length": 9},
+            },
+            "upsampling is for documents",
+        ),
         ({"sources": {"a": RECALL, "b": STDLIB}, "recall": {}}, "cannot be mixed"),
     ],
 )

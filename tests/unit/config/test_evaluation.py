@@ -48,6 +48,8 @@ def test_defaults_of_what_the_paper_leaves_open() -> None:
         ({"kind": "recall", "needles": []}, "needles"),
         ({"kind": "recall", "needles": [2, 2]}, "must be distinct"),
         ({"kind": "recall", "needles": [0]}, "needles"),
+        ({"kind": "nll_by_position", "length": 16}, "first_position 16 must be below length 16"),
+        ({"kind": "nll_by_position", "length": 64, "positions": 1}, "positions"),
         ({"kind": "recall", "needles": [1], "device": "gpu"}, "device"),
         ({"kind": "recall", "needles": [1], "samples": "many"}, "samples"),
     ],

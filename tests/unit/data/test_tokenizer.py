@@ -193,3 +193,16 @@ def test_damaged_tokenizer_files(damage: str, tokenizer: Path, tmp_path: Path) -
         config.unlink()
     with pytest.raises(DataError, match=r"tokenizer\.json: (cannot be read|its end-of-text)"):
         TextTokenizer(path)
+
+
+def test_the_tokenizer_of_a_base_is_taken_over_byte_by_byte(
+    tokenizer: Path, configure: Configure, tmp_path: Path
+) -> None:
+    output = tmp_path / "derived" / "tokenizer.json"
+    output.parent.mkdir()
+    other = configure(tokenizer={"kind": "bpe", "vocab_size": 300})
+    train_tokenizer(other, output, tokenizer)
+    assert output.read_bytes() == tokenizer.read_bytes()
+    assert TextTokenizer(output).entry == TextTokenizer(tokenizer).entry
+    with pytest.raises(DataError, match="make the tokenizer of the base"):
+        train_tokenizer(other, output, tmp_path / "nowhere" / "tokenizer.json")

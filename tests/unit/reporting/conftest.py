@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults, artifact_slice, declarations
 
 from difftransformer.reporting.figure_job import build_figure
 
-FIGURES = ("table5", "table6", "table6_recall", "lr_sweep")
+FIGURES = [name for name, one in declarations().artifacts.items() if one.figure]
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from difftransformer.config.yaml_files import read_yaml
 CONFIG = Path(__file__).parents[3] / "config"
 SCALE = "tiny"
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it binds), as seen at tiny scale.
 SHAPES = {
     "transformer": (3.850, None),
@@ -65,7 +66,7 @@ def artifact_slice(
 
 
 def facts(run: str) -> dict[str, int | float | bool | str | None]:
-    row = base(run)
+    row = base(run).removeprefix("long_")
     return {
         "heads": 2 if row != "transformer" else 4,
         "head_dim": 64 if row.startswith("transformer_") else 32,
@@ -101,6 +102,9 @@ class FakeResults:
                 self.language_model(row, seed)
                 outliers(self, row, seed)
                 self.recall_model(f"recall_{row}", seed)
+        for run in ("long_transformer", "long_diff"):
+            for seed in seeds:
+                self.extended_model(run, seed)
         for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
             for entry in sweep(run):
                 for seed in seeds:
@@ -172,6 +176,21 @@ class FakeResults:
             {"queries": 2, "samples": 256},
         )  # fmt: skip
 
+    def extended_model(self, run: str, seed: int) -> None:
+        noise, shared = random.Random(f"{run}{seed}"), random.Random(seed).gauss(0, 0.02)
+        final = 3.55 + shared + noise.gauss(0, 0.006)
+        early = 0.12 if run == "long_transformer" else 0.0
+        curve = {
+            f"nll_p{place}": final + (0.3 + early) * (1 - math.log(place, 512)) for place in PLACES
+        }
+        self.history(run, seed, [{"step": STEPS, "loss": final, "validation_loss": final}])
+        self.training(run, seed, {"validation_loss": final})
+        self.evaluation(
+            run, seed, "nll_by_position",
+            curve | {"loss": curve["nll_p512"], "documents": 25, "tokens": 25 * 512},
+            {"length": 512, "first_position": 16, "positions": 12},
+        )  # fmt: skip
+
     def swept(self, entry: SweepRow, seed: int) -> None:
         noise = random.Random(f"{entry.run_id}{seed}")
         away = math.log2(entry.learning_rate / 4e-3)
@@ -194,9 +213,15 @@ class FakeResults:
             "tokens": STEPS * TOKENS_PER_STEP,
         }
         probe = {"needles": [2, 4], "every": PROBE_EVERY, "bind_needles": 4, "bind_threshold": 0.9}
+        extended = run.startswith("long_")
         settings = {
-            "training": {"lr": lr, "probe": probe if "recall" in run else None},
-            "model": {"d_model": 128},
+            "init_from": run.removeprefix("long_") if extended else None,
+            "training": {
+                "lr": lr,
+                "probe": probe if "recall" in run else None,
+                "seq_len": 512 if extended else 128,
+            },
+            "model": {"d_model": 128, "rope_theta": 80000.0 if extended else 10000.0},
         }
         self.write(
             self.root / f"runs/{run}/{seed}/training.json",

@@ -1,5 +1,6 @@
 """Fixtures of the training tests: two tiny datasets, and one call that trains."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from difftransformer.config.run import RunSlice
+from difftransformer.data.packed import TokenizerEntry
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.provenance.tracking import NullTracker, Tracker
 from difftransformer.training.pretrain import pretrain
@@ -21,8 +23,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = np.random.default_rng(0).integers(1, 3, size=6000)
     tokens = np.cumsum(steps) % VOCAB
     splits = {"train": tokens[:5000], "validation": tokens[5000:]}
-    folder = write_dataset(tmp_path_factory.mktemp("data") / "text", splits, vocab_size=VOCAB)
-    (folder / "tokenizer.json").write_text('{"this": "is copied"}')
+    tokenizer = b'{"this": "is copied"}'
+    entry = TokenizerEntry(kind="bpe", sha256=hashlib.sha256(tokenizer).hexdigest(), eos_id=0)
+    folder = tmp_path_factory.mktemp("data") / "text"
+    write_dataset(folder, splits, vocab_size=VOCAB, tokenizer=entry)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
     return folder
 
 

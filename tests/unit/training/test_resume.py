@@ -1,59 +1,19 @@
 """A training stopped at any moment ends in the bytes of one that never was."""
 
-import json
 import logging
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
-from difftransformer.config.run import RunSlice
 from difftransformer.errors import CheckpointError, UserError
 from difftransformer.training.interrupt import Interrupted
-
-OUTPUTS = ("model.safetensors", "config.json", "history.csv")
-
-
-def metrics(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "out" / "training.json").read_text())["metrics"])
-
-
-def assert_same_outcome(one: Path, other: Path) -> None:
-    for name in OUTPUTS:
-        assert (one / "out" / name).read_bytes() == (other / "out" / name).read_bytes(), name
-    assert metrics(one) == metrics(other)
-
-
-def checkpoints(folder: Path) -> list[int]:
-    found = (path.name.removeprefix("checkpoint-") for path in (folder / "state").glob("check*"))
-    return sorted(int(name) for name in found if name.isdecimal())
-
-
-def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProcess:
-    """The same call in a process of its own; forked, since importing torch takes seconds."""
-
-    def target() -> None:
-        train(slice, name, **options)
-
-    process = multiprocessing.get_context("fork").Process(target=target)
-    process.start()
-    return process
-
-
-def wait_until(condition: Callable[[], bool], process: ForkProcess) -> None:
-    deadline = time.monotonic() + 120
-    while not condition() and process.is_alive():
-        assert time.monotonic() < deadline, "the training process hangs"
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])

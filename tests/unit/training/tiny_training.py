@@ -60,13 +60,8 @@ def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) 
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         shard = ShardEntry(file=path.name, tokens=tokens.size, documents=count, sha256=digest)
         entries[name] = SplitEntry(tokens=tokens.size, documents=count, shards=[shard])
-    written = Manifest(
-        dtype="uint16",
-        tokenizer=TokenizerEntry(kind="none"),
-        splits=entries,
-        sources={},
-        **manifest,
-    )
+    defaults: dict[str, Any] = {"tokenizer": TokenizerEntry(kind="none")}
+    written = Manifest(dtype="uint16", splits=entries, sources={}, **(defaults | manifest))
     written = written.model_copy(update={"digest": written.content_digest()})
     (folder / "manifest.json").write_text(written.model_dump_json())
     return folder

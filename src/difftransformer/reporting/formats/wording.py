@@ -16,9 +16,11 @@ def remarks(table: TableDocument) -> list[str]:
     """Sentences under the table: scale, seeds, published numbers, how each section was measured."""
     lines = [f"Scale {table.scale}.", *table.notes]
     if table.published is not None:
+        beside = any(cell.paper_text is not None for cell in table.cells())
         lines.append(
-            f"[ ] published, at the paper's scale: {table.published.source} "
-            f"({table.published.scale}). Compare signs and order, not levels."
+            f"{'[ ] published' if beside else 'Published'}, at the paper's scale: "
+            f"{table.published.source} ({table.published.scale}). Compare signs and order, not "
+            "levels."
         )
         lines += table.published.notes
     several = len(table.sections) > 1

@@ -1,0 +1,149 @@
+"""A run that continues another one: what it starts from, and what it refuses."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stopping import assert_same_outcome, checkpoints, start, wait_until
+from tiny_training import Train, make_slice
+
+from difftransformer.config.run import RunSlice
+from difftransformer.data.loader import BatchLoader
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import CheckpointError, ConfigError
+from difftransformer.models.checkpoint import load_model
+from difftransformer.models.loss import token_losses
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.extend_context import extend_context
+
+
+def longer(variant: str = "diff_v1", **training: Any) -> RunSlice:
+    """The parent's run at four times the length and another theta."""
+    short = make_slice(variant, **({"seq_len": 64, "batch_size": 4, "lr": 2.5e-3} | training))
+    model = short.model.model_copy(update={"rope_theta": 80000.0, "max_positions": 64})
+    return short.model_copy(update={"run": f"long_{variant}", "init_from": variant, "model": model})
+
+
+@pytest.fixture
+def parent(train: Train) -> Path:
+    return train(make_slice(), "parent") / "out"
+
+
+@pytest.fixture
+def extend(tmp_path: Path, text: Path, parent: Path) -> Train:
+    """Extend in ``tmp_path/name`` (folders out and state) and give that folder."""
+
+    def run(slice: RunSlice, name: str = "long", **options: Any) -> Path:
+        folder = tmp_path / name
+        given = {"model": parent, "dataset": text, "seed": 0, "tracker": NullTracker()} | options
+        extend_context(
+            slice, output=folder / "out", state=folder / "state", threads=1, code="unit", **given
+        )
+        return folder
+
+    return run
+
+
+def result(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "out" / "training.json").read_text()))
+
+
+def test_it_starts_from_the_weights_of_its_parent(extend: Train, parent: Path, text: Path) -> None:
+    slice = longer(steps=1, warmup_steps=0, log_every=1)
+    folder = extend(slice)
+    logged = float((folder / "out" / "history.csv").read_text().splitlines()[1].split(",")[2])
+    model = load_model(parent)
+    model.config = slice.model
+    model._rotary.theta = slice.model.rope_theta
+    batch = BatchLoader(
+        PackedDataset.open(text), "train", batch_size=4, seq_len=64, seed=0
+    ).next_batch()
+    with torch.no_grad():
+        hidden = model.hidden_states(batch[:, :-1]).flatten(0, 1)
+        losses = token_losses(hidden, model.output_weight, batch[:, 1:].flatten(), 1024)
+    assert logged == pytest.approx(float(losses.mean()), rel=1e-5)
+
+
+def test_the_model_is_the_longer_one_and_says_where_it_comes_from(
+    extend: Train, parent: Path
+) -> None:
+    folder = extend(longer())
+    model = load_model(folder / "out").config
+    assert (model.rope_theta, model.max_positions) == (80000.0, 64)
+    found = result(folder)
+    assert found["job_id"].startswith("extend_context-long_diff_v1-0-")
+    assert found["settings"]["upstream"] == [result(parent.parent)["job_id"]]
+    assert sorted(p.name for p in (folder / "out").iterdir()) == sorted(
+        p.name for p in parent.iterdir()
+    )
+
+
+def test_the_parent_is_part_of_its_identity(extend: Train, train: Train, text: Path) -> None:
+    one = result(extend(longer(), "one"))
+    again = result(extend(longer(), "again"))
+    assert one["job_id"] == again["job_id"]
+    other = train(make_slice(lr=5e-3), "other") / "out"
+    assert result(extend(longer(), "two", model=other))["job_id"] != one["job_id"]
+    with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
+        extend(longer(), "one", model=other)
+
+
+def test_killed_it_ends_in_the_same_bytes(extend: Train, tmp_path: Path) -> None:
+    slice = longer(steps=61, checkpoint_every=3, validate_every=20)
+    undisturbed = extend(slice, "undisturbed")
+    for goal in (6, 24):
+        process = start(extend, slice, "killed")
+        wait_until(lambda n=goal: max(checkpoints(tmp_path / "killed"), default=0) >= n, process)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "out" / "training.json").exists()
+    extend(slice, "killed")
+    assert_same_outcome(undisturbed, tmp_path / "killed")
+
+
+def test_stopped_by_sigterm_it_goes_on(extend: Train, tmp_path: Path) -> None:
+    slice = longer(steps=150)
+    undisturbed = extend(slice, "undisturbed")
+    stopped = tmp_path / "stopped"
+    process = start(extend, slice, "stopped")
+    wait_until((stopped / "state" / "lock").exists, process)
+    time.sleep(0.05)
+    os.kill(process.pid or 0, signal.SIGTERM)
+    process.join()
+    assert process.exitcode == os.EX_TEMPFAIL
+    assert len(checkpoints(stopped)) > 0 and checkpoints(stopped)[0] < 150
+    extend(slice, "stopped")
+    assert_same_outcome(undisturbed, stopped)
+
+
+def test_what_does_not_fit_is_one_line(
+    extend: Train, train: Train, parent: Path, tmp_path: Path
+) -> None:
+    wider = longer()
+    wider = wider.model_copy(update={"model": wider.model.model_copy(update={"d_model": 64})})
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    other_ids = tmp_path / "other"
+    shutil.copytree(parent, other_ids)
+    (other_ids / "tokenizer.json").write_text("another")
+    for slice, options, kind, said in (
+        (make_slice(), {}, ConfigError, "has no init_from"),
+        (wider, {}, ConfigError, "model.d_model is 64, in run diff_v1 it is 32"),
+        (longer(), {"seed": 1}, CheckpointError, "with seed 0, asked for diff_v1 with seed 1"),
+        (longer("softmax"), {}, CheckpointError, "holds run diff_v1.*asked for softmax"),
+        (longer(), {"model": unfinished}, CheckpointError, "training has not finished"),
+        (longer(), {"model": tmp_path / "no"}, CheckpointError, "no such model folder"),
+        (longer(), {"model": other_ids}, CheckpointError, "was trained with another tokenizer"),
+    ):
+        with pytest.raises(kind, match=said) as error:
+            extend(slice, "refused", **options)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match="train it with `extend_context`"):
+        train(longer(), "fresh")
