@@ -4,6 +4,7 @@ An artifact is a table, a figure or both over the same rows. What a job gets of 
 `ArtifactSlice` (see `difftransformer.config.artifact_slices`), which refers to nothing else.
 """
 
+from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -161,14 +162,45 @@ class PaperRow(Settings):
     values: dict[str, Number] = setting(meaning="Published values by column id")
 
 
-class PaperTable(Settings):
-    """A published table: a reference to stand beside our numbers, never an input to them."""
+class PaperSeries(Settings):
+    """One published curve."""
 
-    title: str = setting(meaning="What the published table is")
-    source: str = setting(meaning="Document and table number")
+    label: str = setting(meaning="Name of the curve as printed")
+    x: list[float] = setting(meaning="Horizontal values, ascending", min_length=1)
+    y: list[float] = setting(meaning="Vertical values, one for each x", min_length=1)
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"{len(self.x)} values of x, but {len(self.y)} of y")
+        if any(one >= two for one, two in pairwise(self.x)):
+            raise ValueError(f"x must ascend, got {self.x}")
+        return self
+
+
+class PaperTable(Settings):
+    """A published table or figure: stands beside our numbers, and is never an input to them."""
+
+    title: str = setting(meaning="What the published table or figure is")
+    source: str = setting(meaning="Document and number of the table or figure")
     scale: str = setting(meaning="Model size and tokens behind the numbers")
-    rows: dict[str, PaperRow] = setting(meaning="Published rows by the run that rebuilds them")
+    rows: dict[str, PaperRow] = setting(
+        {}, meaning="Published rows by the run, or the row of the artifact, that rebuilds them"
+    )
+    x: str | None = setting(None, meaning="What the x of the series are, with their unit")
+    y: str | None = setting(None, meaning="What the y of the series are, with their unit")
+    series: dict[str, PaperSeries] = setting(
+        {}, meaning="Published curves by the run that rebuilds them"
+    )
     notes: list[str] = setting([], meaning="Cautions, such as sources that disagree")
+
+    @model_validator(mode="after")
+    def _axes_belong_to_series(self) -> Self:
+        if not self.rows and not self.series:
+            raise ValueError("a published table or figure needs rows, series or both")
+        if {self.x is None, self.y is None} != {not self.series}:
+            raise ValueError("x and y say what the series are: give both with series, else none")
+        return self
 
 
 class PaperSize(Settings):

@@ -14,6 +14,7 @@ from difftransformer.config.artifacts import (
     ArtifactsFile,
     ClaimsFile,
     PaperFile,
+    PaperTable,
     SectionConfig,
 )
 from difftransformer.config.validation import validate
@@ -169,6 +170,27 @@ def test_interventions_are_rows() -> None:
     raw["artifacts"]["ablation_head_count"]["interventions"] = ["diff_lambda_0_8"]
     with pytest.raises(ConfigError, match="interventions are not among the rows"):
         validate(ArtifactsFile, raw, "artifacts.yaml")
+
+
+PAPER = {
+    "title": "t", "source": "s", "scale": "c", "x": "tokens", "y": "loss",
+    "series": {"diff": {"label": "DIFF", "x": [1.0, 2.0], "y": [4.0, 3.0]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"series": {}, "x": None, "y": None}, "needs rows, series or both"),
+        ({"x": None}, "give both with series, else none"),
+        ({"series": {"diff": {"label": "D", "x": [1.0], "y": [4.0, 3.0]}}}, "1 values of x, but 2"),
+        ({"series": {"diff": {"label": "D", "x": [2.0, 2.0], "y": [4.0, 3.0]}}}, "must ascend"),
+    ],
+)
+def test_published_curves_are_checked(change: dict[str, Any], message: str) -> None:
+    assert validate(PaperTable, PAPER, "here").series["diff"].y == [4.0, 3.0]
+    with pytest.raises(ConfigError, match=message):
+        validate(PaperTable, PAPER | change, "here")
 
 
 def test_published_sizes_are_what_their_dimensions_give() -> None:
