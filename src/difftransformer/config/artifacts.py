@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.scaling import ScalingConfig
 
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
@@ -33,14 +34,19 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
-        "learning rate"
+    measures: Literal[
+        "language_modelling", "recall", "learning_rate", "size_scaling", "token_scaling"
+    ] = setting(
+        meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by "
+        "learning rate, or loss by model size or by training tokens with fitted curves"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
+    family: str | None = setting(
+        None, meaning="Family of the scale: each row stands for its run at every setup of it"
+    )
     against: str | None = setting(
         None, meaning="Row that the others are compared with; null: no column of differences"
     )
@@ -53,6 +59,9 @@ class SectionConfig(Settings):
         None, meaning="Metric of the training result that a learning-rate sweep minds"
     )
     better: Direction = setting("lower", meaning="Whether a lower or a higher metric is better")
+    scaling: ScalingConfig | None = setting(
+        None, meaning="How curves are fitted and read, for `size_scaling` and `token_scaling`"
+    )
 
     @model_validator(mode="after")
     def _references_are_rows(self) -> Self:
@@ -62,14 +71,20 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        if (len(self.suites) != 1) != (self.measures == "learning_rate"):
+        wanted = 0 if self.measures in ("learning_rate", "token_scaling") else 1
+        if len(self.suites) != wanted:
             raise ValueError(
-                f"suites: measures {self.measures} read "
-                f"{'none' if self.measures == 'learning_rate' else 'exactly one'}, "
+                f"suites: measures {self.measures} read {'exactly one' if wanted else 'none'}, "
                 f"got {self.suites}"
             )
         if (self.measures == "learning_rate") != (self.metric is not None):
             raise ValueError("metric belongs to measures: learning_rate, and is required there")
+        scales = self.measures in ("size_scaling", "token_scaling")
+        if scales != (self.scaling is not None) or (scales and self.family is None):
+            raise ValueError(
+                "scaling belongs to measures: size_scaling and token_scaling, and is required "
+                "there, as is family"
+            )
         return self
 
 
@@ -109,14 +124,8 @@ class ArtifactConfig(Settings):
         return self
 
     def runs(self) -> list[str]:
-        """List the runs of all rows in order; of a sweep those whose learning rate is swept."""
+        """List the runs that rows name, in order; families and sweeps train others too."""
         return list(dict.fromkeys(row.run for part in self.sections for row in part.rows))
-
-    def evaluations(self) -> list[tuple[str, str]]:
-        """List every (suite, run) that the artifact reads, in the order of the rows."""
-        return [
-            (suite, row.run) for part in self.sections for row in part.rows for suite in part.suites
-        ]
 
 
 class ClaimConfig(Settings):
@@ -130,7 +139,9 @@ class ClaimConfig(Settings):
     artifact: str = setting(meaning="Artifact that judges it; others may show it too")
     metric: str = setting(meaning="Column of that artifact's table")
     row: str = setting(meaning="Run that the statement is about")
-    against: str = setting(meaning="Run it is compared with, seed by seed")
+    against: str | float = setting(
+        meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
+    )
     direction: Direction = setting(
         "lower",
         meaning="Side on which `row` lies of `against` if the statement holds; under "
