@@ -70,6 +70,10 @@ def get_results(wildcards):
     return PLAN.results(wildcards.artifact)
 
 
+def get_table_histories(wildcards):
+    return PLAN.table_histories(wildcards.artifact)
+
+
 def get_histories(wildcards):
     return PLAN.histories(wildcards.artifact)
 

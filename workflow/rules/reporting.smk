@@ -4,7 +4,8 @@
 
 rule build_table:
     input:
-        get_results,
+        results=get_results,
+        histories=get_table_histories,
     output:
         multiext(
             f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"
@@ -27,7 +28,7 @@ rule build_table:
         "Build the table {wildcards.artifact}"
     shell:
         "difftransformer build_table --slice {params.cfg} --code {params.code}"
-        " --inputs '{input}' --output {output.page} --results {params.root} --log {log}"
+        " --inputs '{input.results}' --output {output.page} --results {params.root} --log {log}"
 
 
 rule build_figure:

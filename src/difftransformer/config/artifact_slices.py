@@ -1,6 +1,6 @@
 """What a reporting job gets: rows with labels, published values and claims, all resolved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from difftransformer.config.artifacts import (
@@ -11,6 +11,7 @@ from difftransformer.config.artifacts import (
     SectionConfig,
 )
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.validation import lookup, nearest
 from difftransformer.errors import ConfigError
 
@@ -25,8 +26,17 @@ class RowSlice(Settings):
     label: str = setting(meaning="Name of the row")
     against: str | None = setting(None, meaning="Run it is compared with; null: none")
     facts: dict[str, Fact] = setting(
-        {}, meaning="What the model is: heads, head_dim, norm; shown as columns, not measured"
+        {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
+
+
+class FamilySlice(Settings):
+    """One row of a section with a family: a run at every setup, from the smallest on."""
+
+    run: str = setting(meaning="Run that the row of artifacts.yaml names")
+    label: str = setting(meaning="Name of the row")
+    against: str | None = setting(None, meaning="Run it is compared with; null: none")
+    members: list[str] = setting(meaning="Runs of the family, among the rows of the section")
 
 
 class SweepRow(Settings):
@@ -45,10 +55,14 @@ class SectionSlice(Settings):
     measures: str = setting(meaning="Set of columns")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
     rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
+    families: list[FamilySlice] = setting(
+        [], meaning="Rows of a section with a family; `rows` then has a run for each of its setups"
+    )
     sweep: list[SweepRow] = setting([], meaning="Learning rates of the rows")
     needles: list[int] = setting(meaning="Numbers of pairs N with a column of accuracy")
     metric: str | None = setting(None, meaning="Metric of a sweep")
     better: str = setting("lower", meaning="Whether a lower or a higher metric is better")
+    scaling: ScalingConfig | None = setting(None, meaning="How curves are fitted and read")
 
 
 class ArtifactSlice(Settings):
@@ -94,6 +108,15 @@ class Declarations:
     """The file of the artifacts, for errors."""
 
 
+Members = Callable[[str, str | None], list[str]]
+"""Gives the runs of a row's run at every setup of a family; without a family the run alone."""
+
+
+def _alone(run: str, family: str | None) -> list[str]:
+    assert family is None, f"family {family} of {run} without its members"
+    return [run]
+
+
 def slice_artifact(
     declared: Declarations,
     name: str,
@@ -103,6 +126,7 @@ def slice_artifact(
     seeds: Sequence[int],
     facts: Mapping[str, Facts],
     sweeps: Mapping[str, Sequence[SweepRow]] | None = None,
+    members: Members = _alone,
 ) -> ArtifactSlice:
     """Resolve one table or figure.
 
@@ -114,6 +138,7 @@ def slice_artifact(
         seeds: Seeds of every row.
         facts: Run id -> what the model is (heads, head_dim, norm); runs not in it show none.
         sweeps: Swept run -> its learning rates, for sections with measures: learning_rate.
+        members: Run and family -> its runs, for sections with a family.
 
     Raises:
         ConfigError: an unknown artifact, run, claim or published table; offers the nearest name.
@@ -135,7 +160,7 @@ def slice_artifact(
         caption=form.caption,
         alt=form.alt,
         sections=[
-            _section(part, declared.labels, facts, sweeps or {}, where)
+            _section(part, declared.labels, facts, sweeps or {}, members, where)
             for part in artifact.sections
         ],
         paper=None if artifact.paper is None else declared.paper[artifact.paper],
@@ -160,7 +185,7 @@ def check_artifact(declared: Declarations, name: str) -> None:
         claim = lookup(declared.claims, claim_id, "claim", f"{where}.claims")
         lookup(declared.artifacts, claim.artifact, "artifact", f"claims.{claim_id}.artifact")
         for key, run in (("row", claim.row), ("against", claim.against)):
-            if run not in artifact.runs():
+            if isinstance(run, str) and run not in artifact.runs():
                 raise ConfigError(
                     f"{where}.claims: {claim_id} is about {key} '{run}', which is none of its rows"
                     f"{nearest(run, artifact.runs())}"
@@ -172,35 +197,65 @@ def _section(
     labels: Mapping[str, str],
     facts: Mapping[str, Facts],
     sweeps: Mapping[str, Sequence[SweepRow]],
+    members: Members,
     where: str,
 ) -> SectionSlice:
     swept = part.measures == "learning_rate"
+    families = _families(part, labels, members)
+    rows = [row for family in families for row in _rows(family, families, labels, facts)]
     # The scale decides what is swept; the artifact only orders it.
-    shown = [row for row in part.rows if not swept or row.run in sweeps]
+    shown = [row for row in rows if not swept or row.run in sweeps]
     if not shown:
         raise ConfigError(
-            f"{where}: the scale sweeps none of {[row.run for row in part.rows]}; add them to "
+            f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
             "`sweeps` in its file"
         )
-    rows = [
-        RowSlice(
-            run=row.run,
-            label=row.label or labels[row.run],
-            against=_against(row.against or part.against, row.run),
-            facts=dict(facts.get(row.run, {})),
-        )
-        for row in shown
-    ]
     return SectionSlice(
         title=part.title,
         measures=part.measures,
         suites=part.suites,
-        rows=rows,
+        rows=shown,
+        families=families if part.family is not None else [],
         sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
         needles=part.needles,
         metric=part.metric,
         better=part.better,
+        scaling=part.scaling,
     )
+
+
+def _families(
+    part: SectionConfig, labels: Mapping[str, str], members: Members
+) -> list[FamilySlice]:
+    """Every row with its runs; without a family that is the one it names."""
+    return [
+        FamilySlice(
+            run=row.run,
+            label=row.label or labels[row.run],
+            against=_against(row.against or part.against, row.run),
+            members=members(row.run, part.family),
+        )
+        for row in part.rows
+    ]
+
+
+def _rows(
+    family: FamilySlice,
+    families: Sequence[FamilySlice],
+    labels: Mapping[str, str],
+    facts: Mapping[str, Facts],
+) -> list[RowSlice]:
+    """Runs of a family as rows, each compared with the other row's run at the same setup."""
+    others = next((one.members for one in families if one.run == family.against), None)
+    return [
+        RowSlice(
+            run=run,
+            label=family.label if run == family.run else labels[run],
+            against=None if others is None else others[place],
+            facts=dict(facts.get(run, {})),
+        )
+        for place, run in enumerate(family.members)
+    ]
 
 
 def _against(reference: str | None, run: str) -> str | None:

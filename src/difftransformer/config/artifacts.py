@@ -4,11 +4,13 @@ An artifact is a table, a figure or both over the same rows. What a job gets of 
 `ArtifactSlice` (see `difftransformer.config.artifact_slices`), which refers to nothing else.
 """
 
+from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.scaling import ScalingConfig
 
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
@@ -37,17 +39,23 @@ class SectionConfig(Settings):
         "recall",
         "learning_rate",
         "nll_by_position",
+        "size_scaling",
+        "token_scaling",
         "attention_logits",
         "hidden_states",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, the cumulative loss by "
-        "position, the outliers of one kind of activation"
+        "position, loss by model size or by training tokens with fitted curves, the outliers of "
+        "one kind of activation"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
+    family: str | None = setting(
+        None, meaning="Family of the scale: each row stands for its run at every setup of it"
+    )
     against: str | None = setting(
         None, meaning="Row that the others are compared with; null: no column of differences"
     )
@@ -60,6 +68,9 @@ class SectionConfig(Settings):
         None, meaning="Metric of the training result that a learning-rate sweep minds"
     )
     better: Direction = setting("lower", meaning="Whether a lower or a higher metric is better")
+    scaling: ScalingConfig | None = setting(
+        None, meaning="How curves are fitted and read, for `size_scaling` and `token_scaling`"
+    )
 
     @model_validator(mode="after")
     def _references_are_rows(self) -> Self:
@@ -69,14 +80,20 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        if (len(self.suites) != 1) != (self.measures == "learning_rate"):
+        wanted = 0 if self.measures in ("learning_rate", "token_scaling") else 1
+        if len(self.suites) != wanted:
             raise ValueError(
-                f"suites: measures {self.measures} read "
-                f"{'none' if self.measures == 'learning_rate' else 'exactly one'}, "
+                f"suites: measures {self.measures} read {'exactly one' if wanted else 'none'}, "
                 f"got {self.suites}"
             )
         if (self.measures == "learning_rate") != (self.metric is not None):
             raise ValueError("metric belongs to measures: learning_rate, and is required there")
+        scales = self.measures in ("size_scaling", "token_scaling")
+        if scales != (self.scaling is not None) or (scales and self.family is None):
+            raise ValueError(
+                "scaling belongs to measures: size_scaling and token_scaling, and is required "
+                "there, as is family"
+            )
         return self
 
 
@@ -116,14 +133,8 @@ class ArtifactConfig(Settings):
         return self
 
     def runs(self) -> list[str]:
-        """List the runs of all rows in order; of a sweep those whose learning rate is swept."""
+        """List the runs that rows name, in order; families and sweeps train others too."""
         return list(dict.fromkeys(row.run for part in self.sections for row in part.rows))
-
-    def evaluations(self) -> list[tuple[str, str]]:
-        """List every (suite, run) that the artifact reads, in the order of the rows."""
-        return [
-            (suite, row.run) for part in self.sections for row in part.rows for suite in part.suites
-        ]
 
 
 class ClaimConfig(Settings):
@@ -137,7 +148,9 @@ class ClaimConfig(Settings):
     artifact: str = setting(meaning="Artifact that judges it; others may show it too")
     metric: str = setting(meaning="Column of that artifact's table")
     row: str = setting(meaning="Run that the statement is about")
-    against: str = setting(meaning="Run it is compared with, seed by seed")
+    against: str | float = setting(
+        meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
+    )
     direction: Direction = setting(
         "lower",
         meaning="Side on which `row` lies of `against` if the statement holds; under "
@@ -169,14 +182,45 @@ class PaperRow(Settings):
     values: dict[str, Number] = setting(meaning="Published values by column id")
 
 
-class PaperTable(Settings):
-    """A published table: a reference to stand beside our numbers, never an input to them."""
+class PaperSeries(Settings):
+    """One published curve."""
 
-    title: str = setting(meaning="What the published table is")
-    source: str = setting(meaning="Document and table number")
+    label: str = setting(meaning="Name of the curve as printed")
+    x: list[float] = setting(meaning="Horizontal values, ascending", min_length=1)
+    y: list[float] = setting(meaning="Vertical values, one for each x", min_length=1)
+
+    @model_validator(mode="after")
+    def _is_a_curve(self) -> Self:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"{len(self.x)} values of x, but {len(self.y)} of y")
+        if any(one >= two for one, two in pairwise(self.x)):
+            raise ValueError(f"x must ascend, got {self.x}")
+        return self
+
+
+class PaperTable(Settings):
+    """A published table or figure: stands beside our numbers, and is never an input to them."""
+
+    title: str = setting(meaning="What the published table or figure is")
+    source: str = setting(meaning="Document and number of the table or figure")
     scale: str = setting(meaning="Model size and tokens behind the numbers")
-    rows: dict[str, PaperRow] = setting(meaning="Published rows by the run that rebuilds them")
+    rows: dict[str, PaperRow] = setting(
+        {}, meaning="Published rows by the run, or the row of the artifact, that rebuilds them"
+    )
+    x: str | None = setting(None, meaning="What the x of the series are, with their unit")
+    y: str | None = setting(None, meaning="What the y of the series are, with their unit")
+    series: dict[str, PaperSeries] = setting(
+        {}, meaning="Published curves by the run that rebuilds them"
+    )
     notes: list[str] = setting([], meaning="Cautions, such as sources that disagree")
+
+    @model_validator(mode="after")
+    def _axes_belong_to_series(self) -> Self:
+        if not self.rows and not self.series:
+            raise ValueError("a published table or figure needs rows, series or both")
+        if {self.x is None, self.y is None} != {not self.series}:
+            raise ValueError("x and y say what the series are: give both with series, else none")
+        return self
 
 
 class PaperSize(Settings):

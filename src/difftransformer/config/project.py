@@ -126,6 +126,12 @@ class ScaleConfig(Settings):
         meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
         unit="per step",
     )
+    families: dict[str, list[str]] = setting(
+        {},
+        meaning="Setups at which the rows of a section with that `family` are trained, ascending: "
+        "model sizes, or budgets. A run at the setup it has anyway is itself, at another one it "
+        "is called {run}_{setup}",
+    )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
 
 

@@ -15,6 +15,7 @@ import yaml
 from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile, PaperFile
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
+from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.project import (
     DatasetsFile,
@@ -65,6 +66,8 @@ class Catalogue:
 
         runs = dict(read(RunsFile, "runs.yaml").runs)
         runs.update(_scale_runs(runs, scale, str(scale_file)))
+        artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
+        runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
         return cls(
@@ -74,7 +77,7 @@ class Catalogue:
             runs=runs,
             datasets=read(DatasetsFile, "datasets.yaml").datasets,
             suites=read(EvaluationsFile, "evaluations.yaml").suites,
-            artifacts=read(ArtifactsFile, "artifacts.yaml").artifacts,
+            artifacts=artifacts,
             claims=read(ClaimsFile, "claims.yaml"),
             paper=read(PaperFile, "paper_values.yaml"),
         )
@@ -121,7 +124,7 @@ class Catalogue:
     def run(self, name: str) -> RunSlice:
         """Return a run as the training job gets it; ``model.attention`` is not yet checked."""
         chain = self._run_chain(name)
-        setup = next((entry.setup for _, entry in reversed(chain) if entry.setup), None)
+        setup = setup_of(self.runs, name, f"{self.folder / 'runs.yaml'}: runs")
         place = f"{self.folder / 'runs.yaml'}: runs.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
@@ -158,6 +161,13 @@ class Catalogue:
         }
         checked: RunSlice = validate(RunSlice, raw, place, layers.origin)
         return checked
+
+    def members(self, run: str, family: str | None) -> list[str]:
+        """Return the runs of a row at every setup of its family; without one the run itself."""
+        if family is None:
+            return [run]
+        setups = self.scale.families[family]
+        return list(members(self.runs, run, setups, f"{self.folder / 'runs.yaml'}: runs"))
 
     def dataset_of(self, name: str) -> str:
         """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from difftransformer.config.artifact_slices import (
     check_artifact,
     slice_artifact,
 )
-from difftransformer.config.artifacts import ArtifactConfig, Kind
+from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.resolve import Catalogue, sweep_run
 from difftransformer.config.validation import lookup
 from difftransformer.planning.runs import RunPlan
@@ -100,6 +101,12 @@ class Plan(RunPlan):
         )
         return self._write("report", slice)
 
+    def runs(self, artifact: str) -> list[str]:
+        """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
+        swept = [row.run_id for rows in self._sweep_rows(artifact).values() for row in rows]
+        parts = self.artifacts[artifact].sections
+        return swept or list(dict.fromkeys(run for part in parts for run in self._rows(part)))
+
     def results(self, artifact: str) -> list[str]:
         """Return the result files behind a table or figure: trainings, then evaluations."""
         return list(self._results(artifact))
@@ -108,6 +115,12 @@ class Plan(RunPlan):
         """Return the curves behind a figure."""
         pairs = self._trainings(artifact)
         return [self.layout.history(run, seed) for run, seed in pairs]
+
+    def table_histories(self, artifact: str) -> list[str]:
+        """Return the curves behind a table: most are made of final numbers alone."""
+        parts = self.artifacts[artifact].sections
+        by_tokens = any(part.measures == "token_scaling" for part in parts)
+        return self.histories(artifact) if by_tokens else []
 
     def targets(self, artifacts: Sequence[str]) -> list[str]:
         """Return the files that artifacts consist of."""
@@ -130,7 +143,7 @@ class Plan(RunPlan):
     def own_runs(self, artifact: str) -> list[str]:
         """Return the runs that exist for an artifact alone; without any, all that it shows."""
         known = lookup(self.artifacts, artifact, "artifact", "rerun")
-        return known.interventions or known.runs()
+        return known.interventions or self.runs(artifact)
 
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
@@ -142,9 +155,9 @@ class Plan(RunPlan):
         own = set(self.own_runs(artifact))
         return [
             name
-            for name, other in self.artifacts.items()
+            for name in self.artifacts
             if name == artifact
-            or (own & set(other.runs()) and Path(f"{self.layout.table(name)}.html").is_file())
+            or (own & set(self.runs(name)) and Path(f"{self.layout.table(name)}.html").is_file())
         ]
 
     @property
@@ -162,7 +175,7 @@ class Plan(RunPlan):
         )
 
     def _artifact(self, name: str, kind: Kind) -> ArtifactSlice:
-        runs = self.artifacts[name].runs()
+        runs = [run for part in self.artifacts[name].sections for run in self._rows(part)]
         return slice_artifact(
             self._declarations,
             name,
@@ -171,11 +184,15 @@ class Plan(RunPlan):
             seeds=self._seeds(name),
             facts={run: self._facts(run) for run in runs},
             sweeps=self._sweep_rows(name),
+            members=self.catalogue.members,
         )
 
     def _facts(self, run: str) -> dict[str, Fact]:
-        attention = self.run(run).model.attention
+        model = self.run(run).model
+        attention = model.attention
         return {
+            "d_model": model.d_model,
+            "layers": model.num_layers,
             "heads": attention["num_heads"],
             "head_dim": attention["head_dim"],
             "norm": attention["norm"],
@@ -205,23 +222,24 @@ class Plan(RunPlan):
             for run, rates in sweep.rates().items()
         }
 
+    def _rows(self, part: SectionConfig) -> list[str]:
+        """Runs of a section's rows, each at every setup of the family if it has one."""
+        return [run for row in part.rows for run in self.catalogue.members(row.run, part.family)]
+
     def _trainings(self, artifact: str) -> list[tuple[str, int]]:
-        rows = self._sweep_rows(artifact)
-        runs = [row.run_id for swept in rows.values() for row in swept]
-        runs = runs or self.artifacts[artifact].runs()
-        return [(run, seed) for run in runs for seed in self._seeds(artifact)]
+        return [(run, seed) for run in self.runs(artifact) for seed in self._seeds(artifact)]
 
     def _results(self, artifact: str) -> Iterator[str]:
         for run, seed in self._trainings(artifact):
             yield self.layout.training(run, seed)
-        for suite, run in self.artifacts[artifact].evaluations():
-            for seed in self._seeds(artifact):
+        for part in self.artifacts[artifact].sections:
+            for run, suite, seed in product(self._rows(part), part.suites, self._seeds(artifact)):
                 yield self.layout.evaluation(suite, run, seed)
 
     def _check_artifact(self, name: str) -> None:
         check_artifact(self._declarations, name)
         artifact = self.artifacts[name]
-        for suite, _ in artifact.evaluations():
+        for suite in {suite for part in artifact.sections for suite in part.suites}:
             place = f"{self._declarations.place}: artifacts.{name}"
             lookup(self.catalogue.suites, suite, "suite", place)
         if artifact.table is not None:

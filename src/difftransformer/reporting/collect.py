@@ -6,16 +6,21 @@ from pathlib import Path
 
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
+from difftransformer.reporting.histories import Histories
 
 
 @dataclass(frozen=True)
 class Results:
-    """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale."""
+    """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale.
+
+    ``histories`` are the curves beside the training results; they are read when asked for.
+    """
 
     scale: str
     trainings: Mapping[tuple[str, int], Result]
     evaluations: Mapping[tuple[str, str, int], Result]
     folders: Mapping[tuple[str, str, int], Path]
+    histories: Histories
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result.
@@ -67,6 +72,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
     folders: dict[tuple[str, str, int], Path] = {}
+    histories: list[Path] = []
     for path in sorted(set(paths)):
         result = read_result(path)
         if result.scale != scale:
@@ -76,6 +82,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
             )
         if result.kind == "training":
             twice = trainings.setdefault((result.run, result.seed), result)
+            histories.append(path.with_name("history.csv"))
         else:
             key = (result.suite or result.kind, result.run, result.seed)
             twice = evaluations.setdefault(key, result)
@@ -85,7 +92,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
                 f"beside {twice.job_id}: give one of them"
             )
-    return Results(scale, trainings, evaluations, folders)
+    return Results(scale, trainings, evaluations, folders, Histories(histories))
 
 
 def metric(result: Result, name: str) -> float | None:

@@ -47,7 +47,7 @@ def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     tokens = sorted({float(result.metrics["tokens"] or 0) for result in trained})
     sizes = sorted({float(result.metrics["non_embedding_parameters"] or 0) for result in trained})
     return (
-        f"Training: {_span(tokens)} tokens a run; {_span(sizes)} parameters without embeddings; "
+        f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
         f"peak learning rate {_rates(rows, trained)}."
     )
 
@@ -70,7 +70,8 @@ def compared_with(part: SectionSlice) -> str:
     return "; ".join(f"{label} − {other}" for label, other in pairs)
 
 
-def _span(values: Sequence[float]) -> str:
+def span(values: Sequence[float]) -> str:
+    """Write ascending numbers as their one value, or as the range of them."""
     low, high = count(values[0]), count(values[-1])
     return low if low == high else f"{low} to {high}"
 

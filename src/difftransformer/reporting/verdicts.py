@@ -6,7 +6,7 @@ from typing import NamedTuple
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import ClaimConfig
 from difftransformer.errors import ConfigError
-from difftransformer.reporting.document import TableDocument, Verdict, VerdictName
+from difftransformer.reporting.document import Cell, TableDocument, Verdict, VerdictName
 from difftransformer.reporting.numbers import plain, probability, signed
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
@@ -46,10 +46,10 @@ def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, f
     differences = [ours[seed] - theirs[seed] for seed in seeds]
     if len(seeds) < FEWEST_PAIRS:
         mean = sum(differences) / len(differences) if differences else None
-        have = f"{len(seeds)} paired seed{'' if len(seeds) == 1 else 's'}"
+        have = f"{len(seeds)} {_paired(claim)}seed{'' if len(seeds) == 1 else 's'}"
         words = f"{have}, a verdict needs {FEWEST_PAIRS} or more"
         if mean is not None:
-            words = f"difference {signed(mean, 3)}; {words}"
+            words = f"{_difference(claim)} {signed(mean, 3)}; {words}"
         return Finding("inconclusive", mean, None, None, None, words)
     if claim.test == "sign":
         return _sign(claim, differences)
@@ -58,16 +58,27 @@ def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, f
     return _within_margin(claim, differences)
 
 
+def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Finding:
+    """Test a claim on the values of all seeds against a number.
+
+    A seed without a value, such as a ratio beyond what was measured, has none for a reason that
+    may be the very thing claimed: the rest would be a selection, so nothing is decided.
+    """
+    missing = [seed for seed in ours.seeds if seed.value is None]
+    if not missing:
+        return decide(claim, ours.by_seed(), {seed.seed: number for seed in ours.seeds})
+    words = "; ".join(f"seed {seed.seed} has no value: {seed.text}" for seed in missing)
+    return Finding("inconclusive", None, None, None, None, words)
+
+
 def _judge(name: str, claim: ClaimConfig, artifact: ArtifactSlice, table: TableDocument) -> Verdict:
-    ours, theirs = table.find(claim.row, claim.metric), table.find(claim.against, claim.metric)
-    if ours is None or theirs is None:
-        columns = sorted({cell.column for cell in table.cells()})
-        raise ConfigError(
-            f"config/claims.yaml: claims.{name}.metric: table '{artifact.artifact}' has no column "
-            f"'{claim.metric}' for '{claim.row}' and '{claim.against}' (it has "
-            f"{', '.join(columns)})"
-        )
-    finding = decide(claim, ours.by_seed(), theirs.by_seed())
+    ours = _cell(name, claim, claim.row, table)
+    if isinstance(claim.against, str):
+        theirs = _cell(name, claim, claim.against, table)
+        finding = decide(claim, ours.by_seed(), theirs.by_seed())
+    else:
+        theirs = ours
+        finding = decide_against_number(claim, ours, claim.against)
     return Verdict(
         claim=name,
         text=claim.text,
@@ -85,6 +96,17 @@ def _judge(name: str, claim: ClaimConfig, artifact: ArtifactSlice, table: TableD
     )
 
 
+def _cell(name: str, claim: ClaimConfig, row: str, table: TableDocument) -> Cell:
+    cell = table.find(row, claim.metric)
+    if cell is None:
+        columns = sorted({cell.column for cell in table.cells()})
+        raise ConfigError(
+            f"config/claims.yaml: claims.{name}.metric: table '{table.artifact}' has no column "
+            f"'{claim.metric}' for '{row}' (it has {', '.join(columns)})"
+        )
+    return cell
+
+
 def _paired_t(claim: ClaimConfig, differences: list[float]) -> Finding:
     found = mean_interval(differences, 1 - claim.alpha)
     assert found.low is not None and found.high is not None
@@ -94,8 +116,9 @@ def _paired_t(claim: ClaimConfig, differences: list[float]) -> Finding:
         side = "lower" if found.high < 0 else "higher"
         name = "confirmed" if side == claim.direction else "contradicted"
     words = (
-        f"difference {_interval(found, 1 - claim.alpha)} over {found.n} paired seeds, "
-        f"claimed {claim.direction} (paired t test, {probability(p_value)})"
+        f"{_difference(claim)} {_interval(found, 1 - claim.alpha)} over {found.n} "
+        f"{_paired(claim)}seeds, claimed {claim.direction} ({_paired(claim)}t test, "
+        f"{probability(p_value)})"
     )
     return Finding(name, found.mean, found.low, found.high, p_value, words)
 
@@ -128,8 +151,8 @@ def _within_margin(claim: ClaimConfig, differences: list[float]) -> Finding:
         what = "noninferiority t test, lower is better"
     name: VerdictName = "confirmed" if inside else "contradicted" if outside else "inconclusive"
     words = (
-        f"difference {_interval(found, level)} over {found.n} paired seeds, margin {bounds} "
-        f"({what}, {probability(p_value)})"
+        f"{_difference(claim)} {_interval(found, level)} over {found.n} {_paired(claim)}seeds, "
+        f"margin {bounds} ({what}, {probability(p_value)})"
     )
     return Finding(name, found.mean, found.low, found.high, p_value, words)
 
@@ -143,7 +166,7 @@ def _sign(claim: ClaimConfig, differences: list[float]) -> Finding:
         side = "higher" if higher > lower else "lower"
         name = "confirmed" if side == claim.direction else "contradicted"
     words = (
-        f"of {len(differences)} paired seeds {higher} higher, {lower} lower, "
+        f"of {len(differences)} {_paired(claim)}seeds {higher} higher, {lower} lower, "
         f"{len(differences) - higher - lower} equal, claimed {claim.direction} (exact sign test, "
         f"{probability(p_value)})"
     )
@@ -152,6 +175,15 @@ def _sign(claim: ClaimConfig, differences: list[float]) -> Finding:
         words += f"; at α = {claim.alpha:g} it takes {needed} seeds that differ to decide"
     mean = sum(differences) / len(differences)
     return Finding(name, mean, None, None, p_value, words)
+
+
+def _difference(claim: ClaimConfig) -> str:
+    """Say what is tested: differences of two rows, or from a number."""
+    return "difference" if isinstance(claim.against, str) else f"difference to {claim.against:g}"
+
+
+def _paired(claim: ClaimConfig) -> str:
+    return "paired " if isinstance(claim.against, str) else ""
 
 
 def _interval(found: Estimate, level: float) -> str:

@@ -14,8 +14,10 @@ from difftransformer.config.artifacts import (
     ArtifactsFile,
     ClaimsFile,
     PaperFile,
+    PaperTable,
     SectionConfig,
 )
+from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -29,12 +31,12 @@ def load(kind: Any, name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def declared() -> Declarations:
-    runs = read_yaml(CONFIG / "runs.yaml")["runs"]
+    catalogue = Catalogue.load(CONFIG, {"scale": "tiny"})
     return Declarations(
-        artifacts=load(ArtifactsFile, "artifacts.yaml").artifacts,
-        claims=load(ClaimsFile, "claims.yaml").claims,
-        paper=load(PaperFile, "paper_values.yaml").tables,
-        labels={run: entry["label"] for run, entry in runs.items()},
+        artifacts=catalogue.artifacts,
+        claims=catalogue.claims.claims,
+        paper=catalogue.paper.tables,
+        labels={run: entry.label for run, entry in catalogue.runs.items()},
     )
 
 
@@ -83,8 +85,8 @@ def test_a_figure_is_not_touched_by_its_tables_caption(declared: Declarations) -
 def test_an_ablation_owns_its_runs_and_reads_both_tasks(declared: Declarations) -> None:
     artifact = declared.artifacts["ablation_head_count"]
     assert artifact.interventions == ["transformer_halved_heads", "recall_transformer_halved_heads"]
-    assert ("recall", "recall_diff") in artifact.evaluations()
-    assert ("recall", "diff") not in artifact.evaluations()
+    rows = {part.suites[0]: {row.run for row in part.rows} for part in artifact.sections}
+    assert "recall_diff" in rows["recall"] and "diff" not in rows["recall"]
 
 
 def test_the_scale_decides_what_is_swept(declared: Declarations) -> None:
@@ -169,6 +171,27 @@ def test_interventions_are_rows() -> None:
     raw["artifacts"]["ablation_head_count"]["interventions"] = ["diff_lambda_0_8"]
     with pytest.raises(ConfigError, match="interventions are not among the rows"):
         validate(ArtifactsFile, raw, "artifacts.yaml")
+
+
+PAPER = {
+    "title": "t", "source": "s", "scale": "c", "x": "tokens", "y": "loss",
+    "series": {"diff": {"label": "DIFF", "x": [1.0, 2.0], "y": [4.0, 3.0]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"series": {}, "x": None, "y": None}, "needs rows, series or both"),
+        ({"x": None}, "give both with series, else none"),
+        ({"series": {"diff": {"label": "D", "x": [1.0], "y": [4.0, 3.0]}}}, "1 values of x, but 2"),
+        ({"series": {"diff": {"label": "D", "x": [2.0, 2.0], "y": [4.0, 3.0]}}}, "must ascend"),
+    ],
+)
+def test_published_curves_are_checked(change: dict[str, Any], message: str) -> None:
+    assert validate(PaperTable, PAPER, "here").series["diff"].y == [4.0, 3.0]
+    with pytest.raises(ConfigError, match=message):
+        validate(PaperTable, PAPER | change, "here")
 
 
 def test_published_sizes_are_what_their_dimensions_give() -> None:

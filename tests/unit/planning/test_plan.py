@@ -123,6 +123,9 @@ def test_generated_documentation_is_current(repository: Path) -> None:
 
 def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:
     """So that the table of the sweep can show them."""
-    scale = Plan.load(repository / "config", {"scale": "tiny"}).catalogue.scale
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    scale = plan.catalogue.scale
     for run, rate in scale.learning_rates.items():
         assert rate in scale.sweeps["lr_sweep"].rates()[run], run
+    for run, rates in scale.sweeps["lr_sweep_sizes"].rates().items():
+        assert plan.run(run).training.lr in rates, run

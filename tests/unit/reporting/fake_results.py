@@ -3,7 +3,9 @@
 import json
 import math
 import random
+import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from fake_outliers import outliers
@@ -14,12 +16,12 @@ from difftransformer.config.artifact_slices import (
     SweepRow,
     slice_artifact,
 )
-from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, Kind, PaperFile
-from difftransformer.config.validation import validate
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.artifacts import Kind
+from difftransformer.config.resolve import Catalogue
 
-CONFIG = Path(__file__).parents[3] / "config"
 SCALE = "tiny"
+CATALOGUE = Catalogue.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
+SWEPT = ("transformer", "diff", "recall_transformer", "recall_diff", "transformer_size_32")
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it binds), as seen at tiny scale.
@@ -38,12 +40,10 @@ STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 def declarations() -> Declarations:
     """What the repository's own config folder declares."""
     return Declarations(
-        artifacts=validate(ArtifactsFile, read_yaml(CONFIG / "artifacts.yaml"), "a").artifacts,
-        claims=validate(ClaimsFile, read_yaml(CONFIG / "claims.yaml"), "c").claims,
-        paper=validate(PaperFile, read_yaml(CONFIG / "paper_values.yaml"), "p").tables,
-        labels={
-            run: entry["label"] for run, entry in read_yaml(CONFIG / "runs.yaml")["runs"].items()
-        },
+        artifacts=CATALOGUE.artifacts,
+        claims=CATALOGUE.claims.claims,
+        paper=CATALOGUE.paper.tables,
+        labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
     )
 
 
@@ -59,9 +59,8 @@ def artifact_slice(
         scale=SCALE,
         seeds=seeds,
         facts={run: facts(run) for run in declared.labels},
-        sweeps={
-            run: sweep(run) for run in ("transformer", "diff", "recall_transformer", "recall_diff")
-        },
+        sweeps={run: sweep(run) for run in SWEPT},
+        members=CATALOGUE.members,
     )
 
 
@@ -83,7 +82,13 @@ def sweep(run: str) -> list[SweepRow]:
 
 
 def base(run: str) -> str:
-    return run.removeprefix("recall_")
+    return re.sub(r"^recall_|_size_\d+$|_more_tokens$", "", run)
+
+
+def width(run: str) -> int:
+    """Width of a run: that of its size, else that of all others."""
+    found = re.search(r"_size_(\d+)$", run)
+    return int(found.group(1)) if found else 128
 
 
 @dataclass
@@ -105,16 +110,22 @@ class FakeResults:
         for run in ("long_transformer", "long_diff"):
             for seed in seeds:
                 self.extended_model(run, seed)
-        for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
+        for run in SWEPT:
             for entry in sweep(run):
                 for seed in seeds:
                     self.swept(entry, seed)
+        for row, seed in product(("transformer", "diff"), seeds):
+            for run in CATALOGUE.members(row, "parameters"):
+                if run != row:
+                    self.language_model(run, seed)
+            self.language_model(f"{row}_more_tokens", seed)
         return self
 
     def language_model(self, run: str, seed: int) -> None:
         noise = random.Random(f"{run}{seed}")
         shared = random.Random(seed).gauss(0, 0.02)  # seeds share their data order
         final = SHAPES[base(run)][0] + shared + noise.gauss(0, 0.006)
+        final += 0.5 * ((128 / width(run)) ** 0.8 - 1)
         points = []
         for step in range(20, STEPS + 1, 20):
             loss = (
@@ -208,7 +219,7 @@ class FakeResults:
     ) -> None:
         sizes = {
             "parameters": 660_000,
-            "non_embedding_parameters": 396_000 + 128 * len(run),
+            "non_embedding_parameters": 24 * width(run) ** 2 + 128 * len(run),
             "steps": STEPS,
             "tokens": STEPS * TOKENS_PER_STEP,
         }
@@ -221,7 +232,11 @@ class FakeResults:
                 "probe": probe if "recall" in run else None,
                 "seq_len": 512 if extended else 128,
             },
-            "model": {"d_model": 128, "rope_theta": 80000.0 if extended else 10000.0},
+            "model": {
+                "d_model": width(run),
+                "vocab_size": 1024,
+                "rope_theta": 80000.0 if extended else 10000.0,
+            },
         }
         self.write(
             self.root / f"runs/{run}/{seed}/training.json",

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 from difftransformer.config.artifacts import ClaimConfig
 from difftransformer.errors import ConfigError
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.tables.table6 import build
-from difftransformer.reporting.verdicts import decide
+from difftransformer.reporting.verdicts import decide, decide_against_number
 
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
 directions = st.sampled_from(["lower", "higher"])
@@ -21,7 +23,7 @@ def claim(test: str = "paired_t", **changes: Any) -> ClaimConfig:
     if test in ("equivalence", "noninferiority"):
         changes.setdefault("margin", 0.01)
     known = {"text": "t", "source": "s", "artifact": "a", "metric": "m", "row": "x", "against": "y"}
-    return ClaimConfig(**known, test=test, **changes)
+    return ClaimConfig(**known | changes, test=test)
 
 
 def by_seed(numbers: list[float]) -> dict[int, float]:
@@ -130,3 +132,29 @@ def test_a_claim_about_an_unknown_column_is_an_error(fake: FakeResults) -> None:
     claims = {"X": artifact.claims["T6.1"].model_copy(update={"metric": "perplexity"})}
     with pytest.raises(ConfigError, match=r"claims\.X\.metric.*no column 'perplexity'.*valid"):
         build(artifact.model_copy(update={"claims": claims}), load_results(fake.results, "tiny"))
+
+
+@given(values, directions)
+def test_a_number_is_a_row_that_is_the_same_for_every_seed(
+    numbers: list[float], direction: str
+) -> None:
+    cell = Cell(row="x", column="m", text="", seeds=seeds_of(list(numbers)))
+    found = decide_against_number(claim(direction=direction, against=1.0), cell, 1.0)
+    ones = dict.fromkeys(range(len(numbers)), 1.0)
+    paired = decide(claim(direction=direction), by_seed(numbers), ones)
+    assert found[:5] == paired[:5]
+    assert "difference to 1 " in found.words and "paired" not in found.words
+
+
+def test_a_seed_without_a_value_leaves_a_claim_about_a_number_open() -> None:
+    cell = Cell(row="x", column="m", text="", seeds=seeds_of([0.5, 0.5, 0.51, None]))
+    found = decide_against_number(claim(against=1.0), cell, 1.0)
+    assert (found.verdict, found.estimate) == ("inconclusive", None)
+    assert found.words == "seed 3 has no value: nowhere"
+
+
+def seeds_of(numbers: Sequence[float | None]) -> list[SeedValue]:
+    return [
+        SeedValue(seed=seed, value=value, text="nowhere" if value is None else "", job_ids=[])
+        for seed, value in enumerate(numbers)
+    ]
