@@ -26,15 +26,20 @@ class RowConfig(Settings):
         meaning="Row whose value is subtracted, seed by seed, in the column of differences; "
         "null: the section's `against`",
     )
+    paper: str | None = setting(
+        None, meaning="Row of the published table beside it; null: that of the row's own run"
+    )
 
 
 class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
-        "learning rate"
+    measures: Literal[
+        "language_modelling", "recall", "learning_rate", "needles", "needles_long", "attention"
+    ] = setting(
+        meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by learning "
+        "rate, needle accuracy by setting, needle accuracy by context length, or attention shares"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -26,6 +26,7 @@ from difftransformer.config.project import (
     SweepEntry,
 )
 from difftransformer.config.run import RunSlice
+from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
 from difftransformer.config.validation import lookup, nearest, validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -66,6 +67,9 @@ class Catalogue:
         runs = dict(read(RunsFile, "runs.yaml").runs)
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
+        artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
+        check_stand_ins(scale.rows, artifacts, str(scale_file))
+        claims = read(ClaimsFile, "claims.yaml").claims
         return cls(
             folder=folder,
             project=project,
@@ -73,8 +77,13 @@ class Catalogue:
             runs=runs,
             datasets=read(DatasetsFile, "datasets.yaml").datasets,
             suites=read(EvaluationsFile, "evaluations.yaml").suites,
-            artifacts=read(ArtifactsFile, "artifacts.yaml").artifacts,
-            claims=read(ClaimsFile, "claims.yaml"),
+            artifacts={
+                name: stand_in_rows(artifact, scale.rows.get(name, {}))
+                for name, artifact in artifacts.items()
+            },
+            claims=ClaimsFile(
+                claims={name: stand_in_claim(one, scale.rows) for name, one in claims.items()}
+            ),
             paper=read(PaperFile, "paper_values.yaml"),
         )
 

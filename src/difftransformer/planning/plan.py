@@ -52,6 +52,9 @@ class Plan(RunPlan):
             self.run(name)
         for name in self.catalogue.suites:
             self.catalogue.suite(name)
+        for artifact in self.artifacts.values():
+            for suite, run in artifact.evaluations():
+                self._check_evaluation(suite, run)
         for name in {self.run(run).dataset for run in self.catalogue.runs}:
             self.corpus_files(name)
 

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.evaluation import (
+    AttentionAllocation,
+    EvaluationSlice,
+    Needles,
+    suite_module,
+)
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
@@ -145,6 +150,20 @@ class RunPlan:
         return [self.layout.ngrams(self.run(run).dataset, suite)]
 
     # --- parts ---
+
+    def _check_evaluation(self, suite: str, run: str) -> None:
+        """Refuse prompts that do not fit the run's model or data, where settings alone show it."""
+        config = self.catalogue.suite(suite)
+        if not isinstance(config, Needles | AttentionAllocation):
+            return
+        slice = self.run(run)
+        recall = self.catalogue.dataset(slice.dataset).recall
+        misfit = config.misfit(config.most_needles, slice.model.max_positions, recall)
+        if misfit is not None:
+            raise ConfigError(
+                f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "
+                f"scale {self.scale}: {misfit}"
+            )
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
