@@ -1,7 +1,7 @@
 """Result files of an artifact, by what they are about; a missing one is an error with its cure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from difftransformer.errors import DataError, UserError
@@ -15,6 +15,8 @@ class Results:
     scale: str
     trainings: Mapping[tuple[str, int], Result]
     evaluations: Mapping[tuple[str, str, int], Result]
+    folders: Mapping[tuple[str, str, int], Path] = field(default_factory=dict)
+    """Where an evaluation left what stands behind its numbers."""
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result.
@@ -40,6 +42,19 @@ class Results:
             path = f"evaluations/{suite}/{run}/{seed}.json"
             raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
 
+    def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
+        """Return a file that an evaluation left beside its result.
+
+        Raises:
+            UserError: there is none; names the run, the seed and the command.
+        """
+        self.evaluation(suite, run, seed)
+        path = self.folders[suite, run, seed] / name
+        if not path.is_file():
+            place = f"evaluations/{suite}/{run}/{seed}.json"
+            raise _missing(f"{name} of evaluation '{suite}'", run, seed, self.scale, place)
+        return path
+
 
 def load_results(paths: Iterable[Path], scale: str) -> Results:
     """Read result files.
@@ -50,6 +65,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     """
     trainings: dict[tuple[str, int], Result] = {}
     evaluations: dict[tuple[str, str, int], Result] = {}
+    folders: dict[tuple[str, str, int], Path] = {}
     for path in sorted(set(paths)):
         result = read_result(path)
         if result.scale != scale:
@@ -62,12 +78,13 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
         else:
             key = (result.suite or result.kind, result.run, result.seed)
             twice = evaluations.setdefault(key, result)
+            folders[key] = path.with_suffix("")
         if twice is not result:
             raise DataError(
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
                 f"beside {twice.job_id}: give one of them"
             )
-    return Results(scale, trainings, evaluations)
+    return Results(scale, trainings, evaluations, folders)
 
 
 def metric(result: Result, name: str) -> float | None:

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from fake_needles import needle_results
+
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
     Declarations,
@@ -98,6 +100,8 @@ class FakeResults:
             for seed in seeds:
                 self.language_model(row, seed)
                 self.recall_model(f"recall_{row}", seed)
+        for seed in seeds:
+            needle_results(self, seed)
         for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
             for entry in sweep(run):
                 for seed in seeds:
