@@ -9,7 +9,7 @@ from small_layers import D_MODEL, build, inputs
 
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
-from difftransformer.models.cache import KeyValueCache
+from difftransformer.models.cache import KeyValueCache, PrefixCache
 from difftransformer.models.kernels import blocked
 
 CPU_BACKENDS = ["eager", "sdpa", "blocked"]
@@ -116,6 +116,21 @@ def test_attention_maps_are_causal_and_make_the_output(options: dict[str, Any]) 
     assert torch.equal(maps.triu(1), torch.zeros_like(maps))
     alike = maps.sum(-1) - maps.sum(-1)[..., :1]
     assert alike.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_rows_from_cached_keys_are_the_last_rows_of_the_maps(
+    options: dict[str, Any], rows: int
+) -> None:
+    layer = build(options, "eager")
+    x, rope = inputs(layer, 9)
+    cache = PrefixCache(12)
+    for span in (slice(0, 4), slice(4, 9)):
+        layer(x[:, span], (rope[0][span], rope[1][span]), None, cache)
+    keys, _ = cache.held(layer.layer_index)
+    last = slice(9 - rows, 9)
+    found = layer.attention_rows(x[:, last], (rope[0][last], rope[1][last]), keys)
+    torch.testing.assert_close(found, layer.attention_maps(x, rope)[:, :, last])
 
 
 def test_maps_that_are_not_kept_give_the_same_gradients(

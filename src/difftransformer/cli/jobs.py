@@ -97,7 +97,7 @@ def tokenise(
 @command
 def count_ngrams(slice: Slice, dataset: Dataset, output: Output, log: Log = None) -> None:
     """Find the n-grams that are too frequent in training for a suite."""
-    from difftransformer.config.evaluation import ValidationSlices
+    from difftransformer.config.suites.validation_slices import ValidationSlices
     from difftransformer.data.ngrams import count_ngrams
 
     with reporting(log):

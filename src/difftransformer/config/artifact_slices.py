@@ -163,9 +163,20 @@ def slice_artifact(
             _section(part, declared.labels, facts, sweeps or {}, members, where)
             for part in artifact.sections
         ],
-        paper=None if artifact.paper is None else declared.paper[artifact.paper],
+        paper=None if artifact.paper is None else _published(declared, artifact, artifact.paper),
         claims={claim: declared.claims[claim] for claim in artifact.claims},
     )
+
+
+def _published(declared: Declarations, artifact: ArtifactConfig, name: str) -> PaperTable:
+    """Return the published table with its rows named by the runs that stand beside them."""
+    table = declared.paper[name]
+    rows = dict(table.rows)
+    for part in artifact.sections:
+        for row in part.rows:
+            if row.paper is not None and row.paper in table.rows:
+                rows[row.run] = table.rows[row.paper]
+    return table.model_copy(update={"rows": rows})
 
 
 def check_artifact(declared: Declarations, name: str) -> None:

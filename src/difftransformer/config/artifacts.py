@@ -28,6 +28,9 @@ class RowConfig(Settings):
         meaning="Row whose value is subtracted, seed by seed, in the column of differences; "
         "null: the section's `against`",
     )
+    paper: str | None = setting(
+        None, meaning="Row of the published table beside it; null: that of the row's own run"
+    )
 
 
 class SectionConfig(Settings):
@@ -41,13 +44,16 @@ class SectionConfig(Settings):
         "nll_by_position",
         "size_scaling",
         "token_scaling",
+        "needles",
+        "needles_long",
+        "attention",
         "attention_logits",
         "hidden_states",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, the cumulative loss by "
-        "position, loss by model size or by training tokens with fitted curves, the outliers of "
-        "one kind of activation"
+        "position, loss by model size or by training tokens with fitted curves, needle accuracy by "
+        "setting or by context length, attention shares, the outliers of one kind of activation"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -108,7 +108,7 @@ class HuggingFaceTokenizer(Settings):
 
 
 class NoTokenizer(Settings):
-    """For generated rows, whose tokens are numbers from the start."""
+    """For generated rows, whose tokens are numbers from the start; they get words by formula."""
 
     kind: Literal["none"] = setting(meaning="Discriminator of the kinds of tokenizer.")
 

@@ -121,6 +121,11 @@ class ScaleConfig(Settings):
     suites: dict[str, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of evaluations.yaml at this scale"
     )
+    rows: dict[str, dict[str, str]] = setting(
+        {},
+        meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of "
+        "the row, then the run it shows here; claims and published values follow",
+    )
     learning_rates: dict[str, float] = setting(
         {},
         meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",

@@ -27,6 +27,7 @@ from difftransformer.config.project import (
     SweepEntry,
 )
 from difftransformer.config.run import RunSlice
+from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
 from difftransformer.config.validation import lookup, nearest, validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -67,6 +68,13 @@ class Catalogue:
         runs = dict(read(RunsFile, "runs.yaml").runs)
         runs.update(_scale_runs(runs, scale, str(scale_file)))
         artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
+        check_stand_ins(scale.rows, artifacts, str(scale_file))
+        artifacts = {
+            name: stand_in_rows(artifact, scale.rows.get(name, {}))
+            for name, artifact in artifacts.items()
+        }
+        claims = read(ClaimsFile, "claims.yaml").claims
+        claims = {name: stand_in_claim(claim, scale.rows) for name, claim in claims.items()}
         runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
@@ -78,7 +86,7 @@ class Catalogue:
             datasets=read(DatasetsFile, "datasets.yaml").datasets,
             suites=read(EvaluationsFile, "evaluations.yaml").suites,
             artifacts=artifacts,
-            claims=read(ClaimsFile, "claims.yaml"),
+            claims=ClaimsFile(claims=claims),
             paper=read(PaperFile, "paper_values.yaml"),
         )
 

@@ -48,7 +48,9 @@ class SplitEntry(Settings):
 class TokenizerEntry(Settings):
     """What made the token ids."""
 
-    kind: Literal["bpe", "tiktoken", "huggingface", "none"] = setting(meaning="Kind of tokenizer.")
+    kind: Literal["bpe", "tiktoken", "huggingface", "words", "none"] = setting(
+        meaning="Kind of tokenizer; words: those of generated rows."
+    )
     sha256: str | None = setting(None, meaning="Digest of tokenizer.json.")
     eos_id: int | None = setting(None, meaning="Token that ends a document.")
 

@@ -70,7 +70,7 @@ def generate_rows(
     vocabulary = RecallVocabulary.of(settings)
     most = int(needles.max())
     rows = np.empty((S, haystack_length + 2 * queries), dtype=np.int64)
-    rows[:, :haystack_length] = _haystack(settings, S, haystack_length, generator)
+    rows[:, :haystack_length] = haystack(settings, S, haystack_length, generator)
     keys = _distinct(S, settings.num_keys, most, generator) + vocabulary.keys.start
     values = _distinct(S, settings.num_values, most, generator) + vocabulary.values.start
     places = _places(needles, haystack_length, most, generator)
@@ -137,10 +137,10 @@ def recall_batch(
     return torch.from_numpy(rows), answer_positions(length, queries)
 
 
-def _haystack(
+def haystack(
     settings: RecallConfig, S: int, H: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Sample the order-2 source, [S, H]."""
+    """Sample the order-2 source: S rows of H fillers, [S, H]."""
     pi = successor(settings.num_fillers)
     tokens = generator.integers(0, settings.num_fillers, size=(S, H))
     follows = generator.random((S, H)) < settings.predictability

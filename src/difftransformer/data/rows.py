@@ -1,4 +1,4 @@
-"""Packing generated recall rows into shards."""
+"""Packing generated recall rows into shards, with a tokenizer that writes them as words."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry, TokenizerEntry
+from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry
 from difftransformer.data.parts import (
     Part,
     Tally,
@@ -19,6 +19,7 @@ from difftransformer.data.parts import (
 )
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.data.shards import token_dtype
+from difftransformer.data.words import write_words
 from difftransformer.provenance import atomic
 
 _ROWS_AT_ONCE = 1 << 14
@@ -54,7 +55,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     return Manifest(
         vocab_size=settings.vocab_size,
         dtype=token_dtype(settings.vocab_size),
-        tokenizer=TokenizerEntry(kind="none"),
+        tokenizer=write_words(output, settings),
         row_length=settings.row_length,
         answer_positions=answer_positions(settings.haystack_length, settings.num_queries),
         recall=settings,

@@ -24,6 +24,8 @@ from difftransformer.provenance.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
+_HEADLINE = ("loss", "ar_hit_loss", "accuracy", "answer", "noise")
+
 
 def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     slice: EvaluationSlice,
@@ -155,6 +157,6 @@ def _headline(metrics: Metrics) -> str:
     shown = [
         f"{name} {value:.4g}"
         for name, value in metrics.items()
-        if value is not None and name.partition("_n")[0] in ("loss", "ar_hit_loss", "accuracy")
+        if value is not None and name.partition("_n")[0] in _HEADLINE and "_d" not in name
     ]
     return ", ".join(shown)

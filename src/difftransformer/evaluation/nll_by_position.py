@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from difftransformer.config.evaluation import NllByPosition
+from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer

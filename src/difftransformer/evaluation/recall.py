@@ -7,7 +7,7 @@ vocabulary; queries of a row are teacher-forced.
 Shapes: S = rows, R = queries of a row.
 """
 
-from difftransformer.config.evaluation import Recall
+from difftransformer.config.suites.recall import Recall
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError

@@ -1,15 +1,18 @@
 """A trained model as the suites use it: losses of targets, and first choices at positions.
 
-Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = vocabulary.
+Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = vocabulary,
+L = layers, H = heads, S = positions of a row of attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.cache import PrefixCache
 from difftransformer.models.loss import token_losses
 
 
@@ -24,8 +27,11 @@ class LanguageModel(Protocol):
     def output_weight(self) -> Tensor:
         """Output matrix [V, D]."""
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Tokens [B, T] -> states after the last norm [B, T, D]."""
+    def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
+        """Tokens [B, T] -> states after the last norm [B, T, D]; they go on behind the cache."""
+
+    def attention_rows(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
+        """Weights [B, H, S] of one more token in each layer; see `Transformer.attention_rows`."""
 
 
 class Scorer:
@@ -86,6 +92,38 @@ class Scorer:
             hidden = self.model.hidden_states(tokens.to(self.device))[:, list(positions)]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
         return choice.cpu()
+
+    @torch.no_grad()
+    def next_choice(self, tokens: Sequence[int], cache: Cache) -> int:
+        """First choice for what follows the last token; all are appended to the cache.
+
+        Args:
+            tokens: T token ids that go on behind the cache.
+            cache: Keys and values of everything before, for a batch of one.
+        """
+        weight = self.model.output_weight
+        with self._autocast():
+            new = torch.tensor([tokens], device=self.device)
+            hidden = self.model.hidden_states(new, cache=cache)[:, -1]
+            choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
+        return int(choice)
+
+    @torch.no_grad()
+    def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
+        """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
+
+        Args:
+            tokens: S token ids.
+            chunk: Positions computed at one time.
+        """
+        cache = PrefixCache(len(tokens))
+        with self._autocast():
+            whole = torch.tensor([tokens], device=self.device)
+            for start in range(0, len(tokens) - 1, chunk):
+                stop = min(start + chunk, len(tokens) - 1)
+                self.model.hidden_states(whole[:, start:stop], cache=cache)
+            rows = [row[0].float().cpu() for row in self.model.attention_rows(whole[:, -1:], cache)]
+        return torch.stack(rows)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from difftransformer.config.evaluation import ValidationSlices
+from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.ngrams import Keys
 from difftransformer.data.packed import PackedDataset, PackedSplit

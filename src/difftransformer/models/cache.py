@@ -25,3 +25,49 @@ class KeyValueCache:
     def get_seq_length(self) -> int:
         """Positions held by the first layer."""
         return self._layers[0][0].shape[2] if self._layers else 0
+
+
+class PrefixCache:
+    """Keys and values of every layer in buffers of their full size, of which a prefix can be kept.
+
+    Nothing is copied when the next sequence begins like the one before: `keep` their common prefix
+    and go on behind it. Shapes as above; C = capacity.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Make an empty cache for sequences of at most ``capacity`` positions."""
+        self._capacity = capacity
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._lengths: dict[int, int] = {}
+
+    def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
+        """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
+        start = self._lengths.get(layer_index, 0)
+        stop = start + keys.shape[2]
+        assert stop <= self._capacity, (stop, self._capacity)
+        if layer_index not in self._buffers:
+            self._buffers[layer_index] = self._buffer(keys), self._buffer(values)
+        for buffer, new in zip(self._buffers[layer_index], (keys, values), strict=True):
+            buffer[:, :, start:stop] = new
+        self._lengths[layer_index] = stop
+        return self.held(layer_index)
+
+    def held(self, layer_index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, [B, G, S, *], as views."""
+        keys, values = (
+            buffer[:, :, : self._lengths[layer_index]] for buffer in self._buffers[layer_index]
+        )
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        """Positions held by the first layer."""
+        return self._lengths.get(0, 0)
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first ``length`` positions."""
+        assert 0 <= length <= self.get_seq_length(), (length, self.get_seq_length())
+        self._lengths = dict.fromkeys(self._lengths, length)
+
+    def _buffer(self, new: Tensor) -> Tensor:
+        B, G, _, width = new.shape
+        return new.new_empty(B, G, self._capacity, width)

@@ -4,6 +4,7 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, D
 V = vocabulary.
 """
 
+from collections.abc import Iterator
 from typing import Self
 
 import torch
@@ -13,6 +14,7 @@ from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
+from difftransformer.models.cache import PrefixCache
 from difftransformer.models.feed_forward import FeedForward
 from difftransformer.models.matrices import Embedding, Linear
 from difftransformer.models.normalisation import RMSNorm
@@ -133,6 +135,30 @@ class Transformer(nn.Module):
         """Logits [B, T, V] of [B, T] tokens; arguments as for `hidden_states`."""
         hidden = self.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
         return linear(hidden, self.output_weight)
+
+    @torch.no_grad()
+    def attention_rows(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
+        """Yield each layer's weights of one more token over all S positions, [B, H, S], signed.
+
+        Memory is that of one layer's row: the positions before lie in the cache, which is given
+        this token's keys and values.
+
+        Args:
+            token: [B, 1] ids.
+            cache: Keys and values of every position before.
+
+        Raises:
+            ConfigError: more positions than ``max_positions``.
+        """
+        past = cache.get_seq_length()
+        self._require_room(past + 1)
+        rope = self._rotary.span(past, 1, token.device)
+        x = self.embedding(token)
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            normalised = layer.attention_norm(x)
+            x = layer(x, rope, None, cache)
+            yield layer.attention.attention_rows(normalised, rope, cache.held(index)[0])[:, :, 0]
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:

@@ -54,6 +54,9 @@ class Plan(RunPlan):
             self.run(name)
         for name in self.catalogue.suites:
             self.catalogue.suite(name)
+        for part in (part for one in self.artifacts.values() for part in one.sections):
+            for suite, run in product(part.suites, self._rows(part)):
+                self._check_evaluation(suite, run)
         for name in {self.run(run).dataset for run in self.catalogue.runs}:
             self.corpus_files(name)
 

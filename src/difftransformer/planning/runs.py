@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from difftransformer.config.evaluation import EvaluationSlice, suite_module
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.registry import configure, variant_location
 from difftransformer.planning.extension import check_extension
@@ -176,6 +177,20 @@ class RunPlan:
         parent = self.run(run).init_from
         assert parent is not None, f"{run} continues no run"
         return parent
+
+    def _check_evaluation(self, suite: str, run: str) -> None:
+        """Refuse prompts that do not fit the run's model or data, where settings alone show it."""
+        config = self.catalogue.suite(suite)
+        if not isinstance(config, Needles | AttentionAllocation):
+            return
+        slice = self.run(run)
+        recall = self.catalogue.dataset(slice.dataset).recall
+        misfit = config.misfit(config.most_needles, slice.model.max_positions, recall)
+        if misfit is not None:
+            raise ConfigError(
+                f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "
+                f"scale {self.scale}: {misfit}"
+            )
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:

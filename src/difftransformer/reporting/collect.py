@@ -46,19 +46,17 @@ class Results:
             path = f"evaluations/{suite}/{run}/{seed}.json"
             raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
 
-    def details(self, suite: str, run: str, seed: int, name: str) -> Path:
-        """Return a file that a suite left beside its result.
+    def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
+        """Return a file that an evaluation left beside its result.
 
         Raises:
-            UserError: there is none; names the command.
+            UserError: there is none; names the run, the seed and the command.
         """
         self.evaluation(suite, run, seed)
         path = self.folders[suite, run, seed] / name
         if not path.is_file():
-            raise UserError(
-                f"{path}: is missing beside its result: make it again with `snakemake "
-                f"{path.parent}.json --config scale={self.scale} --forcerun evaluate`"
-            )
+            place = f"evaluations/{suite}/{run}/{seed}.json"
+            raise _missing(f"{name} of evaluation '{suite}'", run, seed, self.scale, place)
         return path
 
 

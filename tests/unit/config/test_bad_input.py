@@ -194,6 +194,51 @@ CASES = {
         put("suites", "recall", "kind", value="recal"),
         ["suites.recall", "recal"],
     ),
+    "more needles asked for than there are": (
+        "evaluations.yaml",
+        put("suites", "needles", "pairs", value=[[2, 3]]),
+        ["suites.needles", "[N, R] = [2, 3]: R of the N needles are asked for"],
+    ),
+    "a depth outside the context": (
+        "evaluations.yaml",
+        put("suites", "needles", "depths", value=[0, 101]),
+        ["suites.needles", "depths", "less than or equal to 100, got 101"],
+    ),
+    "an unknown format of prompts": (
+        "evaluations.yaml",
+        put("suites", "attention_allocation", "format", value="texts"),
+        ["suites.attention_allocation", "'text' or 'recall', got 'texts'"],
+    ),
+    "prompts in English for models that know none": (
+        "scales/tiny.yaml",
+        put("suites", "needles", value={"format": "text", "lengths": [64]}),
+        ["suites.needles on run recall_transformer", "does not go with a dataset of recall rows"],
+    ),
+    "prompts longer than the model's positions": (
+        "evaluations.yaml",
+        put("suites", "needles", "lengths", value=[64, 129]),
+        ["suites.needles on run recall_transformer", "129 is longer than the model's positions"],
+    ),
+    "more needles than the haystack holds": (
+        "evaluations.yaml",
+        put("suites", "attention_allocation", "needles", value=12),
+        ["suites.attention_allocation on run", "need a haystack of 36 tokens, got 33"],
+    ),
+    "a stand-in for a row that is not there": (
+        "scales/tiny.yaml",
+        put("rows", value={"table2": {"recall_dif": "diff"}}),
+        ["rows.table2: 'recall_dif' is none of its rows; did you mean 'recall_diff'?"],
+    ),
+    "a stand-in in an artifact that is not there": (
+        "scales/tiny.yaml",
+        put("rows", value={"tabel2": {"recall_diff": "diff"}}),
+        ["rows: unknown artifact 'tabel2'; did you mean 'table2'?"],
+    ),
+    "a stand-in that is no run": (
+        "scales/tiny.yaml",
+        put("rows", value={"table2": {"recall_diff": "difff"}}),
+        ["artifacts.table2", "unknown run 'difff'"],
+    ),
     "an unknown source": (
         "datasets.yaml",
         put("datasets", "stdlib_text", "sources", "stdlib", "kind", value="file"),

@@ -7,12 +7,9 @@ import pytest
 import yaml
 
 from difftransformer.config.documentation import config_readme
-from difftransformer.config.evaluation import (
-    EvaluationSlice,
-    Recall,
-    SuiteConfig,
-    ValidationSlices,
-)
+from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig
+from difftransformer.config.suites.recall import Recall
+from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from small_evaluation import RECALL, VOCAB, save_run, write_recall, write_text
 
+from difftransformer.config.data import DatasetConfig
 from difftransformer.data.ngrams import count_ngrams
 from difftransformer.data.packed import PackedDataset
+from difftransformer.data.tokenise import tokenise
+from difftransformer.data.tokenizer import train_tokenizer
 
 MakeText = Callable[..., PackedDataset]
 
@@ -54,3 +57,19 @@ def text_run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recall_run(recall: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "recall"
     return save_run(folder, RECALL.vocab_size, dataset=recall)
+
+
+@pytest.fixture(scope="session")
+def english(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
+    """Real text with a trained tokenizer."""
+    folder = tmp_path_factory.mktemp("english")
+    dataset = DatasetConfig.model_validate(
+        {
+            "sources": {"stdlib": {"kind": "builtin", "name": "stdlib_text", "max_bytes": 60_000}},
+            "tokenizer": {"kind": "bpe", "vocab_size": 400, "sample_bytes": 50_000},
+            "validation_share": 0.3,
+        }
+    )
+    train_tokenizer(dataset, folder / "tokenizer.json")
+    tokenise(dataset, folder / "tokenizer.json", folder, folder / "state", 1)
+    return PackedDataset.open(folder)

@@ -20,6 +20,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.recall import answer_positions, training_rows
+from difftransformer.data.words import write_words
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import save_model
@@ -115,7 +116,7 @@ def write_recall(folder: Path) -> Path:
         Manifest(
             vocab_size=RECALL.vocab_size,
             dtype="uint16",
-            tokenizer=TokenizerEntry(kind="none"),
+            tokenizer=write_words(folder, RECALL),
             row_length=RECALL.row_length,
             answer_positions=answer_positions(RECALL.haystack_length, RECALL.num_queries),
             splits={"train": entry, "validation": entry},

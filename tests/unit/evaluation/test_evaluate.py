@@ -205,7 +205,7 @@ def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Pat
 def test_every_kind_of_suite_has_its_measurement() -> None:
     union = get_args(SuiteConfig)[0]
     kinds = [get_args(suite.model_fields["kind"].annotation)[0] for suite in get_args(union)]
-    assert {"validation_slices", "recall", "nll_by_position"} <= set(kinds)
+    assert {"validation_slices", "recall", "needles", "attention_allocation"} <= set(kinds)
     for kind in kinds:
         module = __import__(suite_module(kind), fromlist=["measure"])
         assert callable(module.measure)
@@ -223,7 +223,7 @@ def loaded_by(*modules: str) -> set[str]:
 
 def test_imports_are_lean() -> None:
     heavy = {"transformers", "mlflow", "pandas", "seaborn", "lm_eval", "scipy"}
-    assert not heavy & loaded_by("evaluate", "validation_slices", "recall")
+    assert not heavy & loaded_by("evaluate", "validation_slices", "recall", "attention_allocation")
 
 
 def test_identity_needs_no_torch() -> None:

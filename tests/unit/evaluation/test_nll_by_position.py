@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_evaluation import VOCAB, Uniform, scorer, subject
 
-from difftransformer.config.evaluation import NllByPosition
+from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.nll_by_position import CURVES, measure

@@ -8,7 +8,7 @@ import torch
 from small_evaluation import RECALL, VOCAB, Scripted, Uniform, copy_what_followed, scorer, subject
 from torch import Tensor
 
-from difftransformer.config.evaluation import Recall
+from difftransformer.config.suites.recall import Recall
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
 from difftransformer.errors import ConfigError, DataError

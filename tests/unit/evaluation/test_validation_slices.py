@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_evaluation import VOCAB, Scripted, Uniform, copy_what_followed, scorer, subject
 
-from difftransformer.config.evaluation import ValidationSlices
+from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.validation_slices import measure

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import PaperFile
 from difftransformer.config.run import RunSlice
 from difftransformer.models.transformer import count_parameters
@@ -129,3 +130,23 @@ def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:
         assert rate in scale.sweeps["lr_sweep"].rates()[run], run
     for run, rates in scale.sweeps["lr_sweep_sizes"].rates().items():
         assert plan.run(run).training.lr in rates, run
+
+
+def test_models_of_text_stand_in_where_prompts_are_english(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.load(repository / "config", {"scale": "gpu"})
+    assert plan.artifacts["table2"].runs() == [
+        "transformer", "transformer_halved_heads_groupnorm", "diff",
+    ]  # fmt: skip
+    slice = ArtifactSlice.model_validate_json(
+        Path(plan.artifact_slice("table2", "table")).read_bytes()
+    )
+    assert slice.sections[0].rows[2].against == "transformer"
+    assert {(c.row, c.against) for c in slice.claims.values()} == {
+        ("diff", "transformer"), ("diff", "transformer_halved_heads_groupnorm"),
+    }  # fmt: skip
+    assert slice.paper is not None and slice.paper.rows["diff"].values["n6_r2"] == 0.85
+    tiny = Plan.load(repository / "config", {"scale": "tiny"})
+    assert tiny.artifacts["table2"].runs()[0] == "recall_transformer"

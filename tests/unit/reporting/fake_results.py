@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from fake_needles import needle_results
 from fake_outliers import outliers
 
 from difftransformer.config.artifact_slices import (
@@ -110,6 +111,8 @@ class FakeResults:
         for run in ("long_transformer", "long_diff"):
             for seed in seeds:
                 self.extended_model(run, seed)
+        for seed in seeds:
+            needle_results(self, seed)
         for run in SWEPT:
             for entry in sweep(run):
                 for seed in seeds:

@@ -19,3 +19,14 @@ class SuiteSettings(Settings):
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", meaning="bf16: autocast with fp32 weights; sums are float64 under both."
     )
+
+
+def distinct(values: list[int]) -> list[int]:
+    """Return the values.
+
+    Raises:
+        ValueError: One of them stands twice.
+    """
+    if len(set(values)) < len(values):
+        raise ValueError(f"must be distinct, got {values}")
+    return values

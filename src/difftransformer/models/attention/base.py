@@ -83,6 +83,17 @@ class Attention(nn.Module, ABC):
         Causal and quadratic in memory; arguments as for `forward`.
         """
 
+    @abstractmethod
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """Return the last rows of `attention_maps`, [B, H, T, S], from keys that are cached.
+
+        Args:
+            x: [B, T, D], normalised input of the layer at the last T positions.
+            rope: cos and sin of these positions.
+            keys: What `forward` put into the cache for this layer, those of the T included,
+                [B, *, S, *].
+        """
+
     @classmethod
     @abstractmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:

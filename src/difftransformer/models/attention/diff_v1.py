@@ -109,9 +109,13 @@ class DifferentialAttention(Attention):
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`: the first map minus lambda times the second."""
-        q, k, _ = self._heads(x, rope)
+        return self.attention_rows(x, rope, self._heads(x, rope)[1])
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """See `Attention.attention_rows`."""
+        q, _, _ = self._heads(x, rope)
         lam, scale = self.current_lambda(), self.head_dim**-0.5
-        return differential_map(q, k, lam, scale=scale, mask=None)
+        return differential_map(q, keys, lam, scale=scale, mask=None)
 
     def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)

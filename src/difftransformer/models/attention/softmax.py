@@ -71,8 +71,12 @@ class SoftmaxAttention(Attention):
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`."""
-        q, k, _ = self._heads(x, rope)
-        return attention_map(q, k, scale=self.head_dim**-0.5, mask=None)
+        return self.attention_rows(x, rope, self._heads(x, rope)[1])
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """See `Attention.attention_rows`."""
+        q, _, _ = self._heads(x, rope)
+        return attention_map(q, keys, scale=self.head_dim**-0.5, mask=None)
 
     def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         heads = (self.num_heads, self.num_kv_heads, self.num_kv_heads)

@@ -70,7 +70,7 @@ def _shares_above(
     part: SectionSlice, run: str, seed: int, results: Results
 ) -> list[tuple[float, float]]:
     """Lower edge of each bin, and the share of all values in it or above."""
-    path = results.details(part.suites[0], run, seed, _FILE)
+    path = results.detail(part.suites[0], run, seed, _FILE)
     try:
         found = json.loads(path.read_text())[part.measures]
         counts = found["counts"]

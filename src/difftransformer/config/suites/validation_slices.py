@@ -1,0 +1,48 @@
+"""Settings of the suite of validation losses."""
+
+from typing import Literal
+
+from difftransformer.config.base import setting
+from difftransformer.config.suites.base import SuiteSettings
+
+
+class ValidationSlices(SuiteSettings):
+    """Validation loss, overall and in the slices AR-Hit and Others.
+
+    AR-Hit: the predicted token is the last one of an n-gram that already occurred earlier in the
+    same window and is not frequent in training. Others: every other token.
+    """
+
+    kind: Literal["validation_slices"] = setting(meaning="Which measurement the suite is.")
+    seq_len: int = setting(
+        meaning="Positions of a window of the validation split; windows do not overlap, and in "
+        "running text they cross document boundaries as in training.",
+        unit="tokens",
+        gt=0,
+    )
+    max_tokens: int | None = setting(
+        None,
+        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+    n: int = setting(
+        2,
+        meaning="Length of the n-grams.",
+        unit="tokens",
+        source="not stated by arXiv 2410.05258; bigrams after Zoology (Arora et al. 2023), "
+        "unverified",
+        ge=2,
+    )
+    max_count: int = setting(
+        1250,
+        meaning="An n-gram seen more often than this in the training split is frequent and "
+        "counts among Others.",
+        unit="occurrences",
+        source="not stated by arXiv 2410.05258; Zoology (Arora et al. 2023), unverified, for "
+        "corpora of billions of tokens: scale it with the corpus",
+        ge=0,
+    )
+    loss_chunk: int = setting(
+        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
+    )

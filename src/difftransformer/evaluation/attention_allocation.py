@@ -1,0 +1,117 @@
+"""Attention of the answering position: how much goes to the answer and how much to noise.
+
+The last token of a needle prompt is where the answer is made. The weights that each head gives from
+there to all S positions, for DIFF the signed difference of its maps, are divided by their sum and
+added up by region; shares are averaged over prompts, layers and heads. Noise is the context without
+the answer: with the first token, the answer and the question it makes up the whole row.
+
+Shapes: L = layers, H = heads, S = positions, P = prompts of a depth, D = depths, R = regions.
+"""
+
+import json
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.suites.needles import AttentionAllocation
+from difftransformer.evaluation.needle_prompts import Cell, NeedlePrompt, Span, open_builder
+from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.provenance.atomic import replacing, write_text
+
+REGIONS = ("bos", "before", "answer", "after", "query")
+"""First token, context before the answer, the answer, context behind it, the question."""
+
+Floats = NDArray[np.floating]
+
+
+def measure(suite: AttentionAllocation, subject: Subject) -> Metrics:
+    """Mean shares of the regions, over all depths and by depth.
+
+    Args:
+        suite: Prompts, what counts as the answer, and how rows are normalised.
+        subject: The model and its dataset.
+
+    Returns:
+        bos, before, answer, after, query and noise = before + after, for all depths together and
+        of each depth (_d{D}); prompts is their number.
+
+    Raises:
+        ConfigError: The prompts do not fit the model or its dataset.
+        DataError: Held-out text or the tokenizer is missing.
+    """
+    builder = open_builder(
+        suite,
+        subject.dataset,
+        most_needles=suite.needles,
+        max_positions=subject.scorer.max_positions,
+    )
+    length = suite.contexts[-1]
+    shares = []
+    example = (len(suite.depths) // 2, 0)
+    for place, depth in enumerate(suite.depths):
+        for sample in range(suite.samples):
+            prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
+            ids = builder.ids(prompt.context + prompt.questions[0])
+            rows = subject.scorer.last_rows(ids, suite.chunk).numpy().astype(np.float64)
+            regions = regions_of(prompt, len(ids), suite.answer)
+            shares.append(region_shares(rows, regions, suite.normalisation))
+            if (place, sample) == example:
+                words = [builder.tokenizer.decode([token]) for token in ids]
+                _keep_example(subject, rows, regions, words)
+    found = np.stack(shares).reshape(len(suite.depths), suite.samples, *shares[0].shape)
+    _save(subject, "shares", found)
+    return _metrics(suite, found)
+
+
+def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int64]:
+    """Region of each position of a prompt, as an index of REGIONS, [S].
+
+    An answer that starts at the first token is an answer and not the first token.
+    """
+    span = prompt.needle if answer == "needle" else prompt.value
+    positions = np.arange(length)
+    regions = np.where(
+        positions < span.start, REGIONS.index("before"), REGIONS.index("after")
+    ).astype(np.int64)
+    regions[0] = REGIONS.index("bos")
+    regions[_slice(prompt.question)] = REGIONS.index("query")
+    regions[_slice(span)] = REGIONS.index("answer")
+    return regions
+
+
+def region_shares(rows: Floats, regions: NDArray[np.int64], normalisation: str) -> Floats:
+    """Share of each region in rows [L, H, S] that are divided by their sums, [L, H, R]."""
+    weights = np.abs(rows) if normalisation == "absolute" else rows
+    weights = weights / weights.sum(-1, keepdims=True)
+    return np.stack([weights[..., regions == r].sum(-1) for r in range(len(REGIONS))], axis=-1)
+
+
+def _metrics(suite: AttentionAllocation, shares: Floats) -> Metrics:
+    """Means of shares [D, P, L, H, R]."""
+    by_depth = shares.mean(axis=(1, 2, 3))
+    metrics: Metrics = {"prompts": shares.shape[0] * shares.shape[1]}
+    labelled = {"": by_depth.mean(axis=0)}
+    labelled |= {f"_d{depth}": by_depth[i] for i, depth in enumerate(suite.depths)}
+    for label, row in labelled.items():
+        means = {name: float(value) for name, value in zip(REGIONS, row, strict=True)}
+        means["noise"] = means["before"] + means["after"]
+        metrics |= {f"{name}{label}": value for name, value in means.items()}
+    return metrics
+
+
+def _keep_example(
+    subject: Subject, rows: Floats, regions: NDArray[np.int64], words: list[str]
+) -> None:
+    _save(subject, "example_rows", rows)
+    names = [REGIONS[region] for region in regions]
+    text = json.dumps({"tokens": words, "regions": names}, indent=1)
+    write_text(subject.details / "example.json", text + "\n")
+
+
+def _save(subject: Subject, name: str, array: Floats) -> None:
+    with replacing(subject.details / f"{name}.npy") as aside, aside.open("wb") as stream:
+        np.save(stream, array.astype(np.float32))
+
+
+def _slice(span: Span) -> slice:
+    return slice(span.start, span.stop)

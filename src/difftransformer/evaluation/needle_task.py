@@ -1,0 +1,172 @@
+"""Needle prompts as lm-eval tasks, and our models as an lm-eval model that answers them.
+
+One task is one cell: N needles, R of them asked for, a context length and a depth. Any lm-eval
+model can be given the tasks; ours shares the prefixes of prompts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.metrics import mean
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.config.task import TaskConfig
+from lm_eval.filters import build_filter_ensemble
+
+from difftransformer.evaluation.needle_prompts import Cell, NeedlePrompt, PromptBuilder
+from difftransformer.evaluation.prefix_sharing import Generator, Request
+
+METRIC = "accuracy"
+
+
+def cell_name(cell: Cell) -> str:
+    """Name of a cell in tasks and metrics, such as n4_r2_l256_d25."""
+    length = "" if cell.length is None else f"_l{cell.length}"
+    return f"n{cell.needles}_r{cell.asked}{length}_d{cell.depth}"
+
+
+class NeedleTask(Task):  # type: ignore[misc]
+    """The samples of one cell; a sample's score is the share of asked needles that it answers."""
+
+    VERSION = 1
+    OUTPUT_TYPE = "generate_until"
+
+    def __init__(self, cell: Cell, prompts: Iterable[NeedlePrompt], builder: PromptBuilder) -> None:
+        self._docs = [_document(prompt) for prompt in prompts]
+        self._generation = {
+            "until": builder.until,
+            "max_gen_toks": builder.new_tokens,
+            "do_sample": False,
+        }
+        # Not Task.__init__, which downloads, and makes a config of defaults with a warning.
+        self._filters = [build_filter_ensemble("none", [["take_first", None]])]
+        self._config = TaskConfig(
+            task=f"needles_{cell_name(cell)}",
+            output_type=self.OUTPUT_TYPE,
+            generation_kwargs=self._generation,
+            num_fewshot=0,
+            metadata={"version": self.VERSION, **cell._asdict()},
+        )
+
+    def has_training_docs(self) -> bool:
+        """No."""
+        return False
+
+    def has_validation_docs(self) -> bool:
+        """No."""
+        return False
+
+    def has_test_docs(self) -> bool:
+        """Yes: the samples."""
+        return True
+
+    def test_docs(self) -> list[dict[str, Any]]:
+        """Samples as plain data."""
+        return self._docs
+
+    def build_all_requests(
+        self, *, limit: int | None = None, rank: int = 0, world_size: int = 1, **_: Any
+    ) -> None:
+        """Make the requests; there are no examples to put before a prompt."""
+        documents = self.doc_iterator(rank=rank, limit=limit, world_size=world_size)
+        self._instances = [
+            request
+            for index, document in documents
+            for request in self.construct_requests(
+                document, document["context"], metadata=(self.task_name, index, 1)
+            )
+        ]
+
+    def doc_to_text(self, doc: Mapping[str, Any]) -> str:
+        """Prompt of the first question."""
+        return f"{doc['context']}{doc['questions'][0]}"
+
+    def doc_to_target(self, doc: Mapping[str, Any]) -> str:
+        """All numbers asked for."""
+        return " ".join(number for numbers in doc["answers"] for number in numbers)
+
+    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
+        """One generation for each question."""
+        return [
+            Instance(
+                request_type=self.OUTPUT_TYPE,
+                doc=doc,
+                arguments=(ctx + question, self._generation),
+                idx=index,
+                metadata=kwargs["metadata"],
+            )
+            for index, question in enumerate(doc["questions"])
+        ]
+
+    def process_results(self, doc: Mapping[str, Any], results: list[str]) -> dict[str, float]:
+        """Share of the numbers asked for that occur in the answer to their question."""
+        return {METRIC: mean(answered(doc, results))}
+
+    def aggregation(self) -> dict[str, Any]:
+        """Mean over the samples."""
+        return {METRIC: mean}
+
+    def higher_is_better(self) -> dict[str, bool]:
+        """Yes."""
+        return {METRIC: True}
+
+
+class SharingModel(LM):  # type: ignore[misc]
+    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared."""
+
+    def __init__(self, generator: Generator, builder: PromptBuilder) -> None:
+        super().__init__()
+        self.generator, self._builder = generator, builder
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """See lm-eval's LM."""
+        asked = [self.request(one) for one in requests]
+        answers = self.generator.generate(asked)
+        return [
+            self._cut(answer, one.args[1]["until"])
+            for answer, one in zip(answers, requests, strict=True)
+        ]
+
+    def request(self, instance: Instance) -> Request:
+        """Tokens of a prompt and when its answer ends."""
+        prompt, settings = instance.args
+        until = settings["until"]
+
+        def ended(new: list[int]) -> bool:
+            text = self._builder.tokenizer.decode(new) if until else ""
+            return new[-1] == self._builder.end or any(stop in text for stop in until)
+
+        return Request(self._builder.ids(prompt), settings["max_gen_toks"], ended)
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Needle tasks ask for none."""
+        raise NotImplementedError
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Needle tasks ask for none."""
+        raise NotImplementedError
+
+    def _cut(self, answer: list[int], until: list[str]) -> str:
+        kept = answer[:-1] if answer[-1] == self._builder.end else answer
+        text: str = self._builder.tokenizer.decode(kept)
+        for stop in until:
+            text = text.partition(stop)[0]
+        return text
+
+
+def answered(doc: Mapping[str, Any], results: list[str]) -> list[bool]:
+    """Whether each number asked for occurs in the answer to its question."""
+    return [
+        number in text
+        for numbers, text in zip(doc["answers"], results, strict=True)
+        for number in numbers
+    ]
+
+
+def _document(prompt: NeedlePrompt) -> dict[str, Any]:
+    return {
+        "context": prompt.context,
+        "questions": list(prompt.questions),
+        "answers": [list(numbers) for numbers in prompt.answers],
+    }

@@ -1,0 +1,59 @@
+"""A cache of which a prefix is kept, and rows of attention read from it, layer by layer."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.cache import KeyValueCache, PrefixCache
+from difftransformer.models.transformer import Layer, Transformer
+
+VARIANTS = {
+    "softmax": {"variant": "softmax", "head_dim": 4},
+    "diff_v1": {"variant": "diff_v1", "head_dim": 4},
+    "diff_v1 with shared keys": {
+        "variant": "diff_v1", "head_dim": 4, "num_heads": 2, "num_kv_heads": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(params=VARIANTS)
+def model(request: pytest.FixtureRequest) -> Transformer:
+    return Transformer.build(config(VARIANTS[request.param]), "sdpa", seed=1).eval()
+
+
+def config(attention: dict[str, Any]) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=17, d_model=16, num_layers=3, ffn_dim=24, attention=attention, max_positions=32
+    )
+
+
+@torch.no_grad()
+def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> None:
+    first = torch.randint(17, (1, 20), generator=torch.Generator().manual_seed(0))
+    second = first.clone()
+    second[:, 9:] = (second[:, 9:] + 1) % 17
+    cache = PrefixCache(20)
+    assert cache.get_seq_length() == 0
+    model.hidden_states(first, cache=cache)
+    cache.keep(9)
+    found = model.hidden_states(second[:, 9:], cache=cache)
+    assert cache.get_seq_length() == 20
+    wanted = model.hidden_states(second, cache=KeyValueCache())[:, 9:]
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer) -> None:
+    tokens = torch.randint(17, (1, 12), generator=torch.Generator().manual_seed(3))
+    cache = PrefixCache(12)
+    model.hidden_states(tokens[:, :11], cache=cache)
+    rows = list(model.attention_rows(tokens[:, 11:], cache))
+    x, rope = model.embedding(tokens), model._rotary.span(0, 12, torch.device("cpu"))
+    for layer, row in zip(model.layers, rows, strict=True):
+        assert isinstance(layer, Layer)
+        maps = layer.attention.attention_maps(layer.attention_norm(x), rope)
+        torch.testing.assert_close(row, maps[:, :, -1], rtol=1e-5, atol=1e-6)
+        x = layer(x, rope, None, None)
+    assert cache.get_seq_length() == 12

@@ -1,0 +1,101 @@
+"""Results of the needle and attention suites with the shape of real ones."""
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fake_results import FakeResults
+
+Metrics = dict[str, float | int | None]
+DEPTHS = (0, 25, 50, 75, 100)
+PAIRS = ((1, 1), (2, 2), (4, 2), (6, 2))
+LENGTHS = (64, 128, 192, 256)
+SAMPLES = 50
+REGIONS = ("bos", "before", "answer", "after", "query")
+ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff")
+
+
+def needle_results(fake: "FakeResults", seed: int) -> None:
+    """Everything that table 2, table 3, figure 1 and figure 5 read, of one seed."""
+    for row in ROWS:
+        _needles(fake, row, seed)
+        _attention(fake, row, seed)
+        _needles_long(fake, row, seed)
+
+
+def _config(**settings: object) -> dict[str, object]:
+    return {"format": "recall", "depths": list(DEPTHS), "samples": SAMPLES, **settings}
+
+
+def _cells(draw: random.Random, chances: dict[str, float], asked: int) -> Metrics:
+    """Counts of cells and of what they add up to; a name without depth holds all of its depths."""
+    metrics: Metrics = {}
+    for name, chance in chances.items():
+        total = 0
+        for depth in DEPTHS:
+            correct = sum(draw.random() < chance for _ in range(SAMPLES * asked))
+            total += correct
+            metrics |= _counts(f"{name}_d{depth}", correct, SAMPLES * asked)
+        metrics |= _counts(name, total, len(DEPTHS) * SAMPLES * asked)
+    return metrics
+
+
+def _counts(name: str, correct: int, asked: int) -> Metrics:
+    return {
+        f"accuracy_{name}": correct / asked,
+        f"correct_{name}": correct,
+        f"asked_{name}": asked,
+    }
+
+
+def _needles(fake: "FakeResults", row: str, seed: int) -> None:
+    draw = random.Random(f"needles {row} {seed}")
+    metrics: Metrics = {}
+    for needles, asked in PAIRS:
+        chance = 1 / needles if row == "transformer" else 0.99 - 0.02 * needles
+        metrics |= _cells(draw, {f"n{needles}_r{asked}": chance}, asked)
+    config = _config(pairs=[list(pair) for pair in PAIRS], lengths=None)
+    fake.evaluation(f"recall_{row}", seed, "needles", metrics, config)
+
+
+def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
+    draw = random.Random(f"long {row} {seed}")
+    loss = 0.15 if row == "diff" else 0.6
+    chances = {f"n8_r1_l{n}": 1 - loss * n / LENGTHS[-1] for n in LENGTHS}
+    metrics = _cells(draw, chances, 1)
+    total = sum(int(metrics[f"correct_{name}"] or 0) for name in chances)
+    metrics |= _counts("n8_r1", total, len(LENGTHS) * len(DEPTHS) * SAMPLES)
+    config = _config(pairs=[[8, 1]], lengths=list(LENGTHS))
+    run = f"long_recall_{row}"
+    fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
+    fake.training(run, seed, {"validation_loss": 1.0})
+    fake.evaluation(run, seed, "needles_long", metrics, config)
+
+
+def _attention(fake: "FakeResults", row: str, seed: int) -> None:
+    draw = np.random.default_rng([ROWS.index(row), seed])
+    suite, run = "attention_allocation", f"recall_{row}"
+    pull = (0.5, 2.0, 3.0)[ROWS.index(row)]
+    shares = draw.dirichlet([1.0, 5.0, 5.0 * pull, 5.0, 1.0], size=len(DEPTHS))
+    metrics: Metrics = {"prompts": len(DEPTHS) * SAMPLES}
+    labelled = {"": shares.mean(axis=0)} | {f"_d{d}": shares[i] for i, d in enumerate(DEPTHS)}
+    for label, values in labelled.items():
+        named = dict(zip(REGIONS, map(float, values), strict=True))
+        named["noise"] = named["before"] + named["after"]
+        metrics |= {f"{name}{label}": value for name, value in named.items()}
+    config = _config(needles=6, answer="needle", normalisation="absolute")
+    fake.evaluation(run, seed, suite, metrics, config)
+    details = fake.root / "evaluations" / suite / run / str(seed)
+    details.mkdir(parents=True, exist_ok=True)
+    heads, length = (4 if row == "transformer" else 2), 20
+    rows = draw.dirichlet(np.full(length, 0.3), size=(2, heads)).astype(np.float32)
+    if row == "diff":
+        rows -= 0.4 * draw.dirichlet(np.full(length, 0.3), size=(2, heads)).astype(np.float32)
+    np.save(details / "example_rows.npy", rows)
+    regions = ["bos", *["before"] * 8, *["answer"] * 2, *["after"] * 8, "query"]
+    tokens = [f"f{place:02d}" for place in range(length)]
+    example = {"tokens": tokens, "regions": regions}
+    (details / "example.json").write_text(json.dumps(example))
