@@ -27,6 +27,9 @@ class RowSlice(Settings):
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is: heads, head_dim, norm; shown as columns, not measured"
     )
+    pretrained: bool = setting(
+        False, meaning="Whether the model comes from elsewhere: one result stands for all seeds"
+    )
 
 
 class SweepRow(Settings):
@@ -92,6 +95,8 @@ class Declarations:
     """Run id -> label, of every run there is."""
     place: str = "config/artifacts.yaml"
     """The file of the artifacts, for errors."""
+    pretrained: frozenset[str] = frozenset()
+    """Runs that are models from elsewhere."""
 
 
 def slice_artifact(
@@ -135,8 +140,7 @@ def slice_artifact(
         caption=form.caption,
         alt=form.alt,
         sections=[
-            _section(part, declared.labels, facts, sweeps or {}, where)
-            for part in artifact.sections
+            _section(part, declared, facts, sweeps or {}, where) for part in artifact.sections
         ],
         paper=None if artifact.paper is None else declared.paper[artifact.paper],
         claims={claim: declared.claims[claim] for claim in artifact.claims},
@@ -169,7 +173,7 @@ def check_artifact(declared: Declarations, name: str) -> None:
 
 def _section(
     part: SectionConfig,
-    labels: Mapping[str, str],
+    declared: Declarations,
     facts: Mapping[str, Facts],
     sweeps: Mapping[str, Sequence[SweepRow]],
     where: str,
@@ -185,9 +189,10 @@ def _section(
     rows = [
         RowSlice(
             run=row.run,
-            label=row.label or labels[row.run],
+            label=row.label or declared.labels[row.run],
             against=_against(row.against or part.against, row.run),
             facts=dict(facts.get(row.run, {})),
+            pretrained=row.run in declared.pretrained,
         )
         for row in shown
     ]

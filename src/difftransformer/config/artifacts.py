@@ -32,9 +32,11 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal["language_modelling", "recall", "learning_rate"] = setting(
-        meaning="Set of columns: losses by slice, binding and accuracy by N, or a metric by "
-        "learning rate"
+    measures: Literal["language_modelling", "recall", "learning_rate", "language_understanding"] = (
+        setting(
+            meaning="Set of columns: losses by slice, binding and accuracy by N, a metric by "
+            "learning rate, or accuracies of language-understanding tasks"
+        )
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -5,12 +5,24 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.validation import nearest
 
 
 def _distinct(values: list[int]) -> list[int]:
     if len(set(values)) < len(values):
         raise ValueError(f"must be distinct, got {values}")
     return values
+
+
+def _known_tasks(tasks: list[str]) -> list[str]:
+    for task in tasks:
+        if task not in LANGUAGE_TASKS:
+            raise ValueError(f"unknown task '{task}'{nearest(task, LANGUAGE_TASKS)}")
+    if len(set(tasks)) < len(tasks):
+        raise ValueError(f"must be distinct, got {tasks}")
+    return tasks
 
 
 class SuiteSettings(Settings):
@@ -102,7 +114,44 @@ class Recall(SuiteSettings):
     )
 
 
-SuiteConfig = Annotated[ValidationSlices | Recall, Field(discriminator="kind")]
+class LanguageUnderstanding(SuiteSettings):
+    """Multiple-choice tasks of lm-eval, by its own evaluator: one number a task and their mean.
+
+    Measures any causal language model, also one from elsewhere (`pretrained`).
+    """
+
+    kind: Literal["language_understanding"] = setting(meaning="Which measurement the suite is.")
+    tasks: Annotated[list[str], AfterValidator(_known_tasks)] = setting(
+        list(LANGUAGE_TASKS),
+        meaning="Tasks by lm-eval's names; the average is over all of them.",
+        source="arXiv 2410.05258, tables 1 and 8",
+        min_length=1,
+    )
+    num_fewshot: int = setting(
+        0, meaning="Solved examples before each question.", unit="examples", ge=0
+    )
+    limit: int | None = setting(
+        None, meaning="First so many items of each task; null: all.", unit="items", ge=2
+    )
+    data: str = setting(
+        "hub",
+        meaning="'hub': pinned revisions from the Hugging Face hub; 'builtin': a few items of our "
+        "own; else a folder with <task>/<split>.jsonl or .jsonl.gz. `benchmarks` of config.yaml "
+        "wins over it.",
+    )
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+        "sdpa",
+        meaning="Attention of the models trained here; sdpa is what the `lm_eval` command runs on "
+        "an exported checkpoint.",
+    )
+
+
+PRETRAINED_KINDS = frozenset({"language_understanding"})
+"""Kinds of suites that measure models from elsewhere too."""
+
+SuiteConfig = Annotated[
+    ValidationSlices | Recall | LanguageUnderstanding, Field(discriminator="kind")
+]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""
 
 
@@ -118,3 +167,6 @@ class EvaluationSlice(Settings):
     run: str = setting(meaning="Name of the run in runs.yaml.")
     suite: str = setting(meaning="Name of the suite in evaluations.yaml.")
     config: SuiteConfig = setting(meaning="What the suite measures.")
+    pretrained: PretrainedModel | None = setting(
+        None, meaning="The model where it comes from elsewhere; null: the run's own."
+    )

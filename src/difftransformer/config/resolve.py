@@ -16,6 +16,7 @@ from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, Clai
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.inheritance import Layers, ancestry
+from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -26,6 +27,7 @@ from difftransformer.config.project import (
     SweepEntry,
 )
 from difftransformer.config.run import RunSlice
+from difftransformer.config.stand_ins import at_scale, check_stand_ins
 from difftransformer.config.validation import lookup, nearest, validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -66,16 +68,23 @@ class Catalogue:
         runs = dict(read(RunsFile, "runs.yaml").runs)
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
+        declared = at_scale(
+            read(ArtifactsFile, "artifacts.yaml"),
+            read(ClaimsFile, "claims.yaml"),
+            read(PaperFile, "paper_values.yaml"),
+            check_stand_ins(scale.stand_ins, runs, f"{scale_file}: stand_ins"),
+            f"{folder / 'artifacts.yaml'}: artifacts",
+        )
         return cls(
             folder=folder,
             project=project,
             scale=scale,
-            runs=runs,
+            runs={name: entry for name, entry in runs.items() if name not in scale.stand_ins},
             datasets=read(DatasetsFile, "datasets.yaml").datasets,
             suites=read(EvaluationsFile, "evaluations.yaml").suites,
-            artifacts=read(ArtifactsFile, "artifacts.yaml").artifacts,
-            claims=read(ClaimsFile, "claims.yaml"),
-            paper=read(PaperFile, "paper_values.yaml"),
+            artifacts=declared.artifacts,
+            claims=declared.claims,
+            paper=declared.paper,
         )
 
     @cached_property
@@ -91,8 +100,17 @@ class Catalogue:
         return checked
 
     def suite(self, name: str) -> Any:
-        """Return an evaluation suite with the scale's changes."""
-        return self._changed("suites", self.suites, self.scale.suites, name, SuiteConfig)
+        """Return an evaluation suite with the scale's changes and the project's benchmarks."""
+        changes = dict(self.scale.suites)
+        benchmarks = self.project.benchmarks
+        if benchmarks and self.suites.get(name, {}).get("kind") == "language_understanding":
+            changes[name] = {**changes.get(name, {}), "data": benchmarks}
+        return self._changed("suites", self.suites, changes, name, SuiteConfig)
+
+    def pretrained(self, name: str) -> PretrainedModel | None:
+        """Return the model from elsewhere that a run is; None for one that is trained here."""
+        place = f"{self.folder / 'runs.yaml'}: runs"
+        return lookup(self.runs, name, "run", place).pretrained_model()
 
     def run(self, name: str) -> RunSlice:
         """Return a run as the training job gets it; ``model.attention`` is not yet checked."""

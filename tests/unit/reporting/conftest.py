@@ -8,7 +8,7 @@ from fake_results import FakeResults, artifact_slice
 
 from difftransformer.reporting.figure_job import build_figure
 
-FIGURES = ("table6", "table6_recall", "lr_sweep")
+FIGURES = ("table1", "table8", "table6", "table6_recall", "lr_sweep")
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from difftransformer.config.artifact_slices import (
     SweepRow,
     slice_artifact,
 )
-from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, Kind, PaperFile
-from difftransformer.config.validation import validate
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.artifacts import Kind
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.config.resolve import Catalogue
 
 CONFIG = Path(__file__).parents[3] / "config"
 SCALE = "tiny"
@@ -33,14 +33,13 @@ STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 
 
 def declarations() -> Declarations:
-    """What the repository's own config folder declares."""
+    """What the repository's own config folder declares, at our scale."""
+    known = Catalogue.load(CONFIG, {"scale": SCALE})
     return Declarations(
-        artifacts=validate(ArtifactsFile, read_yaml(CONFIG / "artifacts.yaml"), "a").artifacts,
-        claims=validate(ClaimsFile, read_yaml(CONFIG / "claims.yaml"), "c").claims,
-        paper=validate(PaperFile, read_yaml(CONFIG / "paper_values.yaml"), "p").tables,
-        labels={
-            run: entry["label"] for run, entry in read_yaml(CONFIG / "runs.yaml")["runs"].items()
-        },
+        artifacts=known.artifacts,
+        claims=known.claims.claims,
+        paper=known.paper.tables,
+        labels={run: entry.label for run, entry in known.runs.items() if "sweep_" not in run},
     )
 
 
@@ -98,6 +97,10 @@ class FakeResults:
             for seed in seeds:
                 self.language_model(row, seed)
                 self.recall_model(f"recall_{row}", seed)
+        for run in ("transformer", "diff"):
+            for seed in seeds:
+                for shots in (0, 5):
+                    self.understanding(run, seed, shots)
         for run in ("transformer", "diff", "recall_transformer", "recall_diff"):
             for entry in sweep(run):
                 for seed in seeds:
@@ -168,6 +171,23 @@ class FakeResults:
             },
             {"queries": 2, "samples": 256},
         )  # fmt: skip
+
+    def understanding(self, run: str, seed: int, shots: int, data: str = "builtin") -> None:
+        noise = random.Random(f"{run}{seed}{shots}understanding")
+        metrics: dict[str, float | int | None] = {}
+        for task in [*LANGUAGE_TASKS, "average"]:
+            chance = 0.5 if task in ("boolq", "piqa", "winogrande") else 0.25
+            metrics |= {
+                task: chance + noise.gauss(0, 0.03),
+                f"{task}_stderr": 0.03,
+                f"{task}_samples": 200,
+                f"{task}_chance": chance,
+                f"{task}_cut": 0.1 * shots,
+            }
+        settings = {
+            "tasks": list(LANGUAGE_TASKS), "num_fewshot": shots, "data": data, "limit": 200
+        }  # fmt: skip
+        self.evaluation(run, seed, f"language_understanding_{shots}shot", metrics, settings)
 
     def swept(self, entry: SweepRow, seed: int) -> None:
         noise = random.Random(f"{entry.run_id}{seed}")

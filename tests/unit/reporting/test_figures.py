@@ -18,7 +18,7 @@ from fake_results import FakeResults, artifact_slice
 from difftransformer.reporting.figure_job import build_figure
 
 fake, output = FakeResults(Path(sys.argv[1])).everything(), Path(sys.argv[2])
-for name in ("table6", "table6_recall", "lr_sweep"):
+for name in ("table1", "table8", "table6", "table6_recall", "lr_sweep"):
     artifact = artifact_slice(name, "figure")
     build_figure(artifact, fake.results[::-1], fake.histories[::-1], output / f"{name}.svg")
 """

@@ -13,8 +13,8 @@ from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import SUFFIXES, build_table
 
 GOLDEN = Path(__file__).with_name("golden")
-TABLES = ["table6", "table6_recall", "ablation_group_norm", "ablation_lambda_init",
-          "ablation_head_count", "lr_sweep"]  # fmt: skip
+TABLES = ["table1", "table8", "table6", "table6_recall", "ablation_group_norm",
+          "ablation_lambda_init", "ablation_head_count", "lr_sweep"]  # fmt: skip
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
