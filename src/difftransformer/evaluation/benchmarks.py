@@ -87,9 +87,9 @@ def check_items(task: str, path: Path) -> None:
         except ValueError as error:
             raise DataError(f"{path}: line {number}: not JSON ({error})") from None
         for field in LANGUAGE_TASKS[task].fields:
-            if _value(item, field) in (None, "", []):
+            if _value(item, field) in (None, []):
                 raise DataError(
-                    f"{path}: line {number}: field '{field}' is missing or empty; {task} needs "
+                    f"{path}: line {number}: field '{field}' is missing; {task} needs "
                     f"{', '.join(LANGUAGE_TASKS[task].fields)}"
                 )
         _check_answer(item, f"{path}: line {number}")
@@ -117,7 +117,7 @@ def _check_answer(item: dict[str, Any], place: str) -> None:
 
 
 def _value(item: Any, field: str) -> Any:
-    """The value at a dotted key, None where there is none; 0 and False count as values."""
+    """The value at a dotted key, None where there is none; HellaSwag has empty texts."""
     for key in field.split("."):
         item = item.get(key) if isinstance(item, dict) else None
     return item

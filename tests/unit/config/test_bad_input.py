@@ -33,8 +33,8 @@ CASES = {
     "a seed twice": ("config.yaml", put("seeds", value=[1, 1]), ["seeds: must be distinct"]),
     "unknown headline": (
         "config.yaml",
-        put("headline", value=["table7"]),
-        ["unknown artifact 'table7'; did you mean 'table6'?"],
+        put("headline", value=["tabel6"]),
+        ["unknown artifact 'tabel6'; did you mean 'table6'?"],
     ),
     "unknown corpus": ("config.yaml", put("corpus", value="stdlib"), ["unknown dataset 'stdlib'"]),
     "unknown key of a run": (

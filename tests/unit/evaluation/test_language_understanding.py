@@ -12,15 +12,19 @@ import pytest
 import torch
 from small_language_models import TASKS, suite, write_llama, write_tasks, write_training
 
+from difftransformer.config.evaluation import EvaluationSlice
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation import language_understanding
+from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.harness_tasks import load_task, task_manager
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.export import export_model
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
 
 CPU = torch.device("cpu")
 
@@ -179,3 +183,38 @@ def test_a_model_that_cannot_be_had_is_one_line(
     (damaged / "model.safetensors").write_bytes(b"not a model")
     with pytest.raises(CheckpointError, match=r"damaged: cannot be loaded \("):
         measure(tmp_path, damaged, tasks=["piqa"])
+
+
+@pytest.mark.slow
+def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
+    tmp_path: Path, llama: Path
+) -> None:
+    config = suite(tasks=["piqa"], limit=4)
+    slice = EvaluationSlice(
+        scale="unit",
+        run="mine",
+        suite="words",
+        config=config,
+        pretrained=PretrainedModel(name=str(llama)),
+    )
+    output = tmp_path / "words.json"
+    evaluate(
+        slice,
+        model=None,
+        dataset=None,
+        ngrams=None,
+        output=output,
+        details=tmp_path / "words",
+        state=tmp_path / "state",
+        seed=0,
+        threads=1,
+        tracker=NullTracker("job"),
+        code="c",
+    )
+    result = read_result(output)
+    assert (result.run, result.seed, result.settings["upstream"]) == ("mine", 0, [])
+    assert result.settings["config"]["data"] == "builtin"
+    assert result.metrics["average"] == result.metrics["piqa"]
+    assert len(samples(tmp_path / "words", "piqa")) == 4
+    known = json.loads((tmp_path / "words" / "piqa.json").read_text())
+    assert known["lm_eval_version"] and known["config"]["metadata"]["version"] == 1.0
