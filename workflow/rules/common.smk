@@ -62,6 +62,18 @@ def get_training_data(wildcards):
     return PLAN.manifest(wildcards.run)
 
 
+def get_training_result(wildcards):
+    return PLAN.training_file(wildcards.run, int(wildcards.seed))
+
+
+def get_weights(wildcards):
+    return PLAN.weights(wildcards.run, int(wildcards.seed))
+
+
+def get_benchmarks(wildcards):
+    return PLAN.benchmark_files(wildcards.suite)
+
+
 def get_frequent_ngrams(wildcards):
     return PLAN.ngrams_file(wildcards.suite, wildcards.run)
 

@@ -1,13 +1,14 @@
-# Contract: needs a trained run and its dataset; makes
+# Contract: needs a trained run and its dataset, or a model from elsewhere; makes
 # {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, what stands behind it.
 
 
 rule evaluate:
     input:
-        model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
-        weights=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
+        model=get_training_result,
+        weights=get_weights,
         data=get_training_data,
         ngrams=get_frequent_ngrams,
+        benchmarks=get_benchmarks,
     output:
         directory(f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}"),
         result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
@@ -19,7 +20,7 @@ rule evaluate:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: PLAN.gpus(wildcards.run),
+        gpu=lambda wildcards: PLAN.gpus(wildcards.run, wildcards.suite),
     params:
         root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,
@@ -27,6 +28,6 @@ rule evaluate:
     message:
         "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
     shell:
-        "difftransformer evaluate --slice {params.cfg} --code {params.code} --model {input.model}"
-        " --dataset {input.data} --ngrams '{input.ngrams}' --seed {wildcards.seed}"
+        "difftransformer evaluate --slice {params.cfg} --code {params.code} --model '{input.model}'"
+        " --dataset '{input.data}' --ngrams '{input.ngrams}' --seed {wildcards.seed}"
         " --threads {threads} --output {output.result} --results {params.root} --log {log}"

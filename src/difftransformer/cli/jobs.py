@@ -202,9 +202,13 @@ def extend_context(
 @command
 def evaluate(
     slice: Slice,
-    model: Annotated[Path, typer.Option(help="training.json of a finished run.")],
-    dataset: Dataset,
     output: Output,
+    model: Annotated[
+        str, typer.Option(help="training.json of a finished run; '' for a model from elsewhere.")
+    ] = "",
+    dataset: Annotated[
+        str, typer.Option(help="manifest.json of its dataset; '' for a model from elsewhere.")
+    ] = "",
     ngrams: Annotated[str, typer.Option(help="Frequent n-grams, or '' for none.")] = "",
     seed: Seed = 0,
     threads: Threads = 1,
@@ -213,8 +217,10 @@ def evaluate(
     tracking: Uri = "",
     log: Log = None,
 ) -> None:
-    """Evaluate one suite on a trained model."""
+    """Evaluate one suite on a trained model, or on one from elsewhere that the slice names."""
     frequent = Path(ngrams) if ngrams else None
+    trained = Path(model).parent if model else None
+    packed = Path(dataset).parent if dataset else None
     with reporting(log):
         from difftransformer.config.evaluation import EvaluationSlice
         from difftransformer.data.packed import PackedDataset
@@ -222,9 +228,9 @@ def evaluate(
         from difftransformer.evaluation.identity import identify
 
         config = read(slice, EvaluationSlice)
-        opened = PackedDataset.open(dataset.parent)
+        opened = PackedDataset.open(packed) if packed else None
         known = identify(
-            config, model=model.parent, dataset=opened, ngrams=frequent, seed=seed, code=code
+            config, model=trained, dataset=opened, ngrams=frequent, seed=seed, code=code
         )
     identity = JobIdentity(
         rule="evaluate",
@@ -234,14 +240,14 @@ def evaluate(
         suite=config.suite,
         seed=seed,
         fingerprint=known.fingerprint,
-        upstream=(known.upstream,),
+        upstream=known.upstream,
         threads=threads,
     )
     with job(identity, config, results, tracking, log) as running:
         evaluate(
             config,
-            model=model.parent,
-            dataset=dataset.parent,
+            model=trained,
+            dataset=packed,
             ngrams=frequent,
             output=output,
             details=output.with_suffix(""),

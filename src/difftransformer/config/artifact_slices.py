@@ -28,6 +28,9 @@ class RowSlice(Settings):
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
+    pretrained: bool = setting(
+        False, meaning="Whether the model comes from elsewhere: one result stands for all seeds"
+    )
 
 
 class FamilySlice(Settings):
@@ -106,6 +109,8 @@ class Declarations:
     """Run id -> label, of every run there is."""
     place: str = "config/artifacts.yaml"
     """The file of the artifacts, for errors."""
+    pretrained: frozenset[str] = frozenset()
+    """Runs that are models from elsewhere."""
 
 
 Members = Callable[[str, str | None], list[str]]
@@ -160,7 +165,7 @@ def slice_artifact(
         caption=form.caption,
         alt=form.alt,
         sections=[
-            _section(part, declared.labels, facts, sweeps or {}, members, where)
+            _section(part, declared, facts, sweeps or {}, members, where)
             for part in artifact.sections
         ],
         paper=None if artifact.paper is None else _published(declared, artifact, artifact.paper),
@@ -171,11 +176,10 @@ def slice_artifact(
 def _published(declared: Declarations, artifact: ArtifactConfig, name: str) -> PaperTable:
     """Return the published table with its rows named by the runs that stand beside them."""
     table = declared.paper[name]
-    rows = dict(table.rows)
-    for part in artifact.sections:
-        for row in part.rows:
-            if row.paper is not None and row.paper in table.rows:
-                rows[row.run] = table.rows[row.paper]
+    beside = {row.run: row.paper for part in artifact.sections for row in part.rows if row.paper}
+    taken = set(beside.values())
+    rows = {run: row for run, row in table.rows.items() if run not in taken}
+    rows |= {run: table.rows[paper] for run, paper in beside.items() if paper in table.rows}
     return table.model_copy(update={"rows": rows})
 
 
@@ -205,15 +209,15 @@ def check_artifact(declared: Declarations, name: str) -> None:
 
 def _section(
     part: SectionConfig,
-    labels: Mapping[str, str],
+    declared: Declarations,
     facts: Mapping[str, Facts],
     sweeps: Mapping[str, Sequence[SweepRow]],
     members: Members,
     where: str,
 ) -> SectionSlice:
     swept = part.measures == "learning_rate"
-    families = _families(part, labels, members)
-    rows = [row for family in families for row in _rows(family, families, labels, facts)]
+    families = _families(part, declared, members)
+    rows = [row for family in families for row in _rows(family, families, declared, facts)]
     # The scale decides what is swept; the artifact only orders it.
     shown = [row for row in rows if not swept or row.run in sweeps]
     if not shown:
@@ -235,14 +239,12 @@ def _section(
     )
 
 
-def _families(
-    part: SectionConfig, labels: Mapping[str, str], members: Members
-) -> list[FamilySlice]:
+def _families(part: SectionConfig, declared: Declarations, members: Members) -> list[FamilySlice]:
     """Every row with its runs; without a family that is the one it names."""
     return [
         FamilySlice(
             run=row.run,
-            label=row.label or labels[row.run],
+            label=row.label or declared.labels[row.run],
             against=_against(row.against or part.against, row.run),
             members=members(row.run, part.family),
         )
@@ -253,7 +255,7 @@ def _families(
 def _rows(
     family: FamilySlice,
     families: Sequence[FamilySlice],
-    labels: Mapping[str, str],
+    declared: Declarations,
     facts: Mapping[str, Facts],
 ) -> list[RowSlice]:
     """Runs of a family as rows, each compared with the other row's run at the same setup."""
@@ -261,9 +263,10 @@ def _rows(
     return [
         RowSlice(
             run=run,
-            label=family.label if run == family.run else labels[run],
+            label=family.label if run == family.run else declared.labels[run],
             against=None if others is None else others[place],
             facts=dict(facts.get(run, {})),
+            pretrained=run in declared.pretrained,
         )
         for place, run in enumerate(family.members)
     ]

@@ -41,6 +41,7 @@ class SectionConfig(Settings):
         "language_modelling",
         "recall",
         "learning_rate",
+        "language_understanding",
         "nll_by_position",
         "size_scaling",
         "token_scaling",
@@ -51,9 +52,10 @@ class SectionConfig(Settings):
         "hidden_states",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
-        "slice, binding and accuracy by N, a metric by learning rate, the cumulative loss by "
-        "position, loss by model size or by training tokens with fitted curves, needle accuracy by "
-        "setting or by context length, attention shares, the outliers of one kind of activation"
+        "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
+        "tasks, the cumulative loss by position, loss by model size or by training tokens with "
+        "fitted curves, needle accuracy by setting or by context length, attention shares, the "
+        "outliers of one kind of activation"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -5,14 +5,25 @@ from typing import Annotated
 from pydantic import Field
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
 from difftransformer.config.suites.recall import Recall
 from difftransformer.config.suites.validation_slices import ValidationSlices
 
+PRETRAINED_KINDS = frozenset({"language_understanding"})
+"""Kinds of suites that measure models from elsewhere too."""
+
 SuiteConfig = Annotated[
-    ValidationSlices | Recall | NllByPosition | Needles | AttentionAllocation | Outliers,
+    ValidationSlices
+    | Recall
+    | LanguageUnderstanding
+    | NllByPosition
+    | Needles
+    | AttentionAllocation
+    | Outliers,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""
@@ -30,3 +41,6 @@ class EvaluationSlice(Settings):
     run: str = setting(meaning="Name of the run in runs.yaml.")
     suite: str = setting(meaning="Name of the suite in evaluations.yaml.")
     config: SuiteConfig = setting(meaning="What the suite measures.")
+    pretrained: PretrainedModel | None = setting(
+        None, meaning="The model where it comes from elsewhere; null: the run's own."
+    )

@@ -1,10 +1,11 @@
 """The files of ``config/`` as typed entries, before anything is resolved."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
 
 
 def _seeds(value: Any) -> Any:
@@ -46,11 +47,19 @@ class ProjectConfig(Settings):
         meaning="Entry of datasets.yaml that language-modelling setups train on instead of "
         "their scale's own corpus",
     )
+    benchmarks: str | None = setting(
+        None,
+        meaning="Where language-understanding suites take their items instead of what their scale "
+        "says: 'hub', 'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
+    )
     tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
 
 
-class RunEntry(Settings):
-    """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes."""
+class RunEntry(PretrainedOptions):
+    """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes.
+
+    An entry with `pretrained` is a model from elsewhere instead: nothing trains it.
+    """
 
     base: str | None = setting(None, meaning="Run that this one starts from")
     setup: str | None = setting(
@@ -65,6 +74,26 @@ class RunEntry(Settings):
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
+    pretrained: str | None = setting(
+        None, meaning="Id on the Hugging Face hub, or a folder, of a model that is evaluated as is"
+    )
+
+    @model_validator(mode="after")
+    def _trained_or_pretrained(self) -> Self:
+        ours = {"base", "setup", "set"} & self.model_fields_set
+        theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
+        if self.pretrained is not None and ours:
+            raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")
+        if self.pretrained is None and theirs:
+            raise ValueError(f"{sorted(theirs)} belong to a model with `pretrained`")
+        return self
+
+    def pretrained_model(self) -> PretrainedModel | None:
+        """Return the model from elsewhere; None for a run that is trained here."""
+        if self.pretrained is None:
+            return None
+        options = {name: getattr(self, name) for name in PretrainedOptions.model_fields}
+        return PretrainedModel(name=self.pretrained, **options)
 
 
 class RunsFile(Settings):
@@ -121,11 +150,6 @@ class ScaleConfig(Settings):
     suites: dict[str, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of evaluations.yaml at this scale"
     )
-    rows: dict[str, dict[str, str]] = setting(
-        {},
-        meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of "
-        "the row, then the run it shows here; claims and published values follow",
-    )
     learning_rates: dict[str, float] = setting(
         {},
         meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
@@ -138,6 +162,12 @@ class ScaleConfig(Settings):
         "is called {run}_{setup}",
     )
     sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
+    stand_ins: dict[str, dict[str, str | None]] = setting(
+        {},
+        meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of the "
+        "row, then the run it shows here, or null to leave it out; claims and published values "
+        "follow",
+    )
 
 
 class DatasetsFile(Settings):

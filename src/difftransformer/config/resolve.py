@@ -17,6 +17,7 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
+from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -68,13 +69,13 @@ class Catalogue:
         runs = dict(read(RunsFile, "runs.yaml").runs)
         runs.update(_scale_runs(runs, scale, str(scale_file)))
         artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
-        check_stand_ins(scale.rows, artifacts, str(scale_file))
+        check_stand_ins(scale.stand_ins, artifacts, runs, str(scale_file))
         artifacts = {
-            name: stand_in_rows(artifact, scale.rows.get(name, {}))
+            name: stand_in_rows(artifact, scale.stand_ins.get(name, {}))
             for name, artifact in artifacts.items()
         }
         claims = read(ClaimsFile, "claims.yaml").claims
-        claims = {name: stand_in_claim(claim, scale.rows) for name, claim in claims.items()}
+        claims = {name: stand_in_claim(one, scale.stand_ins) for name, one in claims.items()}
         runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
@@ -123,11 +124,19 @@ class Catalogue:
         return self._dataset_chain(dataset)[0]
 
     def suite(self, name: str) -> Any:
-        """Return an evaluation suite with the scale's changes."""
+        """Return a suite with the scale's changes and the project's benchmarks."""
         place = f"{self.folder / 'evaluations.yaml'}: suites"
-        layers = Layers().add(lookup(self.suites, name, "suite", place), f"{place}.{name}")
+        entry = lookup(self.suites, name, "suite", place)
+        layers = Layers().add(entry, f"{place}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
+        if self.project.benchmarks and entry.get("kind") == "language_understanding":
+            layers.add({"data": self.project.benchmarks}, "benchmarks")
         return validate(SuiteConfig, layers.values, f"{place}.{name}", layers.origin)
+
+    def pretrained(self, name: str) -> PretrainedModel | None:
+        """Return the model from elsewhere that a run is; None for one that is trained here."""
+        place = f"{self.folder / 'runs.yaml'}: runs"
+        return lookup(self.runs, name, "run", place).pretrained_model()
 
     def run(self, name: str) -> RunSlice:
         """Return a run as the training job gets it; ``model.attention`` is not yet checked."""
@@ -263,7 +272,7 @@ def _scale_runs(
     for name, changes in scale.runs.items():
         layers = Layers()
         if name in runs:
-            layers.add(runs[name].model_dump(exclude_none=True), f"runs.yaml: runs.{name}")
+            layers.add(runs[name].model_dump(exclude_unset=True), f"runs.yaml: runs.{name}")
         layers.add(changes, f"{scale_file}: runs.{name}")
         found[name] = validate(RunEntry, layers.values, f"{scale_file}: runs.{name}", layers.origin)
     return found

@@ -16,7 +16,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import BackendError, CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
 from difftransformer.models.kernels import choose_backend
 from difftransformer.provenance.result import Result, origin, write_result
@@ -30,8 +30,8 @@ _HEADLINE = ("loss", "ar_hit_loss", "accuracy", "answer", "noise")
 def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     slice: EvaluationSlice,
     *,
-    model: Path,
-    dataset: Path,
+    model: Path | None,
+    dataset: Path | None,
     ngrams: Path | None,
     output: Path,
     details: Path,
@@ -48,8 +48,9 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
 
     Args:
         slice: The resolved suite, and the run it is for.
-        model: Folder of a finished training: model.safetensors, config.json, training.json.
-        dataset: Folder of the packed dataset.
+        model: Folder of a finished training: model.safetensors, config.json, training.json; None
+            for a model from elsewhere, which the slice names.
+        dataset: Folder of the packed dataset; None for a model from elsewhere.
         ngrams: Keys of the n-grams frequent in training, for `validation_slices`.
         output: JSON file of the result, see `difftransformer.provenance.result`.
         details: Folder for samples and arrays behind the numbers; emptied, and there afterwards.
@@ -63,26 +64,22 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         UserError: One line: which file, setting or device does not fit, and what to do.
     """
     started = datetime.now(UTC)
-    opened = PackedDataset.open(dataset)
+    opened = None if dataset is None else PackedDataset.open(dataset)
     identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
-    _require_same_vocabulary(model, opened)
-    scorer, resolved = _load(model, slice.config, threads)
-    tracker.log_params({"resolved": resolved})
     shutil.rmtree(details, ignore_errors=True)
     details.mkdir(parents=True)
-    metrics = _measure(
-        slice.config,
-        Subject(
-            scorer=scorer,
-            dataset=opened,
-            device=scorer.device,
-            ngrams=ngrams,
-            details=details,
-            state=state,
-            seed=seed,
-        ),
-    )
-    _require_finite(metrics, model)
+    device = _prepare(slice.config, threads)
+    subject: Subject | PretrainedSubject
+    if slice.pretrained is not None:
+        subject = PretrainedSubject(slice.pretrained, device, details=details, state=state)
+        resolved = {"device": str(device)}
+    else:
+        assert model is not None and opened is not None, slice.run
+        scorer, resolved = _load(model, opened, slice.config, device)
+        subject = Subject(scorer, opened, device, ngrams, details=details, state=state, seed=seed)
+    tracker.log_params({"resolved": resolved})
+    metrics = _measure(slice.config, subject)
+    _require_finite(metrics, slice.run if model is None else str(model))
     result = Result(
         kind="evaluation",
         job_id=identity.job_id,
@@ -92,25 +89,27 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         suite=slice.suite,
         metrics=metrics,
         settings=slice.model_dump(mode="json")
-        | {"resolved": resolved, "upstream": [identity.upstream]},
+        | {"resolved": resolved, "upstream": list(identity.upstream)},
         provenance=origin(identity.fingerprint, started=started, threads=threads),
     )
     write_result(output, result)
-    tracker.set_tags({"upstream": identity.upstream})
+    tracker.set_tags({"upstream": " ".join(identity.upstream)})
     tracker.log_metrics({name: value for name, value in metrics.items() if value is not None})
     tracker.log_artifact(output)
     logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
 
 
-def _load(model: Path, suite: SuiteSettings, threads: int) -> tuple[Scorer, dict[str, str]]:
+def _load(
+    model: Path, dataset: PackedDataset, suite: SuiteSettings, device: torch.device
+) -> tuple[Scorer, dict[str, str]]:
     """Load the model where the suite wants it; beside it, what `auto` came to."""
-    device = _prepare(suite, threads)
+    _require_same_vocabulary(model, dataset)
     backend = choose_backend(suite.backend, device, suite.precision)
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 
 
-def _measure(suite: Any, subject: Subject) -> Metrics:
+def _measure(suite: Any, subject: Subject | PretrainedSubject) -> Metrics:
     """Call the suite's own module: loaded by name, so that a suite's imports are its own."""
     metrics: Metrics = import_module(suite_module(suite.kind)).measure(suite, subject)
     return metrics
@@ -144,7 +143,7 @@ def _require_same_vocabulary(model: Path, dataset: PackedDataset) -> None:
         )
 
 
-def _require_finite(metrics: Metrics, model: Path) -> None:
+def _require_finite(metrics: Metrics, model: str) -> None:
     for name, value in metrics.items():
         if value is not None and not math.isfinite(value):
             raise CheckpointError(

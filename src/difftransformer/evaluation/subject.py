@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.scorer import Scorer
 
@@ -32,3 +33,20 @@ class Subject:
     details: Path
     state: Path
     seed: int
+
+
+@dataclass(frozen=True)
+class PretrainedSubject:
+    """A model from elsewhere, for the suites that measure any causal language model.
+
+    Attributes:
+        model: Where it comes from and how it is loaded; the suite loads it.
+        device: Where it shall run.
+        details: As of a `Subject`.
+        state: As of a `Subject`.
+    """
+
+    model: PretrainedModel
+    device: torch.device
+    details: Path
+    state: Path

@@ -21,8 +21,11 @@ from difftransformer.config.artifact_slices import (
     slice_artifact,
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
+from difftransformer.config.evaluation import PRETRAINED_KINDS
 from difftransformer.config.resolve import Catalogue, sweep_run
 from difftransformer.config.validation import lookup
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.planning.runs import RunPlan
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.reporting.builders import builder_module
@@ -50,14 +53,15 @@ class Plan(RunPlan):
         for key, names in {"headline": self.headline, "report": self.reported}.items():
             for name in names:
                 lookup(self.artifacts, name, "artifact", f"{self._config_file}: {key}")
-        for name in self.catalogue.runs:
+        trained = [name for name in self.catalogue.runs if self.pretrained(name) is None]
+        for name in trained:
             self.run(name)
         for name in self.catalogue.suites:
-            self.catalogue.suite(name)
-        for part in (part for one in self.artifacts.values() for part in one.sections):
-            for suite, run in product(part.suites, self._rows(part)):
+            self.benchmark_files(name)
+        for artifact in self.artifacts:
+            for suite, run in self._evaluations(artifact):
                 self._check_evaluation(suite, run)
-        for name in {self.run(run).dataset for run in self.catalogue.runs}:
+        for name in {self.run(run).dataset for run in trained}:
             self.corpus_files(name)
 
     @property
@@ -150,7 +154,7 @@ class Plan(RunPlan):
 
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
-        runs = self.own_runs(artifact)
+        runs = [run for run in self.own_runs(artifact) if self.pretrained(run) is None]
         return [self.layout.training(run, seed) for run in runs for seed in self.seeds]
 
     def built_users(self, artifact: str) -> list[str]:
@@ -175,6 +179,9 @@ class Plan(RunPlan):
             paper=self.catalogue.paper.tables,
             labels={name: entry.label for name, entry in self.catalogue.runs.items()},
             place=str(self.catalogue.folder / "artifacts.yaml"),
+            pretrained=frozenset(
+                name for name, entry in self.catalogue.runs.items() if entry.pretrained is not None
+            ),
         )
 
     def _artifact(self, name: str, kind: Kind) -> ArtifactSlice:
@@ -191,6 +198,8 @@ class Plan(RunPlan):
         )
 
     def _facts(self, run: str) -> dict[str, Fact]:
+        if self.pretrained(run) is not None:
+            return {}
         model = self.run(run).model
         attention = model.attention
         return {
@@ -230,25 +239,45 @@ class Plan(RunPlan):
         return [run for row in part.rows for run in self.catalogue.members(row.run, part.family)]
 
     def _trainings(self, artifact: str) -> list[tuple[str, int]]:
-        return [(run, seed) for run in self.runs(artifact) for seed in self._seeds(artifact)]
+        trained = [run for run in self.runs(artifact) if self.pretrained(run) is None]
+        return [(run, seed) for run in trained for seed in self._seeds(artifact)]
 
     def _results(self, artifact: str) -> Iterator[str]:
         for run, seed in self._trainings(artifact):
             yield self.layout.training(run, seed)
-        for part in self.artifacts[artifact].sections:
-            for run, suite, seed in product(self._rows(part), part.suites, self._seeds(artifact)):
+        for suite, run in self._evaluations(artifact):
+            for seed in self.seeds_of(run):
                 yield self.layout.evaluation(suite, run, seed)
+
+    def _evaluations(self, artifact: str) -> Iterator[tuple[str, str]]:
+        """Every (suite, run) that an artifact reads, in the order of its rows."""
+        for part in self.artifacts[artifact].sections:
+            for run, suite in product(self._rows(part), part.suites):
+                yield suite, run
 
     def _check_artifact(self, name: str) -> None:
         check_artifact(self._declarations, name)
         artifact = self.artifacts[name]
-        for suite in {suite for part in artifact.sections for suite in part.suites}:
-            place = f"{self._declarations.place}: artifacts.{name}"
+        place = f"{self._declarations.place}: artifacts.{name}"
+        for suite, run in self._evaluations(name):
             lookup(self.catalogue.suites, suite, "suite", place)
+            self._check_row(suite, run, place)
         if artifact.table is not None:
             builder_module("table", artifact.table.builder)
         if artifact.figure is not None:
             builder_module("figure", artifact.figure.builder)
+
+    def _check_row(self, suite: str, run: str, place: str) -> None:
+        """Check that a row of a model from elsewhere can be had, and is asked what it can do."""
+        known = self.pretrained(run)
+        if known is None:
+            return
+        if self.catalogue.suite(suite).kind not in PRETRAINED_KINDS:
+            raise ConfigError(
+                f"{place}: row '{run}' is a model from elsewhere, which suite '{suite}' cannot "
+                f"measure; kinds that can: {', '.join(sorted(PRETRAINED_KINDS))}"
+            )
+        model_files(known)
 
     def code(self, rule: str, *parts: str) -> str:
         """Return the fingerprint of a rule's code, with the templates that it writes from."""

@@ -12,10 +12,13 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.benchmarks import benchmark_files
+from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import configure, variant_location
 from difftransformer.planning.extension import check_extension
 from difftransformer.planning.layout import Layout
@@ -67,6 +70,14 @@ class RunPlan:
         """Seeds of every run."""
         return self.catalogue.project.seeds
 
+    def pretrained(self, run: str) -> PretrainedModel | None:
+        """Return the model from elsewhere that a run is; None for one that is trained here."""
+        return self.catalogue.pretrained(run)
+
+    def seeds_of(self, run: str) -> list[int]:
+        """Return the seeds of a run; a model from elsewhere has one result for all of them."""
+        return self.seeds if self.pretrained(run) is None else [PRETRAINED_SEED]
+
     # --- what a job gets ---
 
     @cache  # noqa: B019 - a plan lives as long as the process
@@ -109,7 +120,9 @@ class RunPlan:
     def evaluation_slice(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
         config = self.catalogue.suite(suite)
-        slice = EvaluationSlice(scale=self.scale, run=run, suite=suite, config=config)
+        slice = EvaluationSlice(
+            scale=self.scale, run=run, suite=suite, config=config, pretrained=self.pretrained(run)
+        )
         return self._write("evaluation", slice)
 
     def suite_slice(self, suite: str) -> str:
@@ -125,8 +138,11 @@ class RunPlan:
         """
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
-    def gpus(self, run: str) -> int:
-        """Return how many GPUs a run's jobs ask the scheduler for."""
+    def gpus(self, run: str, suite: str | None = None) -> int:
+        """Return how many GPUs a run's jobs ask for; a model from elsewhere as the suite says."""
+        if self.pretrained(run) is not None:
+            assert suite is not None, run
+            return int(self.catalogue.suite(suite).device == "cuda")
         return int(self.run(run).training.device == "cuda")
 
     def workers(self, dataset: str, cores: int) -> int:
@@ -153,9 +169,29 @@ class RunPlan:
             return []
         return [self.layout.tokenizer(dataset)]
 
-    def manifest(self, run: str) -> str:
-        """Return the manifest of the data that a run trains on."""
-        return self.layout.manifest(self.run(run).dataset)
+    def manifest(self, run: str) -> list[str]:
+        """Return the manifest of the data that a run trains on, if it is trained here."""
+        if self.pretrained(run) is not None:
+            return []
+        return [self.layout.manifest(self.run(run).dataset)]
+
+    def training_file(self, run: str, seed: int) -> list[str]:
+        """Return the result of the training behind a model, if it is trained here."""
+        return [] if self.pretrained(run) is not None else [self.layout.training(run, seed)]
+
+    def weights(self, run: str, seed: int) -> list[str]:
+        """Return the files of a model; one on the hub has none here."""
+        known = self.pretrained(run)
+        if known is None:
+            return [str(Path(self.layout.training(run, seed)).with_name("model.safetensors"))]
+        return [str(path) for path in model_files(known)]
+
+    def benchmark_files(self, suite: str) -> list[str]:
+        """Return the items that a suite asks, those that lie in files."""
+        config = self.catalogue.suite(suite)
+        if config.kind != "language_understanding":
+            return []
+        return [str(path) for path in benchmark_files(config)]
 
     def parent_result(self, run: str, seed: int) -> str:
         """Return the result of the training that a run continues."""
@@ -198,7 +234,8 @@ class RunPlan:
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
             case "evaluate":
                 yield suite_module(self.catalogue.suite(parts[0]).kind)
-                yield variant_location(self.run(parts[1]).model.attention["variant"])
+                if self.pretrained(parts[1]) is None:
+                    yield variant_location(self.run(parts[1]).model.attention["variant"])
 
     def _check_budget(self, slice: RunSlice) -> None:
         training, tokens = slice.training, self.catalogue.dataset(slice.dataset).tokens

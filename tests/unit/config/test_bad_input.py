@@ -33,8 +33,8 @@ CASES = {
     "a seed twice": ("config.yaml", put("seeds", value=[1, 1]), ["seeds: must be distinct"]),
     "unknown headline": (
         "config.yaml",
-        put("headline", value=["table7"]),
-        ["unknown artifact 'table7'; did you mean 'table6'?"],
+        put("headline", value=["tabel6"]),
+        ["unknown artifact 'tabel6'; did you mean 'table6'?"],
     ),
     "unknown corpus": ("config.yaml", put("corpus", value="stdlib"), ["unknown dataset 'stdlib'"]),
     "unknown key of a run": (
@@ -226,18 +226,18 @@ CASES = {
     ),
     "a stand-in for a row that is not there": (
         "scales/tiny.yaml",
-        put("rows", value={"table2": {"recall_dif": "diff"}}),
-        ["rows.table2: 'recall_dif' is none of its rows; did you mean 'recall_diff'?"],
+        put("stand_ins", value={"table2": {"recall_dif": "diff"}}),
+        ["stand_ins.table2: 'recall_dif' is none of its rows; did you mean 'recall_diff'?"],
     ),
     "a stand-in in an artifact that is not there": (
         "scales/tiny.yaml",
-        put("rows", value={"tabel2": {"recall_diff": "diff"}}),
-        ["rows: unknown artifact 'tabel2'; did you mean 'table2'?"],
+        put("stand_ins", value={"tabel2": {"recall_diff": "diff"}}),
+        ["stand_ins: unknown artifact 'tabel2'; did you mean 'table2'?"],
     ),
     "a stand-in that is no run": (
         "scales/tiny.yaml",
-        put("rows", value={"table2": {"recall_diff": "difff"}}),
-        ["artifacts.table2", "unknown run 'difff'"],
+        put("stand_ins", value={"table2": {"recall_diff": "difff"}}),
+        ["stand_ins.table2.recall_diff: unknown run 'difff'; did you mean 'diff'?"],
     ),
     "an unknown source": (
         "datasets.yaml",

@@ -205,7 +205,7 @@ def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Pat
 def test_every_kind_of_suite_has_its_measurement() -> None:
     union = get_args(SuiteConfig)[0]
     kinds = [get_args(suite.model_fields["kind"].annotation)[0] for suite in get_args(union)]
-    assert {"validation_slices", "recall", "needles", "attention_allocation"} <= set(kinds)
+    assert {"validation_slices", "recall", "needles", "language_understanding"} <= set(kinds)
     for kind in kinds:
         module = __import__(suite_module(kind), fromlist=["measure"])
         assert callable(module.measure)

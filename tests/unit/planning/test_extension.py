@@ -16,7 +16,7 @@ def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
 
 
 def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> None:
-    extended = [name for name in plan.catalogue.runs if plan.run(name).init_from]
+    extended = [name for name, entry in plan.catalogue.runs.items() if entry.init_from]
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
     for name in extended:
         child, parent = plan.run(name), plan.run(str(plan.run(name).init_from))

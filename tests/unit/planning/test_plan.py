@@ -1,5 +1,6 @@
 """The plan: what every job gets, and what it would rerun for."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import PaperFile
 from difftransformer.config.run import RunSlice
+from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.models.transformer import count_parameters
 from difftransformer.planning.documentation import documentation
 from difftransformer.planning.plan import Plan
@@ -32,7 +34,8 @@ def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
 
 def test_every_scale_resolves_every_run(plan: Plan) -> None:
     for name in plan.catalogue.runs:
-        assert plan.run(name).run == name
+        if plan.pretrained(name) is None:
+            assert plan.run(name).run == name
 
 
 def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Plan) -> None:
@@ -120,6 +123,65 @@ def test_generated_documentation_is_current(repository: Path) -> None:
         assert path.is_file() and path.read_text() == text, (
             f"{path.relative_to(repository)} is stale: run `make docs`"
         )
+
+
+def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "gpu", "seeds": 3})
+    found = [name for name in plan.results("table1") if "open_llama" in name]
+    assert found == [plan.layout.evaluation("language_understanding_0shot", "open_llama_3b_v2", 0)]
+    assert plan.manifest("open_llama_3b_v2") == plan.training_file("open_llama_3b_v2", 0) == []
+    assert plan.gpus("open_llama_3b_v2", "language_understanding_0shot") == 1
+    row = (
+        ArtifactSlice.model_validate_json(Path(plan.artifact_slice("table1", "table")).read_text())
+        .sections[0]
+        .rows[0]
+    )
+    assert row.pretrained and row.facts == {}
+
+
+def test_small_scales_train_nothing_new_for_tables_1_and_8(repository: Path) -> None:
+    for scale in ("smoke", "tiny"):
+        plan = Plan.load(repository / "config", {"scale": scale})
+        for table in ("table1", "table8"):
+            assert set(plan.artifacts[table].runs()) == {"transformer", "diff"}
+    paper = Plan.load(repository / "config", {"scale": "paper"})
+    assert paper.run("diff_3b_1t").training.total_steps == 250_000
+    assert paper.artifacts["table8"].runs() == ["transformer_3b", "diff_3b"]
+
+
+def test_a_row_from_a_folder_depends_on_its_files(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(repository / "config", tmp_path / "config")
+    runs = tmp_path / "config" / "runs.yaml"
+    runs.write_text(runs.read_text() + "  mine: {label: Mine, pretrained: ./mine}\n")
+    artifacts = tmp_path / "config" / "artifacts.yaml"
+    row = "- {run: diff_3b_1t}\n"
+    mine = "          - {run: mine}\n"
+    artifacts.write_text(artifacts.read_text().replace(row, row + mine, 1))
+    with pytest.raises(CheckpointError, match="mine: no such model folder"):
+        Plan.load(tmp_path / "config", {"scale": "smoke"})
+    (tmp_path / "mine").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / "mine" / name).write_text("{}")
+    plan = Plan.load(tmp_path / "config", {"scale": "smoke"})
+    names = ["mine/config.json", "mine/model.safetensors", "mine/tokenizer.json"]
+    assert plan.weights("mine", 0) == names
+    table = artifacts.read_text().replace("- {run: diff}\n", "- {run: diff}\n" + mine, 1)
+    artifacts.write_text(table)
+    with pytest.raises(ConfigError, match="'mine' is a model from elsewhere, which suite 'valid"):
+        Plan.load(tmp_path / "config", {"scale": "smoke"})
+
+
+def test_benchmarks_of_the_project_win_over_the_scale(repository: Path, tmp_path: Path) -> None:
+    suite = "language_understanding_0shot"
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    assert all("/items/" in name for name in plan.benchmark_files(suite))
+    hub = Plan.load(repository / "config", {"scale": "smoke", "benchmarks": "hub"})
+    assert hub.benchmark_files(suite) == []
+    with pytest.raises(DataError, match=r"benchmarks: .*nowhere: no such folder"):
+        Plan.load(repository / "config", {"benchmarks": str(tmp_path / "nowhere")})
 
 
 def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:

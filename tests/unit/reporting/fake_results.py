@@ -18,6 +18,7 @@ from difftransformer.config.artifact_slices import (
     slice_artifact,
 )
 from difftransformer.config.artifacts import Kind
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.resolve import Catalogue
 
 SCALE = "tiny"
@@ -39,7 +40,7 @@ STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 
 
 def declarations() -> Declarations:
-    """What the repository's own config folder declares."""
+    """What the repository's own config folder declares, at our scale."""
     return Declarations(
         artifacts=CATALOGUE.artifacts,
         claims=CATALOGUE.claims.claims,
@@ -113,6 +114,8 @@ class FakeResults:
                 self.extended_model(run, seed)
         for seed in seeds:
             needle_results(self, seed)
+            for run, shots in product(("transformer", "diff"), (0, 5)):
+                self.understanding(run, seed, shots)
         for run in SWEPT:
             for entry in sweep(run):
                 for seed in seeds:
@@ -204,6 +207,23 @@ class FakeResults:
             curve | {"loss": curve["nll_p512"], "documents": 25, "tokens": 25 * 512},
             {"length": 512, "first_position": 16, "positions": 12},
         )  # fmt: skip
+
+    def understanding(self, run: str, seed: int, shots: int, data: str = "builtin") -> None:
+        noise = random.Random(f"{run}{seed}{shots}understanding")
+        metrics: dict[str, float | int | None] = {}
+        for task in [*LANGUAGE_TASKS, "average"]:
+            chance = 0.5 if task in ("boolq", "piqa", "winogrande") else 0.25
+            metrics |= {
+                task: chance + noise.gauss(0, 0.03),
+                f"{task}_stderr": 0.03,
+                f"{task}_samples": 200,
+                f"{task}_chance": chance,
+                f"{task}_cut": 0.1 * shots,
+            }
+        settings = {
+            "tasks": list(LANGUAGE_TASKS), "num_fewshot": shots, "data": data, "limit": 200
+        }  # fmt: skip
+        self.evaluation(run, seed, f"language_understanding_{shots}shot", metrics, settings)
 
     def swept(self, entry: SweepRow, seed: int) -> None:
         noise = random.Random(f"{entry.run_id}{seed}")

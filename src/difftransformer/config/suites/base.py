@@ -1,8 +1,10 @@
 """What every evaluation suite can be told."""
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from difftransformer.config.base import Settings, setting
+
+Value = TypeVar("Value", int, str)
 
 
 class SuiteSettings(Settings):
@@ -21,7 +23,7 @@ class SuiteSettings(Settings):
     )
 
 
-def distinct(values: list[int]) -> list[int]:
+def distinct(values: list[Value]) -> list[Value]:
     """Return the values.
 
     Raises:

@@ -1,0 +1,100 @@
+"""Small models that read words: a Llama folder, a training of ours, and bundled tasks as YAML."""
+
+import json
+import shutil
+from pathlib import Path
+
+from small_evaluation import save_run, write_text
+
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.evaluation.benchmarks import task_files
+
+TASKS = ["arc_easy", "hellaswag", "winogrande"]
+TEXT = "A girl digs a hole in the garden. Which of these is a source of light? a burning candle"
+
+
+def suite(**changes: object) -> LanguageUnderstanding:
+    known = {"kind": "language_understanding", "tasks": TASKS, "data": "builtin", "batch_size": 4}
+    return LanguageUnderstanding.model_validate(known | changes)
+
+
+def write_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT] * 4, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    description = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(description))
+
+
+def write_llama(folder: Path) -> Path:
+    """A Llama of two layers with a tokenizer, as `save_pretrained` leaves it."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=320,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.4,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_training(folder: Path) -> tuple[Path, Path]:
+    """A training of ours on a text data set, both with the tokenizer; their two folders."""
+    data = write_text(folder / "data", [[1, 2, 3, 0]] * 3, 320)
+    run = save_run(folder / "run", 320, dataset=data)
+    for place in (data, run):
+        write_tokenizer(place)
+    return run, data
+
+
+def write_tasks(folder: Path, shots: int) -> list[str]:
+    """Bundled tasks on our items, as a YAML that `include_path` finds; their names."""
+    import lm_eval.tasks
+
+    folder.mkdir()
+    bundled = Path(lm_eval.tasks.__file__).parent
+    sources = {"arc_easy": "arc_easy", "hellaswag": "hellaswag", "winogrande": "default"}
+    for task, file in sources.items():
+        data = task_files(task, "builtin")["validation"]
+        include = bundled / LANGUAGE_TASKS[task].folder / f"{file}.yaml"
+        text = [
+            f"include: {include}",
+            f"task: mine_{task}",
+            "dataset_path: json",
+            "dataset_name: null",
+            f"dataset_kwargs: {{data_files: {{validation: {data}}}}}",
+            "training_split: null",
+            "validation_split: null",
+            "test_split: validation",
+            "fewshot_split: validation",
+            f"num_fewshot: {shots}",
+        ]
+        (folder / f"{task}.yaml").write_text("\n".join(text) + "\n")
+    return [f"mine_{task}" for task in sources]
+
+
+def copy_items(folder: Path, task: str) -> Path:
+    """A folder of benchmarks with our items of one task, to be damaged."""
+    path = folder / task / "validation.jsonl"
+    path.parent.mkdir(parents=True)
+    shutil.copyfile(task_files(task, "builtin")["validation"], path)
+    return path

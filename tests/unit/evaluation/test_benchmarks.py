@@ -1,0 +1,131 @@
+"""Items in files, and folders of models: what is wrong with one is said in one line."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from small_language_models import copy_items, suite
+
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.benchmarks import (
+    benchmark_digest,
+    benchmark_files,
+    check_items,
+    task_files,
+)
+from difftransformer.evaluation.pretrained_folder import model_digest, model_files
+
+
+def items(task: str) -> list[dict]:
+    path = task_files(task, "builtin")["validation"]
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> None:
+    check_items(task, task_files(task, "builtin")["validation"])
+    found = items(task)
+    assert len(found) == 20
+    assert len({json.dumps({**item, "id": 0, "ind": 0, "idx": 0}) for item in found}) == 20
+    answers = Counter(
+        str(item.get("answerKey", item.get("label", item.get("answer")))) for item in found
+    )
+    assert len(set(answers.values())) == 1, answers
+
+
+def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -> None:
+    assert benchmark_files(suite(data="hub")) == []
+    path = copy_items(tmp_path, "piqa")
+    other = path.with_name("train.jsonl.gz")
+    other.write_bytes(gzip.compress(path.read_bytes()))
+    settings = suite(tasks=["piqa"], data=str(tmp_path))
+    assert set(benchmark_files(settings)) == {path, other}
+    before = benchmark_digest(settings)
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    assert benchmark_digest(settings) != before
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "complaint"),
+    [
+        ("piqa", '{"goal": "g", "sol1": "a", "label": 0}', "line 21: field 'sol2' is missing"),
+        ("piqa", '{"goal": "g", "sol1": "a", "sol2": "b", "label": 2}', "'label' is 2, not 0 to 1"),
+        ("boolq", "{", "line 21: not JSON"),
+        ("hellaswag", "[]", "line 21: field 'activity_label' is missing"),
+        (
+            "arc_easy",
+            '{"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"}',
+            "'answerKey' 'B' is none of",
+        ),
+        (
+            "openbookqa",
+            '{"question_stem": "q", "choices": {"text": ["a", "b"]}, "answerKey": "A"}',
+            "field 'choices.label' is missing",
+        ),
+        (
+            "winogrande",
+            '{"sentence": "none", "option1": "a", "option2": "b", "answer": "1"}',
+            "field 'sentence' has no blank",
+        ),
+    ],
+)
+def test_a_damaged_item_names_file_line_and_field(
+    task: str, line: str, complaint: str, tmp_path: Path
+) -> None:
+    path = copy_items(tmp_path, task)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(DataError) as raised:
+        check_items(task, path)
+    assert complaint in str(raised.value) and str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_without_the_task_and_a_damaged_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such folder; name one with"):
+        task_files("piqa", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"piqa: holds neither validation\.jsonl nor test\.jsonl"):
+        task_files("piqa", str(tmp_path))
+    path = tmp_path / "validation.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * 99)[:-9])
+    with pytest.raises(DataError, match="cannot be read"):
+        check_items("piqa", path)
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match="holds no items"):
+        check_items("piqa", tmp_path / "empty.jsonl")
+
+
+def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
+    model = PretrainedModel(name=str(tmp_path / "model"))
+    with pytest.raises(CheckpointError, match="no such model folder"):
+        model_files(model)
+    (tmp_path / "model").mkdir()
+    for name, complaint in (
+        ("config.json", r"config\.json: no such file"),
+        ("tokenizer.json", "has no tokenizer"),
+        ("pytorch_model.bin", "has no weights"),
+    ):
+        with pytest.raises(CheckpointError, match=complaint):
+            model_files(model)
+        (tmp_path / "model" / name).write_text("{}")
+    with pytest.raises(CheckpointError, match="set `safetensors: false`"):
+        model_files(model)
+    pickled = PretrainedModel(name=model.name, safetensors=False)
+    assert {path.name for path in model_files(pickled)} == {
+        "config.json", "tokenizer.json", "pytorch_model.bin"
+    }  # fmt: skip
+    before = model_digest(pickled)
+    (tmp_path / "model" / "config.json").write_text("{ }")
+    assert model_digest(pickled) != before
+
+
+def test_a_name_on_the_hub_is_told_from_a_folder() -> None:
+    assert PretrainedModel(name="openlm-research/open_llama_3b_v2").folder is None
+    assert PretrainedModel(name="./mine").folder == Path("mine")
+    assert PretrainedModel(name="models/of/mine").folder == Path("models/of/mine")
+    hub = [PretrainedModel(name="a/b", revision=revision) for revision in (None, "main", "v2")]
+    first, second, third = (model_digest(model) for model in hub)
+    assert first == second != third

@@ -1,0 +1,101 @@
+"""Tables 1 and 8: what the cells hold, and which models stand in the table without a job."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.errors import UserError
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.figure_job import build_figure
+from difftransformer.reporting.tables.language_understanding import build
+
+
+@pytest.fixture(scope="module")
+def table8(fake: FakeResults) -> TableDocument:
+    return build(artifact_slice("table8"), load_results(fake.results, "tiny"))
+
+
+def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
+    table8: TableDocument, fake: FakeResults
+) -> None:
+    cell = table8.find("diff", "piqa_5shot")
+    results = [json.loads(path.read_text()) for path in fake.results]
+    values = [
+        100 * one["metrics"]["piqa"]
+        for one in results
+        if (one["run"], one["suite"]) == ("diff", "language_understanding_5shot")
+    ]
+    assert cell is not None and cell.value == pytest.approx(sum(values) / 3, rel=1e-12)
+    assert cell.n == len(values) == 3 and cell.ci_low is not None
+    assert cell.text.endswith(" (3.0)") and " ± " in cell.text
+    assert (cell.paper_value, cell.paper_text) == (76.1, "76.1")
+    error = table8.find("diff", "piqa_5shot_stderr")
+    assert error is not None and error.value == pytest.approx(3.0)
+
+
+def test_differences_are_paired_and_judged(table8: TableDocument) -> None:
+    ours, theirs = (table8.find(run, "average_0shot") for run in ("diff", "transformer"))
+    difference = table8.find("diff", "average_0shot_difference")
+    assert ours is not None and theirs is not None and difference is not None
+    expected = [ours.by_seed()[seed] - theirs.by_seed()[seed] for seed in (0, 1, 2)]
+    assert list(difference.by_seed().values()) == pytest.approx(expected)
+    assert difference.paper_text == "+0.8"
+    assert [verdict.claim for verdict in table8.verdicts] == ["T8.1", "T8.2"]
+    assert table8.verdicts[0].estimate == pytest.approx(sum(expected) / 3)
+
+
+def test_models_left_out_stand_as_published_and_guessing_as_measured(fake: FakeResults) -> None:
+    table = build(artifact_slice("table1"), load_results(fake.results, "tiny"))
+    (section,) = table.sections
+    assert [row.run for row in section.rows] == [
+        "transformer", "diff", "open_llama_3b_v2", "stablelm_base_alpha_3b_v2",
+        "stablelm_3b_4e1t", "guessing",
+    ]  # fmt: skip
+    published = section.cell("open_llama_3b_v2", "hellaswag_0shot")
+    assert published is not None
+    assert (published.value, published.paper_value, published.text) == (None, 70.0, "[70.0]")
+    assert section.cell("stablelm_3b_4e1t", "average_0shot") is None
+    guessing = section.cell("guessing", "boolq_0shot")
+    assert guessing is not None and guessing.text == "50.0" and guessing.job_ids()
+
+
+def test_the_notes_say_which_items_were_asked_and_what_was_cut(table8: TableDocument) -> None:
+    zero, five = (" ".join(section.notes) for section in table8.sections)
+    assert "our own few in the benchmarks' schemas, not the benchmarks" in zero
+    assert "200 a task" in zero and "lose their first tokens" not in zero
+    assert "lose their first tokens: 50% to 50%" in five
+
+
+def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeResults) -> None:
+    for run, data in (("transformer", "hub"), ("diff", "builtin")):
+        small.language_model(run, 0)
+        for shots in (0, 5):
+            small.understanding(run, 0, shots, data)
+    with pytest.raises(UserError, match=r"config\.data is hub in .* and builtin in"):
+        build(artifact_slice("table8", seeds=(0,)), load_results(small.results, "tiny"))
+
+
+def test_a_model_from_elsewhere_has_one_value_for_all_seeds(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    for seed in (0, 1, 2):
+        for run in ("transformer", "diff"):
+            small.language_model(run, seed)
+            small.understanding(run, seed, 0)
+    small.understanding("elsewhere", 0, 0)
+    artifact = artifact_slice("table1")
+    (part,) = artifact.sections
+    row = part.rows[0].model_copy(update={"run": "elsewhere", "label": "E", "pretrained": True})
+    part = part.model_copy(update={"rows": [row, *part.rows]})
+    artifact = artifact.model_copy(update={"sections": [part]})
+    table = build(artifact, load_results(small.results, "tiny"))
+    cell = table.find("elsewhere", "average_0shot")
+    assert cell is not None and cell.n == 1 and cell.ci_low is None
+    assert " ± " not in cell.text and cell.text.endswith("(3.0)")
+    assert "Models from elsewhere have one value for all seeds." in table.sections[0].notes
+    figure = artifact.model_copy(update={"kind": "figure"})
+    written = build_figure(figure, small.results, [], tmp_path / "table1")
+    assert all(path.stat().st_size > 5000 for path in written)
