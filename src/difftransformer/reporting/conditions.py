@@ -42,6 +42,15 @@ def trainings(rows: Sequence[RowSlice], seeds: Sequence[int], results: Results) 
     return [results.training(row.run, seed) for row in rows for seed in seeds]
 
 
+def evaluated(
+    artifact: ArtifactSlice, part: SectionSlice, rows: Sequence[RowSlice], results: Results
+) -> list[Result]:
+    """Results of the section's suite for some rows and all seeds."""
+    return [
+        results.evaluation(part.suites[0], row.run, seed) for row in rows for seed in artifact.seeds
+    ]
+
+
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     """One sentence on budget, sizes and learning rates."""
     tokens = sorted({float(result.metrics["tokens"] or 0) for result in trained})

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, Look, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.attention import REGIONS
-from difftransformer.reporting.measures.metric_columns import evaluated
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.conditions import evaluated, shared_setting
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import Look, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.metric_columns import evaluated
 from difftransformer.reporting.measures.needles import accuracy, context_lengths, pair_name
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.conditions import evaluated, shared_setting
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.metric_columns import evaluated
 from difftransformer.reporting.measures.needles import accuracy, answers_interval, pair_name
 
 if TYPE_CHECKING:

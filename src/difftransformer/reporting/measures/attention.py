@@ -5,13 +5,9 @@ from collections.abc import Callable
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.conditions import shared_setting, training_note, trainings
+from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.measures.metric_columns import (
-    MetricColumn,
-    evaluated,
-    metric_section,
-)
+from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
 
 DECIMALS = 2
 REGIONS = {

@@ -1,13 +1,11 @@
 """Columns of language modelling: what the model is, validation loss, AR-Hit and Others."""
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     FACTS,
     Paper,
     Place,
-    difference_cell,
     fact_cell,
     mean_cell,
     seed_values,
@@ -15,10 +13,12 @@ from difftransformer.reporting.cells import (
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import (
     compared_with,
+    evaluated,
     shared_setting,
     training_note,
     trainings,
 )
+from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.numbers import count
 
@@ -46,7 +46,7 @@ def language_modelling(artifact: ArtifactSlice, part: SectionSlice, results: Res
         ]
     paper = Paper(artifact.paper)
     cells = [cell for row in part.rows for cell in _measured(artifact, part, row, results, paper)]
-    cells += _differences(part, cells, paper)
+    cells += paired_differences(part.rows, list(LOSSES), cells, DECIMALS)
     return Section(
         title=part.title,
         columns=columns,
@@ -61,42 +61,19 @@ def _measured(
 ) -> list[Cell]:
     trained = trainings([row], artifact.seeds, results)
     cells = [fact_cell(Place(row.run, key), row.facts.get(key), trained, paper) for key in FACTS]
-    evaluated = _evaluated(artifact, part, row, results)
+    measured = evaluated(artifact, part, [row], results)
     for key, (_, name) in LOSSES.items():
-        found = [(result, metric(result, name)) for result in evaluated]
+        found = [(result, metric(result, name)) for result in measured]
         cells.append(mean_cell(Place(row.run, key), seed_values(found, DECIMALS), DECIMALS, paper))
     return cells
 
 
-def _differences(part: SectionSlice, cells: list[Cell], paper: Paper) -> list[Cell]:
-    """Differences of the rows that are compared with another."""
-    at = {(cell.row, cell.column): cell for cell in cells}
-    found = []
-    for row in part.rows:
-        if row.against is None:
-            continue
-        for key in LOSSES:
-            ours, theirs = at[row.run, key], at[row.against, key]
-            published = None
-            if ours.paper_value is not None and theirs.paper_value is not None:
-                published = ours.paper_value - theirs.paper_value
-            place = Place(row.run, key + DIFFERENCE)
-            found.append(difference_cell(place, ours, theirs, DECIMALS, published))
-    return found
-
-
-def _evaluated(
-    artifact: ArtifactSlice, part: SectionSlice, row: RowSlice, results: Results
-) -> list[Result]:
-    return [results.evaluation(part.suites[0], row.run, seed) for seed in artifact.seeds]
-
-
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
-    evaluated = [result for row in part.rows for result in _evaluated(artifact, part, row, results)]
-    n = shared_setting(evaluated, "config", "n")
-    cut_off = shared_setting(evaluated, "config", "max_count")
-    share = metric(evaluated[0], "ar_hit_share") or 0.0
-    tokens = metric(evaluated[0], "tokens") or 0.0
+    measured = evaluated(artifact, part, part.rows, results)
+    n = shared_setting(measured, "config", "n")
+    cut_off = shared_setting(measured, "config", "max_count")
+    share = metric(measured[0], "ar_hit_share") or 0.0
+    tokens = metric(measured[0], "tokens") or 0.0
     notes = [
         f"AR-Hit: last tokens of n-grams with n = {n} that stand earlier in the context and at "
         f"most {cut_off} times in the training data, {share:.1%} of {count(tokens)} held-out "

@@ -14,7 +14,6 @@ from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
     Place,
-    difference_cell,
     mean_cell,
     seed_values,
 )
@@ -25,8 +24,9 @@ from difftransformer.reporting.conditions import (
     training_note,
     trainings,
 )
+from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
-from difftransformer.reporting.numbers import plain, signed
+from difftransformer.reporting.numbers import plain
 
 DECIMALS = 1
 ERROR = "_stderr"
@@ -54,7 +54,7 @@ def language_understanding(
         for task in tasks
         for cell in _measured(Place(row.run, task + ending), task, evaluated[row.run], paper)
     ]
-    cells += _differences(part, cells, [task + ending for task in tasks])
+    cells += paired_differences(part.rows, [task + ending for task in tasks], cells, DECIMALS)
     published = _published(artifact, part, [task + ending for task in tasks])
     guessing = [_guessing(Place(GUESSING, task + ending), task, everything[:1]) for task in tasks]
     rows = [Row(run=row.run, label=row.label) for row in part.rows]
@@ -109,9 +109,8 @@ def _measured(place: Place, task: str, found: Sequence[Result], paper: Paper) ->
     error_place = Place(place.row, place.column + ERROR)
     error = mean_cell(error_place, _percent(found, task + ERROR), DECIMALS, Paper(None))
     assert error.value is not None, place
-    published = None if cell.paper_value is None else plain(cell.paper_value, DECIMALS)
     text = f"{cell.text} ({plain(error.value, DECIMALS)})"
-    return [cell.model_copy(update={"text": text, "paper_text": published}), error]
+    return [cell.model_copy(update={"text": text}), error]
 
 
 def _percent(found: Sequence[Result], name: str) -> list[SeedValue]:
@@ -119,24 +118,6 @@ def _percent(found: Sequence[Result], name: str) -> list[SeedValue]:
     return seed_values(
         [(result, None if share is None else 100 * share) for result, share in shares], DECIMALS
     )
-
-
-def _differences(part: SectionSlice, cells: list[Cell], columns: list[str]) -> list[Cell]:
-    at = {(cell.row, cell.column): cell for cell in cells}
-    found = []
-    for row in part.rows:
-        if row.against is None:
-            continue
-        for column in columns:
-            ours, theirs = at[row.run, column], at[row.against, column]
-            published = None
-            if ours.paper_value is not None and theirs.paper_value is not None:
-                published = ours.paper_value - theirs.paper_value
-            place = Place(row.run, column + DIFFERENCE)
-            cell = difference_cell(place, ours, theirs, DECIMALS, published)
-            words = None if published is None else signed(published, DECIMALS)
-            found.append(cell.model_copy(update={"paper_text": words}))
-    return found
 
 
 def _published(artifact: ArtifactSlice, part: SectionSlice, columns: list[str]) -> list[Row]:

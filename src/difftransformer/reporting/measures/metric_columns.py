@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
+from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
     Place,
-    difference_cell,
     mean_cell,
     seed_values,
 )
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import compared_with
-from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
+from difftransformer.reporting.conditions import compared_with, evaluated
+from difftransformer.reporting.differences import paired_differences
+from difftransformer.reporting.document import Column, Row, Section, SeedValue
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class MetricColumn:
         value: Number of one result; None where it is undefined.
         remark: What a reader who opens a cell is told beside a seed's number.
         hidden: Whether the column is in the csv alone.
+        compared: Whether its paired difference is shown, too, where rows are compared.
     """
 
     id: str
@@ -35,15 +36,7 @@ class MetricColumn:
     value: Callable[[Result], float | None]
     remark: Callable[[Result], str] | None = None
     hidden: bool = False
-
-
-def evaluated(
-    artifact: ArtifactSlice, part: SectionSlice, rows: Sequence[RowSlice], results: Results
-) -> list[Result]:
-    """Results of the section's suite for some rows and all seeds."""
-    return [
-        results.evaluation(part.suites[0], row.run, seed) for row in rows for seed in artifact.seeds
-    ]
+    compared: bool = False
 
 
 def metric_section(
@@ -55,7 +48,7 @@ def metric_section(
     decimals: int,
     notes: list[str],
 ) -> Section:
-    """Make the section; differences to the row compared with are in the csv alone.
+    """Make the section; most differences to the row compared with are in the csv alone.
 
     Raises:
         UserError: a result is missing or lacks a metric.
@@ -72,15 +65,18 @@ def metric_section(
     shown = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in columns]
     if compared:
         shown += [
-            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=True)
+            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=not one.compared)
             for one in columns
         ]
-        notes = [*notes, f"The csv also has paired differences over seeds: {compared_with(part)}."]
+        notes = [
+            *notes,
+            f"Δ, all of them in the csv: paired difference over seeds, {compared_with(part)}.",
+        ]
     return Section(
         title=part.title,
         columns=shown,
         rows=[Row(run=row.run, label=row.label) for row in part.rows],
-        cells=cells + _differences(part, cells, columns, decimals),
+        cells=cells + paired_differences(part.rows, [one.id for one in columns], cells, decimals),
         notes=notes,
     )
 
@@ -93,21 +89,3 @@ def _seeds(column: MetricColumn, found: Sequence[Result], decimals: int) -> list
         seed.model_copy(update={"text": f"{seed.text} {column.remark(result)}"})
         for seed, result in zip(seeds, found, strict=True)
     ]
-
-
-def _differences(
-    part: SectionSlice, cells: list[Cell], columns: Sequence[MetricColumn], decimals: int
-) -> list[Cell]:
-    at = {(cell.row, cell.column): cell for cell in cells}
-    found = []
-    for row in part.rows:
-        if row.against is None:
-            continue
-        for column in columns:
-            ours, theirs = at[row.run, column.id], at[row.against, column.id]
-            published = None
-            if ours.paper_value is not None and theirs.paper_value is not None:
-                published = ours.paper_value - theirs.paper_value
-            place = Place(row.run, column.id + DIFFERENCE)
-            found.append(difference_cell(place, ours, theirs, decimals, published))
-    return found

@@ -7,13 +7,9 @@ from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.conditions import shared_setting, training_note, trainings
+from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.measures.metric_columns import (
-    MetricColumn,
-    evaluated,
-    metric_section,
-)
+from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.statistics import wilson_interval
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.errors import UserError
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
@@ -17,6 +16,7 @@ from difftransformer.reporting.cells import (
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import (
     compared_with,
+    evaluated,
     shared_setting,
     training_note,
     trainings,
@@ -46,12 +46,12 @@ def places(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
     Raises:
         UserError: a result is missing, or rows were measured at different positions.
     """
-    evaluated = _all_evaluated(artifact, part, results)
-    found = places_in(evaluated[0].metrics)
-    for result in evaluated:
+    measured = evaluated(artifact, part, part.rows, results)
+    found = places_in(measured[0].metrics)
+    for result in measured:
         if places_in(result.metrics) != found:
             raise UserError(
-                f"{result.job_id} and {evaluated[0].job_id} were measured at different positions, "
+                f"{result.job_id} and {measured[0].job_id} were measured at different positions, "
                 "but share a figure: rerun the older one"
             )
     return found
@@ -68,9 +68,9 @@ def nll_by_position(artifact: ArtifactSlice, part: SectionSlice, results: Result
     columns.append(Column(id=WHOLE, header="whole window ↓", tidy_only=True))
     cells = []
     for row in part.rows:
-        evaluated = _evaluated(artifact, part, row, results)
+        measured = evaluated(artifact, part, [row], results)
         for one in columns:
-            values = seed_values([(result, metric(result, one.id)) for result in evaluated], 3)
+            values = seed_values([(result, metric(result, one.id)) for result in measured], 3)
             cells.append(mean_cell(Place(row.run, one.id), values, DECIMALS, Paper(None)))
     return Section(
         title=part.title,
@@ -104,21 +104,11 @@ def _difference(row: RowSlice, name: str, measured: Section) -> Cell:
     return difference_cell(Place(row.run, name + DIFFERENCE), ours, theirs, DECIMALS, None)
 
 
-def _evaluated(
-    artifact: ArtifactSlice, part: SectionSlice, row: RowSlice, results: Results
-) -> list[Result]:
-    return [results.evaluation(part.suites[0], row.run, seed) for seed in artifact.seeds]
-
-
-def _all_evaluated(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[Result]:
-    return [result for row in part.rows for result in _evaluated(artifact, part, row, results)]
-
-
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
-    evaluated = _all_evaluated(artifact, part, results)
+    measured = evaluated(artifact, part, part.rows, results)
     trained = trainings(part.rows, artifact.seeds, results)
-    length = shared_setting(evaluated, "config", "length")
-    documents = {metric(result, "documents") for result in evaluated}
+    length = shared_setting(measured, "config", "length")
+    documents = {metric(result, "documents") for result in measured}
     if len(documents) > 1:
         raise UserError(f"rows of '{artifact.artifact}' read different documents: rerun the older")
     theta = shared_setting(trained, "model", "rope_theta")

@@ -1,14 +1,12 @@
 """Columns of key-value retrieval: share of seeds that bind, steps to bind, accuracy by N."""
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     FACTS,
     Paper,
     Place,
     censored_cells,
-    difference_cell,
     fact_cell,
     mean_cell,
     seed_values,
@@ -17,10 +15,12 @@ from difftransformer.reporting.cells import (
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import (
     compared_with,
+    evaluated,
     shared_setting,
     training_note,
     trainings,
 )
+from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
 
 DECIMALS = 2
@@ -55,7 +55,8 @@ def recall(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Sec
         title=part.title,
         columns=columns,
         rows=[Row(run=row.run, label=row.label) for row in part.rows],
-        cells=cells + _differences(part, cells),
+        cells=cells
+        + paired_differences(part.rows, [accuracy(n) for n in part.needles], cells, DECIMALS),
         notes=_notes(artifact, part, results),
     )
 
@@ -73,43 +74,21 @@ def _measured(
     cells += censored_cells(
         Place(row.run, "steps_to_bind"), seed_values(steps, 0, f"> {budget:.0f}"), budget
     )
-    evaluated = _evaluated(artifact, part, row, results)
+    measured = evaluated(artifact, part, [row], results)
     for needles in part.needles:
-        found = [(result, metric(result, accuracy(needles))) for result in evaluated]
+        found = [(result, metric(result, accuracy(needles))) for result in measured]
         place = Place(row.run, accuracy(needles))
         cells.append(mean_cell(place, seed_values(found, DECIMALS), DECIMALS, paper))
     return cells
 
 
-def _differences(part: SectionSlice, cells: list[Cell]) -> list[Cell]:
-    at = {(cell.row, cell.column): cell for cell in cells}
-    return [
-        difference_cell(
-            Place(row.run, accuracy(n) + DIFFERENCE),
-            at[row.run, accuracy(n)],
-            at[row.against, accuracy(n)],
-            DECIMALS,
-            None,
-        )
-        for row in part.rows
-        if row.against is not None
-        for n in part.needles
-    ]
-
-
-def _evaluated(
-    artifact: ArtifactSlice, part: SectionSlice, row: RowSlice, results: Results
-) -> list[Result]:
-    return [results.evaluation(part.suites[0], row.run, seed) for seed in artifact.seeds]
-
-
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
     trained = trainings(part.rows, artifact.seeds, results)
-    evaluated = [result for row in part.rows for result in _evaluated(artifact, part, row, results)]
+    measured = evaluated(artifact, part, part.rows, results)
     probe = shared_setting(trained, "training", "probe")
     steps = max(metric(result, "steps") or 0.0 for result in trained)
-    queries = shared_setting(evaluated, "config", "queries")
-    samples = shared_setting(evaluated, "config", "samples")
+    queries = shared_setting(measured, "config", "queries")
+    samples = shared_setting(measured, "config", "samples")
     notes = [
         f"A seed binds at the first probe with an accuracy of at least {probe['bind_threshold']} "
         f"at N = {probe['bind_needles']} pairs; probes are {probe['every']} steps apart. Seeds "
