@@ -151,9 +151,9 @@ def _is_group(annotation: Any) -> bool:
 
 
 def _tag(group: type[BaseModel]) -> str:
-    """``{kind=name}`` from the group's literal field, else its class name."""
+    """``{kind=name}`` from the group's required literal field, else its class name."""
     for name, field in group.model_fields.items():
-        if get_origin(field.annotation) is Literal:
+        if get_origin(field.annotation) is Literal and field.is_required():
             values = get_args(field.annotation)
             if len(values) == 1:
                 return f"{{{name}={values[0]}}}"
