@@ -86,6 +86,10 @@ def get_table_histories(wildcards):
     return PLAN.table_histories(wildcards.artifact)
 
 
+def get_details(wildcards):
+    return PLAN.details(wildcards.artifact)
+
+
 def get_histories(wildcards):
     return PLAN.histories(wildcards.artifact)
 

@@ -35,6 +35,7 @@ rule build_figure:
     input:
         results=get_results,
         histories=get_histories,
+        details=get_details,
     output:
         f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
         picture=report(

@@ -6,6 +6,7 @@ from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.inheritance import ancestry
 from difftransformer.config.project import RunEntry, ScaleConfig
 from difftransformer.config.validation import lookup
+from difftransformer.errors import ConfigError
 
 
 def setup_of(runs: Mapping[str, RunEntry], name: str, where: str) -> str | None:
@@ -45,6 +46,11 @@ def family_runs(
             if part.family is None:
                 continue
             setups = lookup(scale.families, part.family, "family", f"{scale_file}: families")
+            if part.measures == "size_scaling" and len(set(setups)) < 2:
+                raise ConfigError(
+                    f"{scale_file}: families.{part.family}: a curve needs two sizes or more, got "
+                    f"{setups}"
+                )
             for setup in setups:
                 lookup(scale.setups, setup, "setup", f"{scale_file}: families.{part.family}")
             for row in part.rows:

@@ -88,6 +88,13 @@ class RunEntry(PretrainedOptions):
             raise ValueError(f"{sorted(theirs)} belong to a model with `pretrained`")
         return self
 
+    @model_validator(mode="after")
+    def _foreign_code_is_pinned(self) -> Self:
+        model = self.pretrained_model()
+        if model and model.trust_remote_code and not (model.folder or model.revision):
+            raise ValueError("trust_remote_code needs the revision whose code is trusted")
+        return self
+
     def pretrained_model(self) -> PretrainedModel | None:
         """Return the model from elsewhere; None for a run that is trained here."""
         if self.pretrained is None:

@@ -43,6 +43,10 @@ class Layout:
         """Result file of an evaluation."""
         return f"{self.home}/evaluations/{suite}/{run}/{seed}.json"
 
+    def details(self, suite: str, run: str, seed: int) -> str:
+        """Folder of what stands behind an evaluation's numbers."""
+        return self.evaluation(suite, run, seed).removesuffix(".json")
+
     def table(self, artifact: str) -> str:
         """Stem of a table's files."""
         return f"{self.home}/tables/{artifact}"

@@ -123,6 +123,14 @@ class Plan(RunPlan):
         pairs = self._trainings(artifact)
         return [self.layout.history(run, seed) for run, seed in pairs]
 
+    def details(self, artifact: str) -> list[str]:
+        """Return the folders that a figure may read beside the results of its evaluations."""
+        return [
+            self.layout.details(suite, run, seed)
+            for suite, run in self._evaluations(artifact)
+            for seed in self.seeds_of(run)
+        ]
+
     def table_histories(self, artifact: str) -> list[str]:
         """Return the curves behind a table: most are made of final numbers alone."""
         parts = self.artifacts[artifact].sections

@@ -16,6 +16,9 @@ from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
+from difftransformer.config.suites.nll_by_position import NllByPosition
+from difftransformer.config.suites.outliers import Outliers
+from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
 from difftransformer.evaluation.pretrained_folder import model_files
@@ -139,11 +142,10 @@ class RunPlan:
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
     def gpus(self, run: str, suite: str | None = None) -> int:
-        """Return how many GPUs a run's jobs ask for; a model from elsewhere as the suite says."""
-        if self.pretrained(run) is not None:
-            assert suite is not None, run
-            return int(self.catalogue.suite(suite).device == "cuda")
-        return int(self.run(run).training.device == "cuda")
+        """Return the GPUs that a run's jobs ask for: one if its suite or training needs CUDA."""
+        if suite is not None and self.catalogue.suite(suite).device == "cuda":
+            return 1
+        return int(self.pretrained(run) is None and self.run(run).training.device == "cuda")
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""
@@ -215,13 +217,19 @@ class RunPlan:
         return parent
 
     def _check_evaluation(self, suite: str, run: str) -> None:
-        """Refuse prompts that do not fit the run's model or data, where settings alone show it."""
-        config = self.catalogue.suite(suite)
-        if not isinstance(config, Needles | AttentionAllocation):
+        """Refuse what does not fit the run's model or data, where settings alone show it."""
+        if self.pretrained(run) is not None:
             return
-        slice = self.run(run)
-        recall = self.catalogue.dataset(slice.dataset).recall
-        misfit = config.misfit(config.most_needles, slice.model.max_positions, recall)
+        config, slice = self.catalogue.suite(suite), self.run(run)
+        misfit, longest = None, slice.model.max_positions
+        match config:
+            case Needles() | AttentionAllocation():
+                recall = self.catalogue.dataset(slice.dataset).recall
+                misfit = config.misfit(config.most_needles, longest, recall)
+            case ValidationSlices() | Outliers() if config.seq_len > longest:
+                misfit = f"seq_len {config.seq_len} is longer than its max_positions {longest}"
+            case NllByPosition() if config.length > longest:
+                misfit = f"length {config.length} is longer than its max_positions {longest}"
         if misfit is not None:
             raise ConfigError(
                 f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "

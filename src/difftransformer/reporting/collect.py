@@ -55,7 +55,7 @@ class Results:
         self.evaluation(suite, run, seed)
         path = self.folders[suite, run, seed] / name
         if not path.is_file():
-            place = f"evaluations/{suite}/{run}/{seed}.json"
+            place = f"evaluations/{suite}/{run}/{seed}"
             raise _missing(f"{name} of evaluation '{suite}'", run, seed, self.scale, place)
         return path
 

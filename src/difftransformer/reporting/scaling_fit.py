@@ -24,6 +24,9 @@ _SHARES = (0.0, 0.3, 0.6, 0.9)
 """Offsets that the fit starts from, as shares of the smallest loss: the best outcome is kept."""
 
 
+_MOST = 700.0  # exp of more is no float
+
+
 class PowerLaw(NamedTuple):
     """``a * x**-b + c``, fitted from ``low`` to ``high``; ``residual`` is the rms in log loss."""
 
@@ -47,7 +50,8 @@ class PowerLaw(NamedTuple):
             return math.nan
         if loss <= self.c:
             return math.inf
-        return math.exp(math.log(self.a / (loss - self.c)) / self.b)
+        exponent = math.log(self.a / (loss - self.c)) / self.b
+        return math.exp(exponent) if exponent < _MOST else math.inf
 
     def covers(self, x: float) -> bool:
         """Whether x lies in the range of the fit."""

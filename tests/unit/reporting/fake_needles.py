@@ -51,9 +51,13 @@ def _counts(name: str, correct: int, asked: int) -> Metrics:
     }
 
 
+SHARED: Metrics = {"computed_positions": 460, "given_positions": 1000}
+"""What sharing prefixes saved."""
+
+
 def _needles(fake: "FakeResults", row: str, seed: int) -> None:
     draw = random.Random(f"needles {row} {seed}")
-    metrics: Metrics = {}
+    metrics: Metrics = dict(SHARED)
     for needles, asked in PAIRS:
         chance = 1 / needles if row == "transformer" else 0.99 - 0.02 * needles
         metrics |= _cells(draw, {f"n{needles}_r{asked}": chance}, asked)
@@ -65,7 +69,7 @@ def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
     draw = random.Random(f"long {row} {seed}")
     loss = 0.15 if row == "diff" else 0.6
     chances = {f"n8_r1_l{n}": 1 - loss * n / LENGTHS[-1] for n in LENGTHS}
-    metrics = _cells(draw, chances, 1)
+    metrics = _cells(draw, chances, 1) | SHARED
     total = sum(int(metrics[f"correct_{name}"] or 0) for name in chances)
     metrics |= _counts("n8_r1", total, len(LENGTHS) * len(DEPTHS) * SAMPLES)
     config = _config(pairs=[[8, 1]], lengths=list(LENGTHS))

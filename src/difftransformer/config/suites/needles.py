@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from difftransformer.config.base import setting
 from difftransformer.config.needles import NeedlePrompts, Pair
@@ -75,6 +75,12 @@ class AttentionAllocation(SuiteSettings, NeedlePrompts):
     chunk: int = setting(
         4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
     )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "AttentionAllocation":
+        if len(self.contexts) > 1:
+            raise ValueError(f"lengths: attention is measured at one, got {self.lengths}")
+        return self
 
     @property
     def most_needles(self) -> int:

@@ -66,13 +66,15 @@ def _ours(
 
 
 def _published(artifact: ArtifactSlice, depths: Sequence[int]) -> tuple[list[Panel], list[int]]:
-    """Published panels of the rows shown, and their lengths; depths as ours."""
+    """Published panels of the rows shown, none where our depths are others, and their lengths."""
     table = artifact.paper
     shown = [row.run for row in artifact.sections[0].rows]
     rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
     names = {name for row in rows.values() for name in row.values}
     lengths = sorted(int(name[1:]) for name in names if name[0] == "l" and name[1:].isdigit())
-    panels = []
+    panels: list[Panel] = []
+    if not names >= {f"l{length}_d{depth}" for length in lengths for depth in depths}:
+        return panels, lengths
     for run, row in rows.items():
         values = {name: float(value or 0) for name, value in row.values.items()}
         grid = [[values[f"l{length}_d{depth}"] for length in lengths] for depth in depths]

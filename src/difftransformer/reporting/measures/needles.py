@@ -46,6 +46,7 @@ def needles(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Se
     notes = [
         f"{_asked(asked)} Accuracy: mean share of the needles asked for that are answered. "
         f"{WILSON}",
+        _shared(asked),
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]
     return metric_section(artifact, part, results, columns, decimals=DECIMALS, notes=notes)
@@ -73,9 +74,22 @@ def needles_long(artifact: ArtifactSlice, part: SectionSlice, results: Results) 
     notes = [
         f"{_asked(asked)} N = {pair[0]}, R = {pair[1]}; columns are context lengths in tokens, "
         f"mean over the depths. {WILSON}",
+        _shared(asked),
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]
     return metric_section(artifact, part, results, columns, decimals=DECIMALS, notes=notes)
+
+
+def _shared(asked: Sequence[Result]) -> str:
+    """Say what sharing prefixes saved; seconds differ from run to run and stay in the details."""
+    computed, given = (
+        sum(metric(result, f"{kind}_positions") or 0.0 for result in asked)
+        for kind in ("computed", "given")
+    )
+    return (
+        f"Prompts share the KV cache of what they have in common: {computed / given:.0%} of their "
+        "positions were computed."
+    )
 
 
 def context_lengths(asked: Sequence[Result]) -> list[int]:
