@@ -22,6 +22,7 @@ _X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
 def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "Figure":
     """Draw a panel for each section."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     del histories
     figure = plt.figure(figsize=(11, 4.2), layout="constrained")
@@ -32,6 +33,9 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
             _row(axes, artifact, part, place, results, look[row.run])
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         tidy(axes, x=_X[part.measures], y="share of values above x", title=part.title)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
