@@ -1,9 +1,12 @@
 """Subcommands of the rules that prepare data, train and evaluate."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from difftransformer.cli.frame import (
     Code,
@@ -134,19 +137,8 @@ def pretrain(
         fingerprint=job_fingerprint("pretrain", config, code, opened.digest, seed),
         threads=threads,
     )
-    with job(identity, config, results, tracking, log) as running:
-        pretrain(
-            config,
-            dataset=dataset.parent,
-            output=output.parent,
-            state=state(results, identity),
-            seed=seed,
-            threads=threads,
-            tracker=running.tracker,
-            code=code,
-        )
-        for name in ("history.csv", output.name):
-            running.tracker.log_artifact(output.parent / name)
+    train = partial(pretrain, config, dataset=dataset.parent, seed=seed, threads=threads, code=code)
+    _train(train, identity, config, output, results, tracking, log)
 
 
 @command
@@ -183,18 +175,30 @@ def extend_context(
         upstream=(parent.job_id,),
         threads=threads,
     )
+    train = partial(
+        extend_context,
+        config,
+        model=model.parent,
+        dataset=dataset.parent,
+        seed=seed,
+        threads=threads,
+        code=code,
+    )
+    _train(train, identity, config, output, results, tracking, log)
+
+
+def _train(
+    train: Callable[..., None],
+    identity: JobIdentity,
+    config: BaseModel,
+    output: Path,
+    results: Path,
+    tracking: str,
+    log: Path | None,
+) -> None:
+    """Frame a training as a tracked job, with its history and its result as artifacts."""
     with job(identity, config, results, tracking, log) as running:
-        extend_context(
-            config,
-            model=model.parent,
-            dataset=dataset.parent,
-            output=output.parent,
-            state=state(results, identity),
-            seed=seed,
-            threads=threads,
-            tracker=running.tracker,
-            code=code,
-        )
+        train(output=output.parent, state=state(results, identity), tracker=running.tracker)
         for name in ("history.csv", output.name):
             running.tracker.log_artifact(output.parent / name)
 

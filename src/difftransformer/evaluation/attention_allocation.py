@@ -45,7 +45,7 @@ def measure(suite: AttentionAllocation, subject: Subject) -> Metrics:
         most_needles=suite.needles,
         max_positions=subject.scorer.max_positions,
     )
-    length = suite.contexts[-1]
+    (length,) = suite.contexts
     shares = []
     example = (len(suite.depths) // 2, 0)
     for place, depth in enumerate(suite.depths):

@@ -22,8 +22,6 @@ _ROUNDING = 1e-9
 """Relative slack at the ends of a range: powers and logarithms are not quite inverse."""
 _SHARES = (0.0, 0.3, 0.6, 0.9)
 """Offsets that the fit starts from, as shares of the smallest loss: the best outcome is kept."""
-
-
 _MOST = 700.0  # exp of more is no float
 
 

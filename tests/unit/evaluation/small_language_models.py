@@ -19,7 +19,8 @@ def suite(**changes: object) -> LanguageUnderstanding:
     return LanguageUnderstanding.model_validate(known | changes)
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, text: str = TEXT) -> int:
+    """Train a tokenizer on a text, as a Hugging Face model's folder has it; its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -31,10 +32,12 @@ def write_tokenizer(folder: Path) -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([TEXT] * 4, trainer)
+    tokenizer.train_from_iterator([text] * 4, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
     description = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(description))
+    size: int = tokenizer.get_vocab_size()
+    return size
 
 
 def write_llama(folder: Path) -> Path:

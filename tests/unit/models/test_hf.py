@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_language_models import write_tokenizer
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import UserError
@@ -194,22 +195,10 @@ def test_transformers_is_not_imported_by_the_models_themselves() -> None:
 
 
 def make_folder_with_tokenizer(folder: Path) -> None:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator([TEXT] * 4, trainer)
-    model = build({"variant": "diff_v1"}, vocab_size=tokenizer.get_vocab_size())
+    folder.mkdir()
+    size = write_tokenizer(folder, TEXT)
+    model = build({"variant": "diff_v1"}, vocab_size=size)
     save_model(folder, model, model.config)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    description = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(description))
 
 
 TASK = """
