@@ -1,7 +1,7 @@
 """Every variant of the registry, in small configurations derived from its own settings."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 
@@ -19,15 +19,24 @@ SHARINGS: dict[str, dict[str, Any]] = {
 
 
 def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each variant with each sharing of heads, and each of its own switches both ways."""
+    """Each variant with each sharing of heads, and each choice of its own settings."""
     for variant in variants():
         for sharing, options in SHARINGS.items():
             yield f"{variant}-{sharing}", {"variant": variant, **options}
         kind = attention_class(variant).config_class
         for name, field in kind.model_fields.items():
-            if name not in AttentionConfig.model_fields and field.annotation is bool:
-                flipped = {"variant": variant, **SHARINGS["mha"], name: not field.default}
-                yield f"{variant}-{name}={not field.default}", flipped
+            if name not in AttentionConfig.model_fields:
+                for value in _choices(field.annotation):
+                    if value != field.default:
+                        changed = {"variant": variant, **SHARINGS["gqa"], name: value}
+                        yield f"{variant}-{name}={value}", changed
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """What a setting may be, where that is a switch or a choice of words."""
+    if annotation is bool:
+        return [True, False]
+    return list(get_args(annotation)) if get_origin(annotation) is Literal else []
 
 
 def build(options: dict[str, Any], backend: str, layer_index: int = 1) -> Attention:

@@ -39,6 +39,21 @@ class AttentionConfig(Settings):
         gt=0,
     )
 
+    num_heads_multiplier: float = setting(
+        1,
+        meaning="Factor on the number of output heads alone: key/value heads stay as many, so that "
+        "a run can say 'half as many heads again' at every scale.",
+        source="Differential Transformer V2 (post), design ablation 4 (1.5h heads)",
+        gt=0,
+    )
+    heads_per_kv_head: int = setting(
+        1,
+        meaning="Output heads that share a key/value head where num_kv_heads is left out, counted "
+        "before num_heads_multiplier.",
+        unit="heads",
+        gt=0,
+    )
+
     @property
     def value_dim(self) -> int:
         """Dimensions one output head contributes before the output projection."""

@@ -115,7 +115,8 @@ def test_parameters_are_counted_without_memory(variant: str, tied: bool) -> None
     resolved = configure(attention, 2048)
     layer = attention_class(variant).parameter_count(resolved, 2048) + 3 * 2048 * ffn + 2 * 2048
     assert count_parameters(paper) == 24 * layer + 2048 + 100_288 * 2048
-    assert count_parameters(paper) == pytest.approx(1.41e9, rel=0.01)
+    if variant in ("softmax", "diff_v1"):  # the two that the paper compares at equal size
+        assert count_parameters(paper) == pytest.approx(1.41e9, rel=0.01)
 
 
 def test_tied_embeddings_are_one_matrix() -> None:

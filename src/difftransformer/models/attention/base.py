@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
+from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 
@@ -36,6 +37,7 @@ class Attention(nn.Module, ABC):
     """
 
     config_class: ClassVar[type[AttentionConfig]]
+    o_proj: Linear
 
     def __init__(
         self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
@@ -71,6 +73,16 @@ class Attention(nn.Module, ABC):
             mask: None for causal attention, else bool [B or 1, 1, T, S], True = may attend.
             cache: Where keys and values of earlier positions are.
         """
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """Turn what the heads have gathered into the layer's output: here, project it.
+
+        Args:
+            context: [B, T, H, e], each head's weighted sum of values.
+            x: [B, T, D], input of the layer at the same positions, for what is gated by it.
+        """
+        projected: Tensor = self.o_proj(context.flatten(2))
+        return projected
 
     @abstractmethod
     def reference(self, x: Tensor, rope: Rope) -> Tensor:

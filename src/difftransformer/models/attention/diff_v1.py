@@ -102,10 +102,13 @@ class DifferentialAttention(Attention):
             k, v = cache.update(k, v, self.layer_index)
         lam, scale = self.current_lambda(), self.head_dim**-0.5
         out = self.kernel.differential_attention(q, k, v, lam, scale=scale, mask=mask)
+        return self.output(out, x)
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """See `Attention.output`: equation 3."""
         factor = 1 - self.lambda_init
-        out = out * factor if self.head_norm is None else self.head_norm(out, factor)
-        projected: Tensor = self.o_proj(out.flatten(2))
-        return projected
+        normed = context * factor if self.head_norm is None else self.head_norm(context, factor)
+        return super().output(normed, x)
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`: the first map minus lambda times the second."""

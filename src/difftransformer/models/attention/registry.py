@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _VARIANTS = {
     "softmax": "difftransformer.models.attention.softmax:SoftmaxAttention",
     "diff_v1": "difftransformer.models.attention.diff_v1:DifferentialAttention",
+    "diff_v2": "difftransformer.models.attention.diff_v2:DifferentialAttentionV2",
 }
 
 
@@ -58,8 +59,8 @@ def configure(
         where: File and key path that errors name.
 
     Returns:
-        The variant's own config with ``num_heads`` and ``num_kv_heads`` as numbers and
-        ``head_dim_multiplier`` multiplied into ``head_dim``.
+        The variant's own config with ``num_heads`` and ``num_kv_heads`` as numbers and all factors
+        multiplied in, which are 1 afterwards.
 
     Raises:
         ConfigError: naming the key, what was found, what is allowed and the nearest name.
@@ -83,13 +84,33 @@ def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConf
             f"a width that divides it (nearest: {_near(d_model, width)}), or set num_heads"
         )
     num_heads = config.num_heads or d_model // width
-    num_kv_heads = config.num_kv_heads or num_heads
+    num_kv_heads = config.num_kv_heads or _shared(num_heads, config.heads_per_kv_head, where)
+    num_heads = _multiplied(num_heads, config.num_heads_multiplier, where)
     if num_heads % num_kv_heads:
         raise ConfigError(
             f"{where}.num_kv_heads: {num_kv_heads} does not divide num_heads {num_heads}; nearest "
             f"that do: {_near(num_heads, num_kv_heads)}"
         )
-    return config.model_copy(update={"num_heads": num_heads, "num_kv_heads": num_kv_heads})
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    return config.model_copy(update={**heads, "num_heads_multiplier": 1, "heads_per_kv_head": 1})
+
+
+def _shared(num_heads: int, sharing: int, where: str) -> int:
+    if num_heads % sharing:
+        raise ConfigError(
+            f"{where}.heads_per_kv_head: {sharing} does not divide num_heads {num_heads}; nearest "
+            f"that do: {_near(num_heads, sharing)}"
+        )
+    return num_heads // sharing
+
+
+def _multiplied(num_heads: int, factor: float, where: str) -> int:
+    if (num_heads * factor) % 1:
+        raise ConfigError(
+            f"{where}.num_heads_multiplier: {factor:g} times {num_heads} heads is no whole number; "
+            f"take a factor that makes one, or set num_heads"
+        )
+    return int(num_heads * factor)
 
 
 def _near(number: int, wanted: int) -> str:

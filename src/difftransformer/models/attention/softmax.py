@@ -64,10 +64,12 @@ class SoftmaxAttention(Attention):
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         out = self.kernel.attention(q, k, v, scale=self.head_dim**-0.5, mask=mask)
-        if self.head_norm is not None:
-            out = self.head_norm(out)
-        projected: Tensor = self.o_proj(out.flatten(2))
-        return projected
+        return self.output(out, x)
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """See `Attention.output`: the norm, if there is one, and the projection."""
+        context = context if self.head_norm is None else self.head_norm(context)
+        return super().output(context, x)
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`."""
