@@ -111,5 +111,13 @@ class Attention(nn.Module, ABC):
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """Return the number of parameters of one layer by formula."""
 
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Return the multiply-adds of a layer for one query and key: here, one map a head.
+
+        d for a logit, e for its value, in each of the H heads (see `models.flops`).
+        """
+        return config.output_heads * (config.head_dim + config.value_dim)
+
     def init_parameters(self, generator: torch.Generator) -> None:
         """Set the parameters that are not matrices; gains of norms are set to one already."""

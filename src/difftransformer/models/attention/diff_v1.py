@@ -166,3 +166,8 @@ class DifferentialAttention(Attention):
         d = config.head_dim
         columns = (4 * config.output_heads + 4 * config.kv_heads) * d
         return columns * d_model + 4 * d + (2 * d if config.norm else 0)
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Two logits of d, and their difference once with the value of 2d, in each head."""
+        return config.output_heads * (2 * config.head_dim + config.value_dim)

@@ -143,3 +143,8 @@ class DifferentialAttentionV2(Attention):
         H, G = config.output_heads, config.kv_heads
         columns = (3 * H + 2 * G) * config.head_dim + (H if config.lambda_form != "none" else 0)
         return columns * d_model
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """2H ordinary heads."""
+        return 2 * config.output_heads * 2 * config.head_dim
