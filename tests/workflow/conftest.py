@@ -24,6 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Chec
     table["claims"] = ["T6.1", "T6.5"]
     content["artifacts"] = {"table6": table}
     artifacts.write_text(yaml.safe_dump(content))
+    (folder / "config" / "papers.yaml").write_text("papers: {}\n")
     claims = folder / "config" / "claims.yaml"
     content = yaml.safe_load(claims.read_text())
     content["claims"] = {name: content["claims"][name] for name in table["claims"]}

@@ -11,6 +11,7 @@ from difftransformer.config.artifacts import (
     SectionConfig,
 )
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.papers import PaperStatus
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.validation import lookup, nearest
 from difftransformer.errors import ConfigError
@@ -91,6 +92,9 @@ class ReportSlice(Settings):
     scale: str = setting(meaning="Scale of everything in the report")
     scale_description: str = setting(meaning="What the scale is for")
     seeds: list[int] = setting(meaning="Seeds of every run")
+    contents: list[PaperStatus] = setting(
+        [], meaning="What has become of every table and figure of the papers"
+    )
     tables: list[ArtifactSlice] = setting(meaning="Tables to show, in order")
     figures: list[ArtifactSlice] = setting(meaning="Figures to show beside the tables")
     commands: dict[str, str] = setting(

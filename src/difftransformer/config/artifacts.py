@@ -50,12 +50,13 @@ class SectionConfig(Settings):
         "attention",
         "attention_logits",
         "hidden_states",
+        "hyperparameters",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
         "tasks, the cumulative loss by position, loss by model size or by training tokens with "
         "fitted curves, needle accuracy by setting or by context length, attention shares, the "
-        "outliers of one kind of activation"
+        "outliers of one kind of activation, the settings of the rows"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
@@ -88,7 +89,8 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        wanted = 0 if self.measures in ("learning_rate", "token_scaling") else 1
+        unmeasured = ("learning_rate", "token_scaling", "hyperparameters")
+        wanted = 0 if self.measures in unmeasured else 1
         if len(self.suites) != wanted:
             raise ValueError(
                 f"suites: measures {self.measures} read {'exactly one' if wanted else 'none'}, "

@@ -17,6 +17,7 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
+from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
     DatasetsFile,
@@ -50,6 +51,7 @@ class Catalogue:
     artifacts: dict[str, ArtifactConfig]
     claims: ClaimsFile
     paper: PaperFile
+    papers: PapersFile
 
     @classmethod
     def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Catalogue":
@@ -69,6 +71,8 @@ class Catalogue:
         runs = dict(read(RunsFile, "runs.yaml").runs)
         runs.update(_scale_runs(runs, scale, str(scale_file)))
         artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
+        papers: PapersFile = read(PapersFile, "papers.yaml")
+        check_papers(papers, artifacts, str(folder / "papers.yaml"))
         check_stand_ins(scale.stand_ins, artifacts, runs, str(scale_file))
         artifacts = {
             name: stand_in_rows(artifact, scale.stand_ins.get(name, {}))
@@ -89,6 +93,7 @@ class Catalogue:
             artifacts=artifacts,
             claims=ClaimsFile(claims=claims),
             paper=read(PaperFile, "paper_values.yaml"),
+            papers=papers,
         )
 
     @cached_property

@@ -11,6 +11,7 @@ from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerCo
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.model import ModelConfig
+from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.attention.registry import attention_class, variants
@@ -66,6 +67,7 @@ FILES: dict[str, type[BaseModel]] = {
     "artifacts": ArtifactsFile,
     "claims": ClaimsFile,
     "paper_values": PaperFile,
+    "papers": PapersFile,
 }
 """Name of a schema -> the model of the file that it describes."""
 

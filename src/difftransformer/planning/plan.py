@@ -26,6 +26,8 @@ from difftransformer.config.resolve import Catalogue, sweep_run
 from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.pretrained_folder import model_files
+from difftransformer.planning.contents import paper_contents
+from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.reporting.builders import builder_module
@@ -99,6 +101,7 @@ class Plan(RunPlan):
             scale=self.scale,
             scale_description=self.catalogue.scale.description,
             seeds=self.seeds,
+            contents=paper_contents(self.catalogue, self.artifacts, self.reported),
             tables=[self._artifact(name, "table") for name in self._with("table")],
             figures=[self._artifact(name, "figure") for name in self._with("figure")],
             commands={
@@ -111,7 +114,7 @@ class Plan(RunPlan):
     def runs(self, artifact: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(artifact).values() for row in rows]
-        parts = self.artifacts[artifact].sections
+        parts = [p for p in self.artifacts[artifact].sections if p.measures != "hyperparameters"]
         return swept or list(dict.fromkeys(run for part in parts for run in self._rows(part)))
 
     def results(self, artifact: str) -> list[str]:
@@ -193,21 +196,23 @@ class Plan(RunPlan):
         )
 
     def _artifact(self, name: str, kind: Kind) -> ArtifactSlice:
-        runs = [run for part in self.artifacts[name].sections for run in self._rows(part)]
+        parts = self.artifacts[name].sections
         return slice_artifact(
             self._declarations,
             name,
             kind,
             scale=self.scale,
             seeds=self._seeds(name),
-            facts={run: self._facts(run) for run in runs},
+            facts={run: self._facts(run, part) for part in parts for run in self._rows(part)},
             sweeps=self._sweep_rows(name),
             members=self.catalogue.members,
         )
 
-    def _facts(self, run: str) -> dict[str, Fact]:
+    def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
         if self.pretrained(run) is not None:
             return {}
+        if part.measures == "hyperparameters":
+            return hyperparameters(self.run(run))
         model = self.run(run).model
         attention = model.attention
         return {

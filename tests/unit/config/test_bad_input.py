@@ -277,7 +277,7 @@ def test_it_is_one_line_that_names_the_place(
         ({"scale": "tini"}, "unknown scale 'tini'; did you mean 'tiny'?"),
         ({"seeds": "x"}, "--config: seeds"),
         ({"tracking": {"url": "x"}}, "tracking.url: unknown key; did you mean 'uri'?"),
-        ({"report": ["table9"]}, "unknown artifact 'table9'"),
+        ({"report": ["table99"]}, "unknown artifact 'table99'"),
     ],
 )
 def test_a_wrong_override_is_one_line(

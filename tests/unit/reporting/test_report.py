@@ -8,10 +8,25 @@ from fake_results import SCALE, FakeResults, artifact_slice
 from test_formats import balanced
 
 from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
+
+CONTENTS = [
+    PaperStatus(
+        title="A paper",
+        source="somewhere",
+        items=[
+            ItemStatus(item="Table 6", shows="Ablations", artifact="table6", states=["built here"]),
+            ItemStatus(
+                item="Table 7", shows="Speed", artifact="table7", states=["not in this report"],
+                words="Build it with <it>.",
+            ),
+        ],
+    )
+]  # fmt: skip
 
 
 def report_slice(*tables: str, figures: tuple[str, ...] = ()) -> ReportSlice:
@@ -19,6 +34,7 @@ def report_slice(*tables: str, figures: tuple[str, ...] = ()) -> ReportSlice:
         scale=SCALE,
         scale_description="Small & honest",
         seeds=[0, 1, 2],
+        contents=CONTENTS,
         tables=[artifact_slice(name) for name in tables],
         figures=[artifact_slice(name, "figure") for name in figures],
         commands={"Build it again": "snakemake --config scale=tiny 'seeds=[0,1,2]'"},
@@ -75,6 +91,14 @@ def test_verdicts_stand_on_top_each_once(built: Path, fake: FakeResults, tmp_pat
     assert len(re.findall("<strong>T6.5</strong>", top)) == 1
     assert len(re.findall(r"<strong>(T6|R)\.", top)) == 10
     assert "10 claims declared beforehand" in " ".join(top.split())
+
+
+def test_each_table_of_the_paper_has_its_status(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    html = build(built, fake, tmp_path / "index.html", "table6")
+    assert '<a href="#table6">Table 6</a>' in html and 'href="#table7"' not in html
+    assert "not in this report" in html and "Build it with &lt;it&gt;." in html
 
 
 def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> None:
