@@ -13,11 +13,12 @@ import torch
 from difftransformer.config.evaluation import EvaluationSlice, suite_module
 from difftransformer.config.suites.base import SuiteSettings
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import BackendError, CheckpointError, ConfigError
+from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
+from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
 from difftransformer.provenance.result import Result, origin, write_result
 from difftransformer.provenance.tracking import Tracker
@@ -118,19 +119,8 @@ def _measure(suite: Any, subject: Subject | PretrainedSubject) -> Metrics:
 def _prepare(suite: SuiteSettings, threads: int) -> torch.device:
     """Pin the threads and pick the device, deterministic on the CPU."""
     torch.set_num_threads(threads)
-    has_cuda = torch.cuda.is_available()
-    if suite.device == "cuda" and not has_cuda:
-        raise BackendError(
-            "the suite's device is cuda but torch sees no CUDA device: use cpu or auto, or install "
-            "a CUDA build of torch"
-        )
-    device = torch.device("cuda" if has_cuda and suite.device != "cpu" else "cpu")
-    if suite.device == "auto":
-        logger.info("device auto: picked %s", device)
-    # Not torch.use_deterministic_algorithms, which also imports inductor: 3 s.
-    torch.set_deterministic_debug_mode("error" if device.type == "cpu" else "default")
-    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    device = choose_device(suite.device, "the suite's device")
+    repeat_bits(device.type == "cpu")
     return device
 
 

@@ -7,26 +7,19 @@ import torch
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import BackendError
+from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.training.allocator import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
 
 def resolve_device(config: TrainingConfig) -> torch.device:
-    """Choose the device to train on; ``auto`` takes CUDA where there is one and says so.
+    """Choose the device to train on, and check that it has the precision asked for.
 
     Raises:
         BackendError: CUDA, or bf16 on it, was asked for and is not there.
     """
-    has_cuda = torch.cuda.is_available()
-    if config.device == "cuda" and not has_cuda:
-        raise BackendError(
-            "training.device is cuda but torch sees no CUDA device: use cpu or auto, or install "
-            "a CUDA build of torch"
-        )
-    device = torch.device("cuda" if has_cuda and config.device != "cpu" else "cpu")
-    if config.device == "auto":
-        logger.info("training.device auto: picked %s", device)
+    device = choose_device(config.device, "training.device")
     if config.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise BackendError(
             f"training.precision is bf16 but {torch.cuda.get_device_name()} has none: use fp32"
@@ -49,10 +42,5 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if config.compile:
-        torch.use_deterministic_algorithms(deterministic)  # tells inductor too: imports it, 3 s
-    else:
-        torch.set_deterministic_debug_mode("error" if deterministic else "default")
-    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    repeat_bits(deterministic, compiled=config.compile)
     return deterministic

@@ -1,0 +1,46 @@
+"""Where a job computes, and whether its operations give the same bits each time."""
+
+import logging
+
+import torch
+
+from difftransformer.errors import BackendError
+
+logger = logging.getLogger(__name__)
+
+
+def choose_device(name: str, place: str) -> torch.device:
+    """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
+
+    Args:
+        name: "cpu", "cuda" or "auto".
+        place: Setting that says so, for messages.
+
+    Raises:
+        BackendError: CUDA was asked for and is not there.
+    """
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise BackendError(
+            f"{place} is cuda but torch sees no CUDA device: use cpu or auto, or install a CUDA "
+            "build of torch"
+        )
+    device = torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
+    if name == "auto":
+        logger.info("%s auto: picked %s", place, device)
+    return device
+
+
+def repeat_bits(deterministic: bool, *, compiled: bool = False) -> None:
+    """Allow only operations that give the same bits each time, or any.
+
+    Args:
+        deterministic: Whether others raise.
+        compiled: Whether inductor must know, too: it is imported then, which takes 3 s.
+    """
+    if compiled:
+        torch.use_deterministic_algorithms(deterministic)
+    else:
+        torch.set_deterministic_debug_mode("error" if deterministic else "default")
+    # Filling every fresh tensor with NaN only unmasks reads of uninitialised memory; it costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
