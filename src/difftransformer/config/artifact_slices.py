@@ -180,10 +180,10 @@ def slice_artifact(
 def _published(declared: Declarations, artifact: ArtifactConfig, name: str) -> PaperTable:
     """Return the published table with its rows named by the runs that stand beside them."""
     table = declared.paper[name]
-    beside = {row.run: row.paper for part in artifact.sections for row in part.rows if row.paper}
-    taken = set(beside.values())
-    rows = {run: row for run, row in table.rows.items() if run not in taken}
-    rows |= {run: table.rows[paper] for run, paper in beside.items() if paper in table.rows}
+    named = [(row.run, row.paper) for part in artifact.sections for row in part.rows]
+    beside = {run: paper for run, paper in named if paper in table.rows}
+    rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
+    rows |= {run: table.rows[paper] for run, paper in beside.items() if paper is not None}
     return table.model_copy(update={"rows": rows})
 
 

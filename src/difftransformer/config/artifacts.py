@@ -51,12 +51,16 @@ class SectionConfig(Settings):
         "attention_logits",
         "hidden_states",
         "hyperparameters",
+        "quantised_logits",
+        "quantised_weights",
+        "quantised_kv_cache",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
         "tasks, the cumulative loss by position, loss by model size or by training tokens with "
         "fitted curves, needle accuracy by setting or by context length, attention shares, the "
-        "outliers of one kind of activation, the settings of the rows"
+        "outliers of one kind of activation, the settings of the rows, the score by bits of what "
+        "is rounded"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
@@ -76,7 +80,9 @@ class SectionConfig(Settings):
     metric: str | None = setting(
         None, meaning="Metric of the training result that a learning-rate sweep minds"
     )
-    better: Direction = setting("lower", meaning="Whether a lower or a higher metric is better")
+    better: Direction = setting(
+        "lower", meaning="Whether a lower or a higher metric is better, of a sweep or a score"
+    )
     scaling: ScalingConfig | None = setting(
         None, meaning="How curves are fitted and read, for `size_scaling` and `token_scaling`"
     )
@@ -161,6 +167,9 @@ class ClaimConfig(Settings):
     against: str | float = setting(
         meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
     )
+    against_metric: str | None = setting(
+        None, meaning="Column of `against`, a run; null: the same as of `row`"
+    )
     direction: Direction = setting(
         "lower",
         meaning="Side on which `row` lies of `against` if the statement holds; under "
@@ -182,6 +191,8 @@ class ClaimConfig(Settings):
             raise ValueError(f"test {self.test}: margin is for equivalence and noninferiority")
         if self.row == self.against:
             raise ValueError(f"row and against are both '{self.row}'")
+        if self.against_metric is not None and not isinstance(self.against, str):
+            raise ValueError(f"against_metric: against is the number {self.against:g}")
         return self
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, RootModel
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_jsonable_python
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -100,6 +101,8 @@ def _model_rows(
         yield from _nested_rows(model.model_fields["root"].annotation, prefix, seen)
         return
     for name, field in model.model_fields.items():
+        if SkipJsonSchema in map(type, field.metadata):
+            continue  # filled in, not written by people
         key = f"{prefix}.{field.alias or name}" if prefix else field.alias or name
         yield _field_row(key, field)
         yield from _nested_rows(field.annotation, key, seen)

@@ -1,6 +1,6 @@
 """Evaluation suites, and what an evaluation job gets of one."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from difftransformer.config.suites.language_understanding import LanguageUnderst
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
+from difftransformer.config.suites.quantised import Quantised
 from difftransformer.config.suites.recall import Recall
 from difftransformer.config.suites.validation_slices import ValidationSlices
 
@@ -23,7 +24,8 @@ SuiteConfig = Annotated[
     | NllByPosition
     | Needles
     | AttentionAllocation
-    | Outliers,
+    | Outliers
+    | Quantised,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""
@@ -32,6 +34,11 @@ SuiteConfig = Annotated[
 def suite_module(kind: str) -> str:
     """Name of the module with a kind's ``measure``: loaded by name, so fingerprints add it."""
     return f"difftransformer.evaluation.{kind}"
+
+
+def measured_suite(config: Any) -> Any:
+    """Return what a suite asks a model: its own settings, or those of the suite it repeats."""
+    return config.repeated if isinstance(config, Quantised) else config
 
 
 class EvaluationSlice(Settings):

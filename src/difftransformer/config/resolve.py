@@ -136,7 +136,18 @@ class Catalogue:
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
         if self.project.benchmarks and entry.get("kind") == "language_understanding":
             layers.add({"data": self.project.benchmarks}, "benchmarks")
+        if entry.get("kind") == "quantised" and "measured" in layers.values:
+            layers.add({"suite": self._repeated(layers.values, f"{place}.{name}")}, "measured")
         return validate(SuiteConfig, layers.values, f"{place}.{name}", layers.origin)
+
+    def _repeated(self, suite: Mapping[str, Any], place: str) -> dict[str, Any]:
+        """Return the settings of the suite that another one repeats."""
+        name = str(suite["measured"])
+        kind = lookup(self.suites, name, "suite", f"{place}.measured").get("kind")
+        if kind == "quantised":
+            raise ConfigError(f"{place}.measured: '{name}' repeats a suite itself; name that one")
+        settings: dict[str, Any] = self.suite(name).model_dump(mode="json")
+        return settings
 
     def pretrained(self, name: str) -> PretrainedModel | None:
         """Return the model from elsewhere that a run is; None for one that is trained here."""

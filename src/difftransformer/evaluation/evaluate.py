@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from difftransformer.config.evaluation import EvaluationSlice, suite_module
-from difftransformer.config.suites.base import SuiteSettings
+from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suite_module
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
@@ -101,7 +100,7 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
 
 
 def _load(
-    model: Path, dataset: PackedDataset, suite: SuiteSettings, device: torch.device
+    model: Path, dataset: PackedDataset, suite: SuiteConfig, device: torch.device
 ) -> tuple[Scorer, dict[str, str]]:
     """Load the model where the suite wants it; beside it, what `auto` came to."""
     _require_same_vocabulary(model, dataset)
@@ -116,7 +115,7 @@ def _measure(suite: Any, subject: Subject | PretrainedSubject) -> Metrics:
     return metrics
 
 
-def _prepare(suite: SuiteSettings, threads: int) -> torch.device:
+def _prepare(suite: SuiteConfig, threads: int) -> torch.device:
     """Pin the threads and pick the device, deterministic on the CPU."""
     torch.set_num_threads(threads)
     device = choose_device(suite.device, "the suite's device")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from difftransformer.config.evaluation import EvaluationSlice
+from difftransformer.config.evaluation import EvaluationSlice, measured_suite
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import DataError
@@ -67,8 +67,9 @@ def identify(
 def _identity(
     slice: EvaluationSlice, inputs: dict[str, Any], upstream: tuple[str, ...], seed: int, code: str
 ) -> EvaluationIdentity:
-    if isinstance(slice.config, LanguageUnderstanding):
-        inputs["benchmarks"] = benchmark_digest(slice.config)
+    asked = measured_suite(slice.config)
+    if isinstance(asked, LanguageUnderstanding):
+        inputs["benchmarks"] = benchmark_digest(asked)
     digest = slice_fingerprint(inputs)
     fingerprint = job_fingerprint(STAGE, slice, code, digest, seed)
     subject = f"{slice.run}-{slice.suite}"

@@ -8,16 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
-from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.evaluation import EvaluationSlice, measured_suite, suite_module
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
+from difftransformer.config.suites.quantised import Quantised
 from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
@@ -128,9 +130,13 @@ class RunPlan:
         )
         return self._write("evaluation", slice)
 
+    def asked(self, suite: str) -> Any:
+        """Return what a suite asks a model, also where it repeats another one."""
+        return measured_suite(self.catalogue.suite(suite))
+
     def suite_slice(self, suite: str) -> str:
         """Return the file of a suite's settings, for the jobs that prepare it."""
-        return self._write("suite", self.catalogue.suite(suite))
+        return self._write("suite", self.asked(suite))
 
     def code(self, rule: str, *parts: str) -> str:
         """Return the fingerprint of a rule's code.
@@ -190,7 +196,7 @@ class RunPlan:
 
     def benchmark_files(self, suite: str) -> list[str]:
         """Return the items that a suite asks, those that lie in files."""
-        config = self.catalogue.suite(suite)
+        config = self.asked(suite)
         if config.kind != "language_understanding":
             return []
         return [str(path) for path in benchmark_files(config)]
@@ -205,9 +211,11 @@ class RunPlan:
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
-        if self.catalogue.suite(suite).kind != "validation_slices":
+        if self.asked(suite).kind != "validation_slices":
             return []
-        return [self.layout.ngrams(self.run(run).dataset, suite)]
+        config = self.catalogue.suite(suite)
+        owner = config.measured if isinstance(config, Quantised) else suite
+        return [self.layout.ngrams(self.run(run).dataset, owner)]
 
     # --- parts ---
 
@@ -220,7 +228,7 @@ class RunPlan:
         """Refuse what does not fit the run's model or data, where settings alone show it."""
         if self.pretrained(run) is not None:
             return
-        config, slice = self.catalogue.suite(suite), self.run(run)
+        config, slice = self.asked(suite), self.run(run)
         misfit, longest = None, slice.model.max_positions
         match config:
             case Needles() | AttentionAllocation():
@@ -241,7 +249,8 @@ class RunPlan:
             case "pretrain" | "extend_context":
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
             case "evaluate":
-                yield suite_module(self.catalogue.suite(parts[0]).kind)
+                kinds = {self.catalogue.suite(parts[0]).kind, self.asked(parts[0]).kind}
+                yield from map(suite_module, sorted(kinds))
                 if self.pretrained(parts[1]) is None:
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
 

@@ -72,9 +72,9 @@ def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Find
 
 
 def _judge(name: str, claim: ClaimConfig, artifact: ArtifactSlice, table: TableDocument) -> Verdict:
-    ours = _cell(name, claim, claim.row, table)
+    ours = _cell(name, claim.row, claim.metric, table)
     if isinstance(claim.against, str):
-        theirs = _cell(name, claim, claim.against, table)
+        theirs = _cell(name, claim.against, claim.against_metric or claim.metric, table)
         finding = decide(claim, ours.by_seed(), theirs.by_seed())
     else:
         theirs = ours
@@ -96,13 +96,13 @@ def _judge(name: str, claim: ClaimConfig, artifact: ArtifactSlice, table: TableD
     )
 
 
-def _cell(name: str, claim: ClaimConfig, row: str, table: TableDocument) -> Cell:
-    cell = table.find(row, claim.metric)
+def _cell(name: str, row: str, column: str, table: TableDocument) -> Cell:
+    cell = table.find(row, column)
     if cell is None:
         columns = sorted({cell.column for cell in table.cells()})
         raise ConfigError(
             f"config/claims.yaml: claims.{name}.metric: table '{table.artifact}' has no column "
-            f"'{claim.metric}' for '{row}' (it has {', '.join(columns)})"
+            f"'{column}' for '{row}' (it has {', '.join(columns)})"
         )
     return cell
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fake_needles import needle_results
 from fake_outliers import outliers
+from fake_quantised import quantised
 
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
@@ -108,6 +109,8 @@ class FakeResults:
             for seed in seeds:
                 self.language_model(row, seed)
                 outliers(self, row, seed)
+                quantised(self, row, seed)
+                quantised(self, f"recall_{row}", seed)
                 self.recall_model(f"recall_{row}", seed)
         for run in ("long_transformer", "long_diff"):
             for seed in seeds:

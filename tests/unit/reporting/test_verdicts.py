@@ -127,6 +127,18 @@ def test_verdicts_of_a_table_name_scale_numbers_and_jobs(fake: FakeResults) -> N
     assert verdicts["T6.5"].verdict == "confirmed"
 
 
+def test_a_claim_may_be_about_two_columns(fake: FakeResults) -> None:
+    asked = claim(metric="ar_hit", row="diff", against="transformer", against_metric="others")
+    artifact = artifact_slice("table6").model_copy(update={"claims": {"C": asked}})
+    table = build(artifact, load_results(fake.results, "tiny"))
+    ours, theirs = table.find("diff", "ar_hit"), table.find("transformer", "others")
+    assert ours is not None and ours.value is not None
+    assert theirs is not None and theirs.value is not None
+    assert table.verdicts[0].estimate == pytest.approx(ours.value - theirs.value)
+    with pytest.raises(ValueError, match="against_metric: against is the number 1"):
+        claim(against=1.0, against_metric="others")
+
+
 def test_a_claim_about_an_unknown_column_is_an_error(fake: FakeResults) -> None:
     artifact = artifact_slice("table6")
     claims = {"X": artifact.claims["T6.1"].model_copy(update={"metric": "perplexity"})}

@@ -1,0 +1,122 @@
+"""Fake quantisation of weights and of the key/value cache by torchao's affine primitives.
+
+A group of numbers is divided by a step, rounded to an integer of so many bits and multiplied back.
+It is symmetric, without zero point and without clipping: the step is the smallest that keeps all of
+the group within -2^(bits - 1) and 2^(bits - 1) - 1.
+
+Shapes: B = batch, G = key/value heads, T = new positions, O = outputs, I = inputs.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.matrices import Linear
+from difftransformer.models.transformer import Layer
+
+Granularity = Literal["tensor", "head", "row"]
+
+_GROUPS: Mapping[Granularity, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "tensor": lambda shape: shape,
+    "head": lambda shape: (*(1 for _ in shape[:-2]), *shape[-2:]),
+    "row": lambda shape: (*(1 for _ in shape[:-1]), shape[-1]),
+}
+
+
+def round_affine(x: Tensor, bits: int, granularity: Granularity) -> Tensor:
+    """Return ``x`` on a grid of 2^bits levels, in its own type.
+
+    Args:
+        x: Any shape of two dimensions or more.
+        bits: Bits of a number, its sign among them; 2 to 16.
+        granularity: What shares a step: all of ``x``, each matrix in its last two dimensions
+            (``head``: one head of one sequence), or each row of its last one.
+    """
+    assert 2 <= bits <= 16, bits
+    torchao = _primitives()
+    block = _GROUPS[granularity](tuple(x.shape))
+    integers = torch.int8 if bits <= 8 else torch.int32
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scale, zero = torchao.choose_qparams_affine(
+        x.float(),
+        torchao.MappingType.SYMMETRIC_NO_CLIPPING_ERR,  # the default puts the largest on a tie
+        block,
+        integers,
+        low,
+        high,
+        scale_dtype=torch.float32,
+        zero_point_dtype=torch.int32,
+    )
+    stored = torchao.quantize_affine(x.float(), block, scale, zero, integers, low, high)
+    rounded: Tensor = torchao.dequantize_affine(stored, block, scale, zero, integers, low, high)
+    return rounded.to(x.dtype)
+
+
+@contextmanager
+def rounded_weights(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
+    """Round every matrix [O, I] of the model's layers, and put the exact ones back at the end."""
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    matrices = [one for layer in layers for one in layer.modules() if isinstance(one, Linear)]
+    exact = [matrix.weight.data for matrix in matrices]
+    try:
+        for matrix in matrices:
+            matrix.weight.data = round_affine(matrix.weight.data, bits, granularity)
+        yield
+    finally:
+        for matrix, weight in zip(matrices, exact, strict=True):
+            matrix.weight.data = weight
+
+
+class RoundingCache:
+    """Rounds keys and values [B, G, T, *] on their way into another cache, or without one."""
+
+    def __init__(self, inner: Cache | None, bits: int, granularity: Granularity) -> None:
+        self._inner, self._bits, self._granularity = inner, bits, granularity
+
+    def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
+        """See `Cache.update`: what attention reads is rounded, that of new positions too."""
+        keys = round_affine(keys, self._bits, self._granularity)
+        values = round_affine(values, self._bits, self._granularity)
+        if self._inner is None:
+            return keys, values
+        return self._inner.update(keys, values, layer_index)
+
+    def get_seq_length(self) -> int:
+        """See `Cache.get_seq_length`."""
+        return 0 if self._inner is None else self._inner.get_seq_length()
+
+
+@contextmanager
+def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
+    """Let every attention layer read rounded keys and values, whether it is given a cache or not.
+
+    The keys of our models are stored behind the rotary embedding, so they are rounded behind it.
+    """
+
+    def round_stored(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        *others, inner = arguments
+        return (*others, RoundingCache(inner, bits, granularity))
+
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    hooks = [layer.register_forward_pre_hook(round_stored) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@cache
+def _primitives() -> Any:
+    """Import torchao, which warns of kernels that this machine has no use for."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from torchao.quantization import quant_primitives
+
+    return quant_primitives
