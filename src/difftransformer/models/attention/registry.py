@@ -20,6 +20,9 @@ _VARIANTS = {
     "softmax": "difftransformer.models.attention.softmax:SoftmaxAttention",
     "diff_v1": "difftransformer.models.attention.diff_v1:DifferentialAttention",
     "diff_v2": "difftransformer.models.attention.diff_v2:DifferentialAttentionV2",
+    "gpt_oss_sink": "difftransformer.models.attention.gpt_oss_sink:SinkAttention",
+    "softmax_off_by_one": "difftransformer.models.attention.softmax_off_by_one:OffByOneAttention",
+    "gated": "difftransformer.models.attention.gated:GatedAttention",
 }
 
 

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Kernel(Protocol):
-    """The two operations a backend offers.
+    """The three operations a backend offers.
 
     Shapes: B = batch, T = queries, S = keys, H = output heads, G = key/value heads (H a multiple of
     G; output head h uses key/value head h // (H / G)), d = head_dim, e = width of a value. Without
@@ -29,6 +29,16 @@ class Kernel(Protocol):
         self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
     ) -> Tensor:
         """softmax(q k' scale) v: q [B, H, T, d], k [B, G, S, d], v [B, G, S, e] -> [B, T, H, e]."""
+        ...
+
+    def attention_with_lse(
+        self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """As `attention`, and log(sum(exp(q k' scale))) of each row, [B, T, H], in float32.
+
+        Both carry gradients: with them anything that joins a softmax's denominator, such as a
+        sink s, is a factor sigmoid(lse - s) on the output.
+        """
         ...
 
     def differential_attention(

@@ -39,7 +39,23 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     if not BLOCK < T <= S <= KEPT_KEYS:
         return sdpa.attention(q, k, v, scale=scale, mask=mask)
     q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
-    return _blocked(q, k, values, None, scale, mask).view(B, -1, T, e).transpose(1, 2).to(v.dtype)
+    out, _ = _blocked(q, k, values, None, scale, mask)
+    return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype)
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`; computed in float32 at least."""
+    B, _, T, d = q.shape
+    G, S, e = v.shape[1:]
+    q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
+    out, lse = _blocked(q, k, values, None, scale, mask, with_lse=True)
+    assert lse is not None
+    return (
+        out.view(B, -1, T, e).transpose(1, 2).to(v.dtype),
+        lse.view(B, -1, T).transpose(1, 2),
+    )
 
 
 def differential_attention(
@@ -51,22 +67,31 @@ def differential_attention(
     # Query heads come as [G, R, 2], keys as [G, 2].
     q = q.view(B, G, -1, 2, T, d).transpose(2, 3).reshape(2 * B * G, -1, T, d)
     k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)
-    out = _blocked(q, k, values, lam, scale, mask)
+    out, _ = _blocked(q, k, values, lam, scale, mask)
     return out.view(B, -1, T, e).transpose(1, 2).contiguous().to(v.dtype)
 
 
 def _blocked(
-    q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, scale: float, mask: Tensor | None
-) -> Tensor:
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor | None,
+    scale: float,
+    mask: Tensor | None,
+    with_lse: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     with no_autocast(q):
-        out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
-            *map(full_precision, (q, k, v)), lam, scale, mask
+        out, lse = _Blocked.apply(  # type: ignore[no-untyped-call]
+            *map(full_precision, (q, k, v)), lam, scale, mask, with_lse
         )
-    return out
+    return out, lse
 
 
 class _Blocked(torch.autograd.Function):
-    """q [P, R, T, d], k [P, S, d], v [N, S, e], lam scalar or None -> [N, R, T, e]."""
+    """q [P, R, T, d], k [P, S, d], v [N, S, e], lam scalar or None -> [N, R, T, e].
+
+    With ``with_lse``, for single maps, also the log-sum-exp [N, R, T] of the scores, else None.
+    """
 
     @staticmethod
     def forward(
@@ -77,23 +102,25 @@ class _Blocked(torch.autograd.Function):
         lam: Tensor | None,
         scale: float,
         mask: Tensor | None,
-    ) -> Tensor:
+        with_lse: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         R, T = q.shape[1:3]
         out = v.new_empty(len(v), R, T, v.shape[-1])
+        lse = q.new_empty(len(q), R, T) if with_lse else None
         keep = k.shape[1] <= KEPT_KEYS and any(ctx.needs_input_grad)
         kept = []
         for rows, seen in _blocks(T, k.shape[1], mask):
-            maps = _maps(q, k, rows, seen, scale, mask)
+            maps = _maps(q, k, rows, seen, scale, mask, lse)
             out[:, :, rows] = (_difference(maps, lam) @ v[:, seen]).view_as(out[:, :, rows])
             if keep:
                 kept.append(maps)
         ctx.save_for_backward(q, k, v, lam, mask, *kept)
         ctx.scale = scale
-        return out
+        return out, lse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, lse_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, lam, mask, *kept = ctx.saved_tensors
         q_grad, k_grad, v_grad = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         lam_grad = None if lam is None else torch.zeros_like(lam)
@@ -105,11 +132,13 @@ class _Blocked(torch.autograd.Function):
                 scores_grad = _scores_grad(
                     maps, out_grad @ v[:, seen].transpose(1, 2), lam, lam_grad
                 )
+                if lse_grad is not None:
+                    scores_grad.addcmul_(maps, lse_grad[:, :, rows].flatten(1, 2).unsqueeze(-1))
                 part = torch.bmm(scores_grad, k[:, seen]).mul_(ctx.scale)
                 q_grad[:, :, rows] = part.view_as(q_grad[:, :, rows])
                 queries = q[:, :, rows].flatten(1, 2)
                 k_grad[:, seen].baddbmm_(scores_grad.transpose(1, 2), queries, alpha=ctx.scale)
-        return q_grad, k_grad, v_grad, lam_grad, None, None
+        return q_grad, k_grad, v_grad, lam_grad, None, None, None
 
 
 def _blocks(T: int, S: int, mask: Tensor | None) -> list[tuple[slice, slice]]:
@@ -119,9 +148,15 @@ def _blocks(T: int, S: int, mask: Tensor | None) -> list[tuple[slice, slice]]:
 
 
 def _maps(
-    q: Tensor, k: Tensor, rows: slice, seen: slice, scale: float, mask: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    rows: slice,
+    seen: slice,
+    scale: float,
+    mask: Tensor | None,
+    lse: Tensor | None = None,
 ) -> Tensor:
-    """Attention maps [P, R b, K] of one block."""
+    """Attention maps [P, R b, K] of one block; writes its rows of ``lse`` [P, R, T]."""
     queries, keys = q[:, :, rows].flatten(1, 2), k[:, seen].transpose(1, 2)
     scores = torch.baddbmm(queries.new_empty(()), queries, keys, beta=0, alpha=scale)
     b = rows.stop - rows.start
@@ -131,7 +166,13 @@ def _maps(
     else:
         by_batch = scores.view(len(mask), -1, b, seen.stop)
         by_batch.masked_fill_(~mask[:, :, rows], -math.inf)
-    return torch.softmax(scores, dim=-1, out=scores)
+    if lse is None:
+        return torch.softmax(scores, dim=-1, out=scores)
+    largest = scores.amax(dim=-1)
+    maps = torch.softmax(scores, dim=-1, out=scores)
+    # The largest weight is exp(largest - lse): two maxima instead of another exponential.
+    lse[:, :, rows] = (largest - maps.amax(dim=-1).log_()).view(len(q), -1, b)
+    return maps
 
 
 def _pairs(maps: Tensor) -> tuple[Tensor, Tensor]:

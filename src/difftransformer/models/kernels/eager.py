@@ -31,11 +31,16 @@ def tapped(tap: Tap) -> Iterator[None]:
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """Return softmax(q k' scale) over the allowed keys, computed in float32: [B, H, T, S]."""
+    return logits(q, k, scale=scale, mask=mask).softmax(dim=-1)
+
+
+def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
+    """Return q k' scale in float32, [B, H, T, S], minus infinity for keys that are not allowed."""
     scores = full_precision(q @ _per_head(k, q.shape[1]).transpose(-2, -1)) * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
     for tap in _taps:
         scores = tap(scores, allowed)
-    return scores.masked_fill(~allowed, float("-inf")).softmax(dim=-1)
+    return scores.masked_fill(~allowed, float("-inf"))
 
 
 def differential_map(
@@ -51,6 +56,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """See `Kernel.attention`."""
     weights = attention_map(q, k, scale=scale, mask=mask).to(v.dtype)
     return (weights @ _per_head(v, q.shape[1])).transpose(1, 2)
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`."""
+    scores = logits(q, k, scale=scale, mask=mask)
+    weights = scores.softmax(dim=-1).to(v.dtype)
+    out = (weights @ _per_head(v, q.shape[1])).transpose(1, 2)
+    return out, scores.logsumexp(dim=-1).transpose(1, 2)
 
 
 def differential_attention(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError
+from difftransformer.models.kernels import flex
 from difftransformer.models.kernels.sdpa import difference, joint_keys, padded_queries
 
 
@@ -28,6 +29,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
     out: Tensor = flash_attn_func(*rows_first, softmax_scale=scale, causal=True)
     return out
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`; FlexAttention, as flash-attn's lse has no gradient."""
+    return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
 
 
 def differential_attention(

@@ -3,11 +3,19 @@
 Shapes as in `models.kernels.Kernel`.
 """
 
+import math
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from difftransformer.models.kernels import flex
 from difftransformer.models.kernels.eager import causal
+
+FURTHER_COLUMNS = 8
+"""One is needed; a multiple of the vector width keeps rows aligned."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -25,6 +33,61 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
         enable_gqa=q.shape[1] != k.shape[1],
     )
     return out.transpose(1, 2)
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`.
+
+    SDPA keeps the log-sum-exp to itself: on the CPU this calls the operation behind it, elsewhere
+    FlexAttention, which PyTorch fuses for it.
+    """
+    if q.device.type != "cpu":
+        return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
+    queries, keys = q.shape[-2], k.shape[-2]
+    if mask is None and 1 < queries < keys:
+        mask = causal(queries, keys, q.device)
+    if mask is not None:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -math.inf)
+        mask = mask.view(-1, 1, queries, keys)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    out, lse = _WithLse.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
+    return out.transpose(1, 2), lse.transpose(1, 2)
+
+
+class _WithLse(torch.autograd.Function):
+    """q, k, v [B, H, *, d] -> out [B, H, T, d] and lse [B, H, T].
+
+    With A = softmax, P = dO V' and D = rowsum(dO * O), the gradient of the scores is A * (P - D +
+    dlse). SDPA's own backward gives A * (P - D) for what it is handed, so it is handed values of
+    one column more, ones, whose output it is told was zero and has the gradient dlse.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        is_causal = mask is None and q.shape[-2] > 1
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale
+        )
+        ctx.save_for_backward(q, k, v, mask, out, lse)
+        ctx.is_causal, ctx.scale = is_causal, scale
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, out_grad: Tensor, lse_grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, mask, out, lse = ctx.saved_tensors
+        d = q.shape[-1]
+        wide = [F.pad(x, (0, FURTHER_COLUMNS)) for x in (out_grad, q, k, v, out)]
+        wide[0][..., d] = lse_grad.to(out_grad.dtype)
+        wide[3][..., d] = 1.0
+        grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            *wide, lse, 0.0, ctx.is_causal, attn_mask=mask, scale=ctx.scale
+        )
+        return *(grad[..., :d] for grad in grads), None, None
 
 
 def differential_attention(

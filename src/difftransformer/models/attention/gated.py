@@ -1,0 +1,70 @@
+"""Gated attention (github qiuzh20/gated_attention): a sigmoid gate on what the heads gather.
+
+    O_h = sigmoid(g_h) * softmax(Q_h K_h' / sqrt(d)) V_h,    g = X W_g
+    Y = concat(O_1, ..., O_H) W_O
+
+g has one number for each head (headwise) or for each of its d dimensions (elementwise). The
+authors make it extra rows of the query projection; a matrix of its own computes the same. Shapes
+as in `models.attention.base`.
+"""
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
+
+
+class GatedConfig(AttentionConfig):
+    """Options of `gated`."""
+
+    gate: Literal["headwise", "elementwise"] = setting(
+        "headwise",
+        meaning="One gate for each head, or one for each dimension of each head.",
+        source="github qiuzh20/gated_attention, modeling_qwen3.py",
+    )
+
+    @property
+    def gates(self) -> int:
+        """Gates of one head."""
+        return 1 if self.gate == "headwise" else self.head_dim
+
+
+class GatedAttention(GroupedAttention):
+    """Grouped-query softmax attention with gates; `attention_maps` are those before the gate."""
+
+    config_class: ClassVar[type[AttentionConfig]] = GatedConfig
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        assert isinstance(config, GatedConfig)
+        self.gates = config.gates
+        self.gate_proj = Linear(d_model, self.num_heads * self.gates)
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """See `Attention.output`: gate, and project."""
+        gates = torch.sigmoid(self.gate_proj(x)).unflatten(-1, (self.num_heads, self.gates))
+        return super().output(context * gates, x)
+
+    def reference(self, x: Tensor, rope: Rope) -> Tensor:
+        """Write the formula down, head by head."""
+        outputs, n = [], self.gates
+        for h in range(self.num_heads):
+            g = x @ self.gate_proj.weight[h * n : (h + 1) * n].T
+            a = F.softmax(self.one_logits(x, rope, h), dim=-1)
+            outputs.append(1 / (1 + torch.exp(-g)) * (a @ self.one_value(x, h)))
+        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+
+    @classmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """(2H + 2G) d columns of d_model, and H or H d more for the gates."""
+        assert isinstance(config, GatedConfig)
+        return cls.matrix_count(config, d_model) + config.output_heads * config.gates * d_model

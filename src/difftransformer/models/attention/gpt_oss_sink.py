@@ -1,0 +1,73 @@
+"""Softmax with a learned sink for each head (gpt-oss; github huggingface/transformers gpt_oss).
+
+    A_ij = exp(z_ij) / (exp(s_h) + sum_k exp(z_ik))        z = Q_h K_h' / sqrt(d)
+    O_h = A V_h,    Y = concat(O_1, ..., O_H) W_O
+
+With lse_i = log sum_k exp(z_ik) that is sigmoid(lse_i - s_h) softmax(z_i), so any kernel that
+returns the log-sum-exp computes it. Shapes as in `models.attention.base`.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.kernels.eager import logits
+from difftransformer.models.rotary import Rope
+
+
+class GptOssSinkConfig(AttentionConfig):
+    """Options of `gpt_oss_sink`."""
+
+    sink_std: float = setting(
+        0.02,
+        meaning="Standard deviation of the sinks at the start, around 0.",
+        source="transformers, models/gpt_oss (initializer_range)",
+        ge=0,
+    )
+
+
+class SinkAttention(GroupedAttention):
+    """Grouped-query attention whose rows may sum to less than one."""
+
+    config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        assert isinstance(config, GptOssSinkConfig)
+        self.sink_std = config.sink_std
+        self.sinks = nn.Parameter(torch.empty(self.num_heads))
+
+    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+        """See `GroupedAttention.context`."""
+        out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
+        return out * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(out.dtype)
+
+    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+        """See `GroupedAttention.weights`: a further logit whose weight is dropped."""
+        z = logits(q, k, scale=self.scale, mask=None)
+        sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
+        return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
+
+    def reference(self, x: Tensor, rope: Rope) -> Tensor:
+        """Write the formula down, head by head."""
+        outputs = []
+        for h in range(self.num_heads):
+            z = self.one_logits(x, rope, h).exp()
+            a = z / (self.sinks[h].exp() + z.sum(-1, keepdim=True))
+            outputs.append(a @ self.one_value(x, h))
+        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+
+    def init_parameters(self, generator: torch.Generator) -> None:
+        """Draw the sinks."""
+        self.sinks.normal_(0.0, self.sink_std, generator=generator)
+
+    @classmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """(2H + 2G) d columns of d_model, and H sinks."""
+        return cls.matrix_count(config, d_model) + config.output_heads

@@ -1,0 +1,103 @@
+"""Ordinary heads that variants build on: queries, shared keys and values, one projection.
+
+Shapes as in `models.attention.base`.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope, rotate, split_heads
+
+
+class GroupedAttention(Attention):
+    """Multi-head or grouped-query heads; a variant says what they gather and what becomes of it.
+
+    Rows of ``qkv_proj``: queries [Q, d], keys [G, d], values [G, d], with Q = `queries_per_head` H;
+    query j uses key/value head j // (Q / G).
+    """
+
+    queries_per_head: ClassVar[int] = 1
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
+        self.head_dim = config.head_dim
+        self.num_queries = self.queries_per_head * self.num_heads
+        self.qkv_proj = Linear(d_model, (self.num_queries + 2 * self.num_kv_heads) * self.head_dim)
+        self.o_proj = Linear(self.num_heads * self.head_dim, d_model)
+
+    @property
+    def scale(self) -> float:
+        """Factor of the logits."""
+        return self.head_dim**-0.5
+
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """See `Attention.forward`."""
+        q, k, v = self.heads(x, rope)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        return self.output(self.context(q, k, v, x, mask), x)
+
+    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+        """What the heads gather, [B, T, H, d], of q [B, Q, T, d] and k and v [B, G, S, d]."""
+        return self.kernel.attention(q, k, v, scale=self.scale, mask=mask)
+
+    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+        """Rows of the maps that `context` applies to the values, [B, H, T, S], written out."""
+        return attention_map(q, k, scale=self.scale, mask=None)
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """See `Attention.attention_maps`."""
+        q, k, _ = self.heads(x, rope)
+        return self.weights(q, k, x)
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """See `Attention.attention_rows`."""
+        return self.weights(self.heads(x, rope)[0], keys, x)
+
+    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, Q, T, d], keys and values [B, G, T, d]."""
+        heads = (self.num_queries, self.num_kv_heads, self.num_kv_heads)
+        return split_heads(self.qkv_proj(x), rope, heads, self.head_dim)
+
+    def one_logits(self, x: Tensor, rope: Rope, j: int) -> Tensor:
+        """For references: logits of query j alone, [B, T, T], minus infinity in the future."""
+        d, T = self.head_dim, x.shape[1]
+        key = self.num_queries + self._group(j)
+        q, k = (
+            rotate((x @ self.qkv_proj.weight[i * d : (i + 1) * d].T).unsqueeze(1), rope).squeeze(1)
+            for i in (j, key)
+        )
+        future = torch.ones(T, T).triu(1).bool().to(x.device)
+        return (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
+
+    def one_value(self, x: Tensor, j: int) -> Tensor:
+        """For references: the values that query j meets, [B, T, d]."""
+        d = self.head_dim
+        row = self.num_queries + self.num_kv_heads + self._group(j)
+        return x @ self.qkv_proj.weight[row * d : (row + 1) * d].T
+
+    def _group(self, j: int) -> int:
+        return j // (self.num_queries // self.num_kv_heads)
+
+    @classmethod
+    def matrix_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """Return the entries of ``qkv_proj`` and ``o_proj``: (Q + 2G + H) d columns of d_model."""
+        H, G = config.output_heads, config.kv_heads
+        return (cls.queries_per_head * H + 2 * G + H) * config.head_dim * d_model
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Q ordinary maps."""
+        return cls.queries_per_head * super().multiplications_per_pair(config)
