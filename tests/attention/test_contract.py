@@ -99,10 +99,12 @@ def test_bfloat16_is_close_to_float32(options: dict[str, Any], backend: str) -> 
         mixed = layer(x, rope)
         inside = gradients(layer, x, layer(x, rope))
     outside, wanted = gradients(layer, x, mixed), gradients(layer, x, exact)
+    # A gradient whose parts cancel is as inexact as the parts: hence a share of the whole as well.
+    floor = 1e-3 * torch.cat([gradient.flatten() for gradient in wanted.values()]).norm()
     for found in (inside, outside):
         for name, gradient in found.items():
             assert gradient.dtype == torch.float32, name
-            assert (gradient - wanted[name]).norm() <= 0.05 * wanted[name].norm() + 1e-3, name
+            assert (gradient - wanted[name]).norm() <= 0.05 * wanted[name].norm() + floor, name
     for out in (half, mixed):
         assert out.dtype == torch.bfloat16
         assert (out - exact).norm() / exact.norm() < 0.03

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import choose_backend, flash
+from difftransformer.models.kernels import choose_backend, eager, flash, flex
 
 
 def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
@@ -48,3 +48,17 @@ def test_flash_attn_refuses_what_it_cannot_compute() -> None:
         flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
     with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
         flash.attention(q, q, q, scale=1.0, mask=None)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_flex_attention_gives_the_same_sums(masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 9, 16, generator=generator) for heads in (4, 2, 2))
+    q = q[:, :, 4:]
+    mask = (torch.rand(2, 1, 5, 9, generator=generator) > 0.3) if masked else None
+    if mask is not None:
+        mask[..., 0] = True
+    found = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
+    expected = eager.attention_with_lse(q, k, v, scale=0.3, mask=mask)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from difftransformer.errors import ConfigError
-from difftransformer.models.attention.registry import attention_class, configure, variants
+from difftransformer.models.attention.registry import (
+    attention_class,
+    configure,
+    interpretation,
+    variants,
+)
 
 
 def test_heads_fill_the_model_unless_said_otherwise() -> None:
@@ -85,3 +90,11 @@ def test_the_file_of_a_variant_is_imported_only_when_selected() -> None:
         "assert 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_a_source_leaves_open_is_told() -> None:
+    told = {name for name in variants() if interpretation(name)}
+    assert told == {"dint", "shared_diff", "tda"}
+    for name in variants():
+        docstring = sys.modules[attention_class(name).__module__].__doc__ or ""
+        assert ("nterpretation" in docstring) == (name in told), name

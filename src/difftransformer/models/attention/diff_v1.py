@@ -80,12 +80,21 @@ class DifferentialAttention(Attention):
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.head_dim = d = config.head_dim
         self.lambda_init = initial_lambda(config.lambda_init, layer_index)
-        rows = (2 * self.num_heads + 4 * self.num_kv_heads) * d
-        self.qkv_proj = Linear(d_model, rows)
+        self._make_projections(config)
         self.o_proj = Linear(self.num_heads * 2 * d, d_model)
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
+
+    def _make_projections(self, config: AttentionConfig) -> None:
+        """Make what `_project` applies."""
+        rows = (2 * self.num_heads + 4 * self.num_kv_heads) * self.head_dim
+        self.qkv_proj = Linear(self.d_model, rows)
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Queries [H, 2, d], keys [G, 2, d] and values [G, 2d] of each position, side by side."""
+        out: Tensor = self.qkv_proj(x)
+        return out
 
     def current_lambda(self) -> Tensor:
         """Equation 2, a float32 scalar whatever the precision of the rest."""
@@ -122,12 +131,12 @@ class DifferentialAttention(Attention):
 
     def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
+        return split_heads(self._project(x), rope, heads, 2 * self.head_dim)
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equations 1 to 3, head by head."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [2 * n * d for n in (H, G, G)])
+        w_q, w_k, w_v = torch.split(self.projection(), [2 * n * d for n in (H, G, G)])
         future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
         lam = (
             torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
@@ -147,12 +156,20 @@ class DifferentialAttention(Attention):
                 q, k = project(w_q, 2 * h + i), project(w_k, 2 * g + i)
                 scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
                 maps.append(F.softmax(scores, dim=-1))
-            o = (maps[0] - lam * maps[1]) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
+            o = self.combined(maps[0], maps[1], lam) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
             if self.head_norm is not None:
                 mean_square = o.pow(2).mean(-1, keepdim=True)
                 o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
             outputs.append((1 - self.lambda_init) * o)
         return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+
+    def projection(self) -> Tensor:
+        """For `reference`: W_Q, W_K and W_V as one matrix, rows as `_project` returns them."""
+        return self.qkv_proj.weight
+
+    def combined(self, first: Tensor, second: Tensor, lam: Tensor) -> Tensor:
+        """For `reference`: equation 1, of maps [..., T, T] of one head."""
+        return first - lam * second
 
     def init_parameters(self, generator: torch.Generator) -> None:
         """Draw the lambda vectors from N(0, 0.1), as the authors do."""

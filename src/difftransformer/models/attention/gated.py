@@ -51,8 +51,8 @@ class GatedAttention(GroupedAttention):
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """See `Attention.output`: gate, and project."""
-        gates = torch.sigmoid(self.gate_proj(x)).unflatten(-1, (self.num_heads, self.gates))
-        return super().output(context * gates, x)
+        gates = torch.sigmoid(self.gate_proj(x))
+        return super().output(context * gates.view(*context.shape[:3], self.gates), x)
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Write the formula down, head by head."""

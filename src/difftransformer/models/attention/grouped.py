@@ -38,7 +38,7 @@ class GroupedAttention(Attention):
     @property
     def scale(self) -> float:
         """Factor of the logits."""
-        return self.head_dim**-0.5
+        return float(self.head_dim**-0.5)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None

@@ -1,13 +1,14 @@
 """The variants by name. Lazy: the file of a variant is imported only when it is selected.
 
 Adding a variant: write ``models/attention/<name>.py`` with an `Attention` subclass, and one line
-here. Everything else (configuration, checkpoints, export, contract tests, tables) follows.
+here; docs/adding_a_variant.md shows it. Everything else (configuration, checkpoints, export,
+contract tests, tables) follows.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.config.validation import lookup, validate
@@ -16,13 +17,26 @@ from difftransformer.errors import ConfigError
 if TYPE_CHECKING:
     from difftransformer.models.attention.base import Attention
 
+
+class Variant(NamedTuple):
+    """Where a variant is, and whether all of it is published."""
+
+    location: str
+    """``module:Class`` below this package."""
+    interpretation: str | None = None
+    """What its source leaves open and ours decides, if anything; tables and reports say so."""
+
+
 _VARIANTS = {
-    "softmax": "difftransformer.models.attention.softmax:SoftmaxAttention",
-    "diff_v1": "difftransformer.models.attention.diff_v1:DifferentialAttention",
-    "diff_v2": "difftransformer.models.attention.diff_v2:DifferentialAttentionV2",
-    "gpt_oss_sink": "difftransformer.models.attention.gpt_oss_sink:SinkAttention",
-    "softmax_off_by_one": "difftransformer.models.attention.softmax_off_by_one:OffByOneAttention",
-    "gated": "difftransformer.models.attention.gated:GatedAttention",
+    "softmax": Variant("softmax:SoftmaxAttention"),
+    "diff_v1": Variant("diff_v1:DifferentialAttention"),
+    "diff_v2": Variant("diff_v2:DifferentialAttentionV2"),
+    "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention"),
+    "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention"),
+    "gated": Variant("gated:GatedAttention"),
+    "dint": Variant("dint:DintAttention", "causal form: the mean runs over rows up to the query"),
+    "shared_diff": Variant("shared_diff:SharedDiffAttention", "rank, factors and initial values"),
+    "tda": Variant("tda:ThresholdDifferentialAttention", "head layout, learned lambda, norm"),
 }
 
 
@@ -37,7 +51,18 @@ def variant_location(name: str) -> str:
     Raises:
         ConfigError: no variant of that name.
     """
-    return lookup(_VARIANTS, name, "variant", "model.attention.variant")
+    found: Variant = lookup(_VARIANTS, name, "variant", "model.attention.variant")
+    return f"{__package__}.{found.location}"
+
+
+def interpretation(name: str) -> str | None:
+    """What is ours in a variant whose source leaves something open; None where nothing is.
+
+    Raises:
+        ConfigError: no variant of that name.
+    """
+    found: Variant = lookup(_VARIANTS, name, "variant", "model.attention.variant")
+    return found.interpretation
 
 
 def attention_class(name: str) -> type[Attention]:

@@ -4,6 +4,7 @@ Shapes as in `models.kernels.Kernel`.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.errors import BackendError
@@ -26,6 +27,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
         )
     from flash_attn import flash_attn_func  # only where it is installed and was chosen
 
+    if v.shape[-1] > q.shape[-1]:  # it wants values as wide as keys
+        q, k = (F.pad(x, (0, v.shape[-1] - q.shape[-1])) for x in (q, k))
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
     out: Tensor = flash_attn_func(*rows_first, softmax_scale=scale, causal=True)
     return out

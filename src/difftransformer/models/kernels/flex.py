@@ -13,16 +13,13 @@ from torch import Tensor
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; fused on CUDA, plain PyTorch without gradients on the CPU."""
+    """See `Kernel.attention_with_lse`; on the CPU plain PyTorch, without gradients."""
     from torch.nn.attention.flex_attention import AuxRequest  # imports the compiler: seconds
 
     ahead = k.shape[-2] - q.shape[-2]
 
     def allowed(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if mask is None:
-            seen = j <= i + ahead
-        else:
-            seen = mask[b if mask.shape[0] > 1 else 0, 0, i, j]
+        seen = j <= i + ahead if mask is None else mask[b if mask.shape[0] > 1 else 0, 0, i, j]
         return torch.where(seen, score, -float("inf"))
 
     out, aux = _operation(q.is_cuda)(

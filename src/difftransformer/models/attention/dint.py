@@ -1,0 +1,105 @@
+"""DINT attention (arXiv 2501.17486), an interpretation for decoders.
+
+    O_h = (A1 - lambda A2 + lambda A3) V        A1, A2, lambda: those of V1
+    A3_ij = mean of A1_nj over the rows n <= i
+
+so that rows sum to one. Interpretation: what could be read of the source has A3 as the mean over
+all rows, which shows the future to a decoder; ours takes the rows up to the query's own. Head
+layout, lambda, norm and the factor (1 - lambda_init) are V1's. Shapes as in
+`models.attention.base`.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.gradients import full_precision
+from difftransformer.models.kernels.eager import attention_map, causal
+from difftransformer.models.rotary import Rope
+
+
+class DintConfig(DiffV1Config):
+    """Options of `dint`, which are V1's."""
+
+
+class DintAttention(DifferentialAttention):
+    """DINT without a whole map: A3 V is the running mean of A1 V over positions.
+
+    The mean needs every row of A1 V, so the cache keeps the first queries beside the keys (H heads
+    of d more for each position) and a step of decoding computes all rows of A1 V again.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = DintConfig
+
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """See `Attention.forward`."""
+        q, held, v = self._queries_and_held(x, rope)
+        if cache is not None:
+            held, v = cache.update(held, v, self.layer_index)
+        k, first_q = self._split(held)
+        whole = None if mask is None else _square(mask)
+        scale = self.head_dim**-0.5
+        rows = self.kernel.attention(first_q, k[:, 0::2], v, scale=scale, mask=whole)
+        second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)
+        T, lam = x.shape[1], self.current_lambda()
+        context = rows[:, -T:] + lam * (_row_means(rows, T, mask) - second)
+        return self.output(context.to(rows.dtype), x)
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """See `Attention.attention_maps`."""
+        return self.attention_rows(x, rope, self._queries_and_held(x, rope)[1])
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """See `Attention.attention_rows`; quadratic in S, for A3."""
+        q, _, _ = self._heads(x, rope)
+        (k, first_q), T, scale = self._split(keys), x.shape[1], self.head_dim**-0.5
+        rows = attention_map(first_q, k[:, 0::2], scale=scale, mask=None)
+        second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=None)
+        means = _row_means(rows.transpose(1, 2), T, None).transpose(1, 2)
+        return rows[:, :, -T:] + self.current_lambda() * (means - second)
+
+    def combined(self, first: Tensor, second: Tensor, lam: Tensor) -> Tensor:
+        """See `DifferentialAttention.combined`."""
+        means = [first[..., : i + 1, :].mean(dim=-2) for i in range(first.shape[-2])]
+        return first - lam * second + lam * torch.stack(means, dim=-2)
+
+    def _queries_and_held(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, 2H, T, d], what the cache holds as keys [B, 2G + H, T, d], and values."""
+        q, k, v = self._heads(x, rope)
+        return q, torch.cat((k, q[:, 0::2]), dim=1), v
+
+    def _split(self, held: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [B, 2G, S, d] and first queries [B, H, S, d]."""
+        return held[:, : 2 * self.num_kv_heads], held[:, 2 * self.num_kv_heads :]
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Two maps, each with its own product with the value of 2d."""
+        return 2 * config.output_heads * (config.head_dim + config.value_dim)
+
+
+def _row_means(rows: Tensor, T: int, mask: Tensor | None) -> Tensor:
+    """Means of [B, S, H, *] over the rows that each of the last T positions sees, in float32."""
+    full = full_precision(rows)
+    if mask is None:
+        counts = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=full.dtype)
+        return full.cumsum(dim=1)[:, -T:] / counts[-T:, None, None]
+    seen = mask[:, 0].to(full.dtype)
+    shares = seen / seen.sum(dim=-1, keepdim=True)
+    return (shares @ full.flatten(2)).view(len(rows), T, *rows.shape[2:])
+
+
+def _square(mask: Tensor) -> Tensor:
+    """Extend a mask [*, 1, T, S] to all S queries: what the last may see, causally, and itself."""
+    T, S = mask.shape[-2:]
+    if T == S:
+        return mask
+    earlier = causal(S, S, mask.device) & mask[..., -1:, :]
+    whole = earlier | torch.eye(S, dtype=torch.bool, device=mask.device)
+    return torch.cat((whole[..., : S - T, :], mask), dim=-2)

@@ -1,0 +1,82 @@
+"""Shared DIFF attention (arXiv 2501.17900), an interpretation.
+
+    W_Q^i = W_Q + U_Q^i D_Q^i,    W_K^i = W_K + U_K^i D_K^i        i = 1, 2; D: [r, D], U: [*, r]
+
+and everything else as V1. Interpretation: of the source only the idea could be read, a shared base
+and low-rank updates for the two maps; rank, initial values and the exact factors are ours. The
+updates are drawn like all matrices, so that the maps differ from the first step on. Shapes as in
+`models.attention.base`, and r = rank.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.matrices import Linear
+
+
+class SharedDiffConfig(DiffV1Config):
+    """Options of `shared_diff`: V1's, and the rank."""
+
+    rank: int | None = setting(
+        None,
+        meaning="Rank of each update of a query or key projection. Left out: head_dim.",
+        source="ours; the source could not be read",
+        gt=0,
+    )
+
+    @property
+    def update_rank(self) -> int:
+        """The rank as a number."""
+        return self.rank or self.head_dim
+
+
+class SharedDiffAttention(DifferentialAttention):
+    """V1 whose two maps share a projection up to updates of low rank.
+
+    Rows of ``base_proj``: queries [H, d], keys [G, d], values [G, 2d]; of ``low_proj``: D_Q^1,
+    D_Q^2, D_K^1, D_K^2, r each; ``updates`` are U_Q^1, U_Q^2, U_K^1, U_K^2.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = SharedDiffConfig
+
+    def _make_projections(self, config: AttentionConfig) -> None:
+        assert isinstance(config, SharedDiffConfig)
+        H, G, d, self.rank = self.num_heads, self.num_kv_heads, self.head_dim, config.update_rank
+        self.base_proj = Linear(self.d_model, (H + 3 * G) * d)
+        self.low_proj = Linear(self.d_model, 4 * self.rank)
+        self.updates = torch.nn.ModuleList(Linear(self.rank, n * d) for n in (H, H, G, G))
+
+    def _project(self, x: Tensor) -> Tensor:
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        q, k, v = torch.split(self.base_proj(x), [H * d, G * d, 2 * G * d], dim=-1)
+        low = torch.split(self.low_proj(x), self.rank, dim=-1)
+        q1, q2, k1, k2 = (up(part) for up, part in zip(self.updates, low, strict=True))
+        pairs = ((q + q1, q + q2), (k + k1, k + k2))
+        sides = [torch.stack([x.view(*x.shape[:2], -1, d) for x in pair], dim=-2) for pair in pairs]
+        return torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
+
+    def projection(self) -> Tensor:
+        """See `DifferentialAttention.projection`: base plus update, written out."""
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        w_q, w_k, w_v = torch.split(self.base_proj.weight, [H * d, G * d, 2 * G * d])
+        ups = [update.get_parameter("weight") for update in self.updates]
+        downs = torch.split(self.low_proj.weight, self.rank)
+        wholes = [
+            (base + up @ down).view(-1, d, self.d_model)
+            for base, up, down in zip((w_q, w_q, w_k, w_k), ups, downs, strict=True)
+        ]
+        rows = [torch.stack(wholes[i : i + 2], dim=1).flatten(0, 2) for i in (0, 2)]
+        return torch.cat([*rows, w_v])
+
+    @classmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """V1's, less (H + G) d columns of d_model; 4r rows of d_model, 2 (H + G) d of r."""
+        assert isinstance(config, SharedDiffConfig)
+        width = (config.output_heads + config.kv_heads) * config.head_dim
+        updates = config.update_rank * (4 * d_model + 2 * width)
+        return super().parameter_count(config, d_model) - width * d_model + updates

@@ -1,0 +1,166 @@
+"""Threshold differential attention (arXiv 2601.12145; github snap-research/TDA), an interpretation.
+
+    R_ij = max(0, q_i . k_j - tau_i)^p,    tau_i = beta sqrt(2 ln(i) / d)        q, k of length 1
+    O_h = (R(q1, k1) - clamp(lambda_h, 0, 1) R(q2, k2)) V
+    Y = concat(N(O_1), ..., N(O_H)) W_O
+
+i counts the keys that a query may see, itself included. Interpretation: the published kernel has
+the map alone. Head layout (two queries and keys of d, one value of 2d) and the headwise RMSNorm N
+are V1's, the latter because R is not normalised; lambda is learned for each head, beta is not.
+Shapes as in `models.attention.base`.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.gradients import full_precision
+from difftransformer.models.kernels.eager import causal
+from difftransformer.models.matrices import Linear
+from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.rotary import Rope, rotate, split_heads
+
+SOURCE = "github snap-research/TDA"
+
+
+class TdaConfig(AttentionConfig):
+    """Options of `tda`; ``num_heads`` counts differential heads, as in V1."""
+
+    beta: float = setting(
+        1.0, meaning="Factor of the threshold.", source=f"{SOURCE} (README: 1.0)", ge=0
+    )
+    power: float = setting(
+        2.0, meaning="Exponent p of what exceeds it.", source=f"{SOURCE} (relu_power)", ge=1
+    )
+    lambda_init: float = setting(
+        0.5, meaning="lambda of every head at the start.", source=f"{SOURCE} (README: 0.5)"
+    )
+    norm: bool = setting(
+        True,
+        meaning="RMSNorm over each head's output of 2d, one gain shared by all heads.",
+        source="ours; the source could not be read",
+    )
+    norm_eps: float = setting(
+        1e-5, meaning="Added to the mean square in that norm.", source="as in diff_v1", gt=0
+    )
+
+    @property
+    def value_dim(self) -> int:
+        """Both maps of a head share one value of 2d."""
+        return 2 * self.head_dim
+
+
+class ThresholdDifferentialAttention(Attention):
+    """TDA in plain PyTorch: maps are written out, T x S for each head, whatever the backend.
+
+    Rows of ``qkv_proj`` as in V1: queries [H, 2, d], keys [G, 2, d], values [G, 2d].
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = TdaConfig
+
+    def __init__(
+        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
+    ) -> None:
+        super().__init__(config, d_model, layer_index, backend)
+        assert isinstance(config, TdaConfig)
+        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
+        self.head_dim = d = config.head_dim
+        self.beta, self.power, self.lambda_init = config.beta, config.power, config.lambda_init
+        self.qkv_proj = Linear(d_model, (2 * self.num_heads + 4 * self.num_kv_heads) * d)
+        self.o_proj = Linear(self.num_heads * 2 * d, d_model)
+        self.lambdas = nn.Parameter(torch.empty(self.num_heads))
+        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
+
+    def forward(
+        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """See `Attention.forward`."""
+        q, k, v = self._heads(x, rope)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        values = v.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        context = self._map(q, k, mask).to(v.dtype) @ values
+        return self.output(context.transpose(1, 2), x)
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """See `Attention.output`: the norm, if there is one, and the projection."""
+        context = context if self.head_norm is None else self.head_norm(context)
+        return super().output(context, x)
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """See `Attention.attention_maps`."""
+        return self.attention_rows(x, rope, self._heads(x, rope)[1])
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """See `Attention.attention_rows`."""
+        return self._map(self._heads(x, rope)[0], keys, None)
+
+    def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
+        allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
+        q, k = (F.normalize(full_precision(part), dim=-1) for part in (q, k))
+        B, T, S, d = len(q), q.shape[-2], k.shape[-2], self.head_dim
+        k = k.reshape(B, -1, 2, S, d).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        cosines = q.reshape(B, -1, 2, T, d) @ k.transpose(-2, -1)
+        visible = allowed.sum(dim=-1, keepdim=True).to(q.dtype)
+        tau = self.beta * torch.sqrt(2 * visible.log() / d)
+        over = (full_precision(cosines) - tau.unsqueeze(-3)).relu() ** self.power
+        first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
+        return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
+
+    def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
+        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
+
+    def reference(self, x: Tensor, rope: Rope) -> Tensor:
+        """Write the formula down, head by head and query by query."""
+        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
+        w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [2 * n * d for n in (H, G, G)])
+
+        def unit(weight: Tensor, index: int) -> Tensor:
+            rows = weight[index * d : (index + 1) * d]
+            turned = rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
+            return turned / turned.pow(2).sum(-1, keepdim=True).sqrt()
+
+        outputs = []
+        for h in range(H):
+            g = h // (H // G)
+            v = x @ w_v[2 * d * g : 2 * d * (g + 1)].T
+            pairs = [(unit(w_q, 2 * h + i), unit(w_k, 2 * g + i)) for i in range(2)]
+            lam = self.lambdas[h].clamp(0, 1)
+            rows = []
+            for i in range(1, x.shape[1] + 1):
+                tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / d).sqrt()
+                first, second = (
+                    F.relu((k[:, :i] * q[:, i - 1 : i]).sum(-1) - tau) ** self.power
+                    for q, k in pairs
+                )
+                rows.append(((first - lam * second).unsqueeze(-1) * v[:, :i]).sum(dim=1))
+            o = torch.stack(rows, dim=1)
+            if self.head_norm is not None:
+                mean_square = o.pow(2).mean(-1, keepdim=True)
+                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
+            outputs.append(o)
+        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+
+    def init_parameters(self, generator: torch.Generator) -> None:
+        """Set lambda of every head."""
+        self.lambdas.fill_(self.lambda_init)
+
+    @classmethod
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """(4H + 4G) d columns of d_model, H lambdas, 2d gains with the norm."""
+        assert isinstance(config, TdaConfig)
+        H, d = config.output_heads, config.head_dim
+        columns = 4 * (H + config.kv_heads) * d
+        return columns * d_model + H + (2 * d if config.norm else 0)
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Two logits of d, and their difference once with the value of 2d, in each head."""
+        return config.output_heads * (2 * config.head_dim + config.value_dim)

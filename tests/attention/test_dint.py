@@ -1,0 +1,28 @@
+"""What the causal form of DINT promises beyond the contract."""
+
+import torch
+from small_layers import build, inputs
+
+from difftransformer.models.cache import KeyValueCache
+
+OPTIONS = {"variant": "dint", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
+
+
+def test_rows_sum_to_one() -> None:
+    layer = build(OPTIONS, "eager")
+    maps = layer.attention_maps(*inputs(layer, 12))
+    torch.testing.assert_close(maps.sum(-1), torch.ones(2, 4, 12))
+
+
+def test_the_mean_counts_no_padding_while_decoding() -> None:
+    layer = build(OPTIONS, "blocked")
+    x, rope = inputs(layer, 90)
+    alone = layer(x[:1, 5:], (rope[0][5:], rope[1][5:]))
+    mask = torch.ones(90, 90, dtype=torch.bool).tril()
+    mask[:, :5] = torch.eye(90, dtype=torch.bool)[:, :5]
+    cache, parts = KeyValueCache(), []
+    for start, stop in ((0, 80), (80, 81), (81, 90)):
+        rows = slice(start, stop)
+        turn = (rope[0][rows], rope[1][rows])
+        parts.append(layer(x[:1, rows], turn, mask[None, None, rows, :stop], cache))
+    torch.testing.assert_close(torch.cat(parts, 1)[:, 5:], alone, rtol=1e-5, atol=1e-5)
