@@ -185,6 +185,12 @@ class TrainingConfig(Settings):
         gt=0,
     )
 
+    on_divergence: Literal["stop", "record"] = setting(
+        "stop",
+        meaning="What a diverging run does: stop with an error, or end early with the history up "
+        "to there and a result that says so. For sweeps whose rates are meant to go too far.",
+    )
+
     @model_validator(mode="after")
     def _budget_and_batch_fit(self) -> Self:
         if (self.tokens is None) == (self.steps is None):

@@ -89,9 +89,9 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         store = CheckpointStore(job.state, keep=config.keep_checkpoints, identity=fingerprint)
         _resume(trainer, store, tracker)
         trainer.train(store, _progress(job, trainer.step), tracker, stop)
-        metrics = training_metrics(model, trainer.history, config)
+        metrics = training_metrics(model, trainer.history, config, diverged_at=trainer.diverged_at)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
-        tracker.log_metrics(known, config.total_steps)
+        tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",
             job_id=job_id(job.stage, job.slice.run, job.seed, fingerprint),

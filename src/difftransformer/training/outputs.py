@@ -46,17 +46,30 @@ def publish(
         ) from error
 
 
-def training_metrics(model: Transformer, history: History, config: TrainingConfig) -> Metrics:
-    """Return final losses, sizes and budget; on recall data also whether and when it bound."""
-    steps = config.total_steps
+def training_metrics(
+    model: Transformer, history: History, config: TrainingConfig, diverged_at: int | None = None
+) -> Metrics:
+    """Return final losses, sizes and budget; on recall data also whether and when it bound.
+
+    A run that records its divergence says whether it diverged, at which step, and how many steps it
+    was to have. If it did, ``steps`` and ``tokens`` end there, and it has no final losses.
+    """
+    whole = diverged_at is None
+    steps = config.total_steps if diverged_at is None else diverged_at
     metrics: Metrics = {
-        "train_loss": history.last("loss"),
-        "validation_loss": history.last("validation_loss"),
+        "train_loss": history.last("loss") if whole else None,
+        "validation_loss": history.last("validation_loss") if whole else None,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "non_embedding_parameters": _non_embedding(model),
         "steps": steps,
         "tokens": steps * config.tokens_per_step,
     }
+    if config.on_divergence == "record":
+        metrics |= {
+            "diverged": int(not whole),
+            "diverged_at": diverged_at,
+            "planned_steps": config.total_steps,
+        }
     return metrics | (_binding(history, config.probe) if config.probe is not None else {})
 
 

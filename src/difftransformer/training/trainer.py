@@ -54,6 +54,7 @@ class Trainer:
     ) -> None:
         self.model, self.config = model, config
         self.step, self.history = 0, History()
+        self.diverged_at: int | None = None
         self._loader, self._objective, self._measure = loader, objective, measure
         self._device = device
         self._optimiser = AdamW(model.named_parameters(), config)
@@ -66,7 +67,7 @@ class Trainer:
     def train(
         self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
     ) -> None:
-        """Go on to the last step.
+        """Go on to the last step, or to the one at which a run diverges that is to record it.
 
         Raises:
             DivergenceError: NaN, infinity or a loss above ``divergence_loss``.
@@ -80,6 +81,11 @@ class Trainer:
         try:
             while self.step < self.config.total_steps:
                 self._advance(store, progress, tracker, stop)
+        except DivergenceError as error:
+            if self.config.on_divergence == "stop":
+                raise
+            self.diverged_at = self.step
+            logger.warning("%s; the run ends here, as training.on_divergence asks", error)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise

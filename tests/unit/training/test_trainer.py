@@ -175,6 +175,25 @@ def test_divergence_is_one_line(train: Train, change: dict[str, Any]) -> None:
     assert "lower training.lr" in str(caught.value)
 
 
+def test_a_recorded_divergence_is_a_result(train: Train) -> None:
+    budget = {"steps": 12, "log_every": 1, "validate_every": 4, "on_divergence": "record"}
+    folder = train(make_slice(**budget, lr=1e4, grad_clip=None, divergence_loss=20.0))
+    metrics = read_result(folder / "out" / "training.json").metrics
+    at = metrics["diverged_at"]
+    assert isinstance(at, int) and at < 12
+    assert (metrics["diverged"], metrics["planned_steps"], metrics["steps"]) == (1, 12, at)
+    assert metrics["train_loss"] is None and metrics["validation_loss"] is None
+    assert column(folder, "step") == list(range(1, at))
+    assert all(map(math.isfinite, column(folder, "grad_norm")))
+    assert (folder / "out" / "model.safetensors").exists()
+
+
+def test_a_whole_run_says_that_it_did_not_diverge(train: Train) -> None:
+    metrics = read_result(train(make_slice(on_divergence="record")) / "out/training.json").metrics
+    assert (metrics["diverged"], metrics["diverged_at"], metrics["steps"]) == (0, None, 8)
+    assert metrics["train_loss"] is not None
+
+
 SHORT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
