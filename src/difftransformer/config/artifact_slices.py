@@ -13,6 +13,7 @@ from difftransformer.config.artifacts import (
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.papers import PaperStatus
 from difftransformer.config.scaling import ScalingConfig
+from difftransformer.config.spikes import SpikesConfig
 from difftransformer.config.validation import lookup, nearest
 from difftransformer.errors import ConfigError
 
@@ -53,7 +54,7 @@ class SweepRow(Settings):
 
 
 class SectionSlice(Settings):
-    """One section with its resolved rows; ``sweep`` is filled for measures: learning_rate."""
+    """One section with its resolved rows; ``sweep`` is filled where rates are swept."""
 
     title: str = setting(meaning="Heading")
     measures: str = setting(meaning="Set of columns")
@@ -67,6 +68,7 @@ class SectionSlice(Settings):
     metric: str | None = setting(None, meaning="Metric of a sweep")
     better: str = setting("lower", meaning="Whether a lower or a higher metric is better")
     scaling: ScalingConfig | None = setting(None, meaning="How curves are fitted and read")
+    spikes: SpikesConfig | None = setting(None, meaning="What counts as a spike")
 
 
 class ArtifactSlice(Settings):
@@ -146,7 +148,7 @@ def slice_artifact(
         scale: Name of the scale.
         seeds: Seeds of every row.
         facts: Run id -> what the model is (heads, head_dim, norm); runs not in it show none.
-        sweeps: Swept run -> its learning rates, for sections with measures: learning_rate.
+        sweeps: Swept run -> its learning rates, for sections of a sweep.
         members: Run and family -> its runs, for sections with a family.
 
     Raises:
@@ -219,11 +221,10 @@ def _section(
     members: Members,
     where: str,
 ) -> SectionSlice:
-    swept = part.measures == "learning_rate"
     families = _families(part, declared, members)
     rows = [row for family in families for row in _rows(family, families, declared, facts)]
     # The scale decides what is swept; the artifact only orders it.
-    shown = [row for row in rows if not swept or row.run in sweeps]
+    shown = [row for row in rows if not part.swept or row.run in sweeps]
     if not shown:
         raise ConfigError(
             f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
@@ -235,11 +236,12 @@ def _section(
         suites=part.suites,
         rows=shown,
         families=families if part.family is not None else [],
-        sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
+        sweep=[rate for row in shown for rate in sweeps[row.run]] if part.swept else [],
         needles=part.needles,
         metric=part.metric,
         better=part.better,
         scaling=part.scaling,
+        spikes=part.spikes,
     )
 
 

@@ -11,11 +11,14 @@ from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.scaling import ScalingConfig
+from difftransformer.config.spikes import SpikesConfig
 
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
 Test = Literal["paired_t", "equivalence", "noninferiority", "sign"]
 Number = int | float | bool | None
+_SWEPT = ("learning_rate", "stability")
+_FROM_HISTORIES = ("token_scaling", "loss_by_tokens", "stability", "spikes")
 
 
 class RowConfig(Settings):
@@ -54,13 +57,20 @@ class SectionConfig(Settings):
         "quantised_logits",
         "quantised_weights",
         "quantised_kv_cache",
+        "loss_by_tokens",
+        "stability",
+        "spikes",
+        "context_rms",
+        "sinks",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
         "tasks, the cumulative loss by position, loss by model size or by training tokens with "
         "fitted curves, needle accuracy by setting or by context length, attention shares, the "
         "outliers of one kind of activation, the settings of the rows, the score by bits of what "
-        "is rounded"
+        "is rounded, "
+        "validation loss along training, spikes and divergence by learning rate or at each row's "
+        "own, the context RMS by position, attention on the first token"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
@@ -86,6 +96,19 @@ class SectionConfig(Settings):
     scaling: ScalingConfig | None = setting(
         None, meaning="How curves are fitted and read, for `size_scaling` and `token_scaling`"
     )
+    spikes: SpikesConfig | None = setting(
+        None, meaning="What counts as a spike, for `stability` and `spikes`"
+    )
+
+    @property
+    def swept(self) -> bool:
+        """Whether the scale sweeps the rows' learning rates for the section."""
+        return self.measures in _SWEPT
+
+    @property
+    def reads_histories(self) -> bool:
+        """Whether its table is made of curves, not of final numbers alone."""
+        return self.measures in _FROM_HISTORIES
 
     @model_validator(mode="after")
     def _references_are_rows(self) -> Self:
@@ -95,8 +118,8 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        unmeasured = ("learning_rate", "token_scaling", "hyperparameters")
-        wanted = 0 if self.measures in unmeasured else 1
+        unmeasured = self.swept or self.reads_histories or self.measures == "hyperparameters"
+        wanted = 0 if unmeasured else 1
         if len(self.suites) != wanted:
             raise ValueError(
                 f"suites: measures {self.measures} read {'exactly one' if wanted else 'none'}, "
@@ -110,6 +133,8 @@ class SectionConfig(Settings):
                 "scaling belongs to measures: size_scaling and token_scaling, and is required "
                 "there, as is family"
             )
+        if (self.measures in ("stability", "spikes")) != (self.spikes is not None):
+            raise ValueError("spikes belongs to measures: stability and spikes, required there")
         return self
 
 

@@ -6,12 +6,14 @@ from pydantic import Field
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
 from difftransformer.config.suites.quantised import Quantised
 from difftransformer.config.suites.recall import Recall
+from difftransformer.config.suites.sinks import Sinks
 from difftransformer.config.suites.validation_slices import ValidationSlices
 
 PRETRAINED_KINDS = frozenset({"language_understanding"})
@@ -25,7 +27,9 @@ SuiteConfig = Annotated[
     | Needles
     | AttentionAllocation
     | Outliers
-    | Quantised,
+    | Quantised
+    | ContextRms
+    | Sinks,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""

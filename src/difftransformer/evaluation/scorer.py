@@ -74,10 +74,17 @@ class Scorer:
         return flat.view(targets.shape).double().cpu()
 
     @torch.no_grad()
-    def states(self, tokens: Tensor) -> Tensor:
-        """Return the states after the last norm, [B, T] -> [B, T, D], where the model is."""
+    def states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+        """Return the states after the last norm, [B, T] -> [B, T, D], where the model is.
+
+        Args:
+            tokens: Token ids.
+            cache: Where the keys and values of the T positions are appended; None: nowhere.
+        """
         with self._autocast():
-            return self.model.hidden_states(tokens.to(self.device))
+            if cache is None:
+                return self.model.hidden_states(tokens.to(self.device))
+            return self.model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.no_grad()
     def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:

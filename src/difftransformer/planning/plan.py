@@ -73,7 +73,7 @@ class Plan(RunPlan):
         return {
             name: artifact
             for name, artifact in self.catalogue.artifacts.items()
-            if name in swept or all(part.metric is None for part in artifact.sections)
+            if name in swept or not any(part.swept for part in artifact.sections)
         }
 
     @property
@@ -137,8 +137,7 @@ class Plan(RunPlan):
     def table_histories(self, artifact: str) -> list[str]:
         """Return the curves behind a table: most are made of final numbers alone."""
         parts = self.artifacts[artifact].sections
-        by_tokens = any(part.measures == "token_scaling" for part in parts)
-        return self.histories(artifact) if by_tokens else []
+        return self.histories(artifact) if any(part.reads_histories for part in parts) else []
 
     def targets(self, artifacts: Sequence[str]) -> list[str]:
         """Return the files that artifacts consist of."""
@@ -220,7 +219,7 @@ class Plan(RunPlan):
             "layers": model.num_layers,
             "heads": attention["num_heads"],
             "head_dim": attention["head_dim"],
-            "norm": attention["norm"],
+            "norm": attention.get("norm", False),
         }
 
     def _with(self, kind: Literal["table", "figure"]) -> list[str]:

@@ -16,10 +16,12 @@ from difftransformer.config.evaluation import EvaluationSlice, measured_suite, s
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
 from difftransformer.config.suites.quantised import Quantised
+from difftransformer.config.suites.sinks import Sinks
 from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
@@ -234,7 +236,9 @@ class RunPlan:
             case Needles() | AttentionAllocation():
                 recall = self.catalogue.dataset(slice.dataset).recall
                 misfit = config.misfit(config.most_needles, longest, recall)
-            case ValidationSlices() | Outliers() if config.seq_len > longest:
+            case ValidationSlices() | Outliers() | ContextRms() | Sinks() if (
+                config.seq_len > longest
+            ):
                 misfit = f"seq_len {config.seq_len} is longer than its max_positions {longest}"
             case NllByPosition() if config.length > longest:
                 misfit = f"length {config.length} is longer than its max_positions {longest}"

@@ -189,8 +189,9 @@ def test_chosen_learning_rates_come_from_the_grid(repository: Path) -> None:
     """So that the table of the sweep can show them."""
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     scale = plan.catalogue.scale
+    swept = scale.sweeps["lr_sweep"].rates() | scale.sweeps["lr_sweep_v2"].rates()
     for run, rate in scale.learning_rates.items():
-        assert rate in scale.sweeps["lr_sweep"].rates()[run], run
+        assert rate in swept[run], run
     for run, rates in scale.sweeps["lr_sweep_sizes"].rates().items():
         assert plan.run(run).training.lr in rates, run
 

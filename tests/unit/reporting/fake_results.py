@@ -11,6 +11,7 @@ from pathlib import Path
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
+from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
@@ -24,7 +25,14 @@ from difftransformer.config.resolve import Catalogue
 
 SCALE = "tiny"
 CATALOGUE = Catalogue.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
-SWEPT = ("transformer", "diff", "recall_transformer", "recall_diff", "transformer_size_32")
+SWEPT = (
+    "transformer",
+    "diff",
+    "diff_v2",
+    "recall_transformer",
+    "recall_diff",
+    "transformer_size_32",
+)
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it binds), as seen at tiny scale.
@@ -36,7 +44,7 @@ SHAPES = {
     "diff_no_groupnorm": (3.975, None),
     "diff_lambda_0_8": (3.935, 560),
     "diff_lambda_0_5": (3.944, 380),
-}
+} | ROWS
 STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 
 
@@ -62,7 +70,7 @@ def artifact_slice(
         scale=SCALE,
         seeds=seeds,
         facts={run: facts(run) for run in declared.labels},
-        sweeps={run: sweep(run) for run in SWEPT},
+        sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT)},
         members=CATALOGUE.members,
     )
 
@@ -117,12 +125,14 @@ class FakeResults:
                 self.extended_model(run, seed)
         for seed in seeds:
             needle_results(self, seed)
+            v2_results(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 self.understanding(run, seed, shots)
         for run in SWEPT:
             for entry in sweep(run):
                 for seed in seeds:
                     self.swept(entry, seed)
+        hot_sweeps(self, {run: sweep(run) for run in SWEPT_HOT}, seeds)
         for row, seed in product(("transformer", "diff"), seeds):
             for run in CATALOGUE.members(row, "parameters"):
                 if run != row:

@@ -32,3 +32,16 @@ def distinct(values: list[Value]) -> list[Value]:
     if len(set(values)) < len(values):
         raise ValueError(f"must be distinct, got {values}")
     return values
+
+
+def log_places(first: int, last: int, number: int) -> list[int]:
+    """Return positions evenly spaced on a logarithmic axis, ascending, of equal ones one.
+
+    Args:
+        first: The smallest; below ``last``.
+        last: The largest, which is always among them.
+        number: How many, two or more.
+    """
+    step = (last / first) ** (1 / (number - 1))
+    found = {round(first * step**index) for index in range(number - 1)}
+    return [*sorted(found - {last}), last]

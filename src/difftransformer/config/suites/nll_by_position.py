@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
-from difftransformer.config.suites.base import SuiteSettings
+from difftransformer.config.suites.base import SuiteSettings, log_places
 
 
 class NllByPosition(SuiteSettings):
@@ -57,6 +57,4 @@ class NllByPosition(SuiteSettings):
     @property
     def places(self) -> list[int]:
         """Positions with a metric, ascending; the last one is ``length``."""
-        step = (self.length / self.first_position) ** (1 / (self.positions - 1))
-        found = {round(self.first_position * step**index) for index in range(self.positions - 1)}
-        return [*sorted(found - {self.length}), self.length]
+        return log_places(self.first_position, self.length, self.positions)

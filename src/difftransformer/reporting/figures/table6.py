@@ -2,21 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
+from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.curves import by_tokens, draw, paired_by_tokens
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import INK, SOFT, Look, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
+from difftransformer.reporting.loss_panels import compared_rows, loss_curves, loss_differences
 from difftransformer.reporting.measures.language_modelling import LOSSES, language_modelling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-
-_COLUMN = "validation_loss"
-_UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
 def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "Figure":
@@ -29,8 +26,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     parts = figure.subfigures(2, 1, height_ratios=(1.2, 1), hspace=0.04, squeeze=False)
     top, bottom = parts.ravel()
     left, right = top.subplots(1, 2)
-    _curves(left, artifact, part, histories, look)
-    _differences(right, artifact, part, histories, look)
+    loss_curves(left, artifact, part, histories, look)
+    loss_differences(right, artifact, part, histories, look)
     handles, labels = left.get_legend_handles_labels()
     top.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8, handlelength=2.6)
     measured = language_modelling(artifact, part, results)
@@ -40,51 +37,10 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     return figure
 
 
-def _curves(
-    axes: "Axes",
-    artifact: ArtifactSlice,
-    part: SectionSlice,
-    histories: Histories,
-    look: dict[str, Look],
-) -> None:
-    for row in part.rows:
-        curve = by_tokens(histories, row.run, artifact.seeds, _COLUMN)
-        draw(axes, curve, look[row.run], printable(row.label))
-    tidy(axes, x="", y="nats per token", title="Validation loss")
-    _tokens(axes)
-
-
-def _differences(
-    axes: "Axes",
-    artifact: ArtifactSlice,
-    part: SectionSlice,
-    histories: Histories,
-    look: dict[str, Look],
-) -> None:
-    axes.axhline(0, color=INK, lw=0.8)
-    for row in _compared(part):
-        assert row.against is not None
-        curve = paired_by_tokens(histories, row.run, row.against, artifact.seeds, _COLUMN)
-        draw(axes, curve, look[row.run], printable(row.label))
-    title = f"Difference to {printable(_reference(part))}, same seed"
-    tidy(axes, x="", y="nats per token", title=title)
-    _tokens(axes)
-
-
-def _tokens(axes: "Axes") -> None:
-    """Count tokens in the largest unit that keeps the last one above 1."""
-    last = axes.get_xlim()[1]
-    name, unit = next(
-        ((name, unit) for name, unit in _UNITS.items() if last >= unit), ("thousands", 1e3)
-    )
-    axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / unit:g}")
-    axes.set_xlabel(f"training tokens ({name})")
-
-
 def _forest(
     axes: "Axes", part: SectionSlice, measured: Section, key: str, look: dict[str, Look]
 ) -> None:
-    rows = _compared(part)
+    rows = compared_rows(part)
     axes.axvline(0, color=INK, lw=0.8)
     for place, row in enumerate(rows):
         cell = measured.cell(row.run, key + DIFFERENCE)
@@ -125,13 +81,3 @@ def _estimate(axes: "Axes", place: int, cell: Cell, look: Look) -> None:
         axes.plot([cell.value], [place], look.marker, color=look.colour, ms=6)
     if cell.paper_value is not None:
         axes.plot([cell.paper_value], [place - 0.22], "x", color=SOFT, ms=5, mew=1.2)
-
-
-def _compared(part: SectionSlice) -> list[RowSlice]:
-    return [row for row in part.rows if row.against is not None]
-
-
-def _reference(part: SectionSlice) -> str:
-    labels = {row.run: row.label for row in part.rows}
-    names = {labels[row.against] for row in part.rows if row.against is not None}
-    return names.pop() if len(names) == 1 else "its reference"

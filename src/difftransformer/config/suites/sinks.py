@@ -1,0 +1,48 @@
+"""Settings of the suite of attention sinks."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from difftransformer.config.base import setting
+from difftransformer.config.suites.base import SuiteSettings
+
+
+class Sinks(SuiteSettings):
+    """How much attention goes to the first token of a window, whatever it is.
+
+    A row of weights is taken as absolute values and divided by their sum, so that signed rows, and
+    rows that do not add up to 1, compare; the weight itself is given beside it.
+    """
+
+    kind: Literal["sinks"] = setting(meaning="Which measurement the suite is.")
+    seq_len: int = setting(
+        meaning="Positions of a window of the validation split; windows do not overlap.",
+        unit="tokens",
+        gt=1,
+    )
+    max_tokens: int | None = setting(
+        65_536,
+        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+    first_query: int = setting(
+        17,
+        meaning="First position whose attention counts: early ones have few tokens to attend to.",
+        unit="tokens",
+        gt=1,
+    )
+    threshold: float = setting(
+        0.3,
+        meaning="A head is a sink if the first token gets more than this share of its attention.",
+        source="Gu et al. 2024, When Attention Sink Emerges, arXiv 2410.10781",
+        gt=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _queries_lie_inside(self) -> "Sinks":
+        if self.first_query > self.seq_len:
+            raise ValueError(f"first_query {self.first_query} is beyond seq_len {self.seq_len}")
+        return self

@@ -1,0 +1,114 @@
+"""Context RMS by position (DIFF V2 post): how large the heads' outputs are before W_O.
+
+Three readings of one head at one position n, a root mean square over the width e each:
+
+    before   what the heads put out, before a headwise norm
+    after    what W_O gets, behind the norm of a variant that has one
+    weights  |a|, the Euclidean norm of the head's weights over the positions 1 to n
+
+`before` and `after` are divided by the RMS of the layer's values at 1 to n. `weights` is what the
+post derives its bounds from: with uncorrelated values of RMS 1 the expected square of the context
+is the sum of the squared weights.
+
+Shapes: B = windows, T = positions, H = output heads, G = value heads, L = layers, e = width.
+"""
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.suites.context_rms import ContextRms
+from difftransformer.data.loader import sequential_windows
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
+from difftransformer.models.cache import PrefixCache
+
+WEIGHTS = "weights"
+KINDS = (BEFORE, AFTER, WEIGHTS)
+QUANTILES = {"low": 0.05, "high": 0.95}
+
+
+def measure(suite: ContextRms, subject: Subject) -> Metrics:
+    """Mean over windows, layers and heads, and the range of the middle 90% of them.
+
+    Returns:
+        {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
+        magnification, the mean of after / before at the last position, and magnification_top, the
+        largest; tokens.
+
+    Raises:
+        ConfigError: windows longer than the model's context.
+        DataError: the validation split is missing or too short.
+    """
+    scorer = subject.scorer
+    if suite.seq_len > scorer.max_positions:
+        raise ConfigError(
+            f"context_rms.seq_len {suite.seq_len} is longer than the model's context: at most its "
+            f"max_positions {scorer.max_positions}"
+        )
+    at = torch.tensor(suite.places) - 1
+    found: dict[str, list[Tensor]] = defaultdict(list)
+    windows = sequential_windows(
+        subject.dataset, "validation", seq_len=suite.seq_len, batch_size=suite.batch_size,
+        max_tokens=suite.max_tokens,
+    )  # fmt: skip
+    tokens = 0
+    for batch in windows:
+        for kind, part in _sizes(subject, batch[:, :-1], at).items():
+            found[kind].append(part)
+        tokens += batch[:, :-1].numel()
+    sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
+    return _metrics(suite, sizes) | {"tokens": tokens}
+
+
+def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+    """Every kind at the positions ``at`` in all layers and heads, [B * L * H, places]."""
+    scorer = subject.scorer
+    found: dict[str, dict[int, Tensor]] = {kind: {} for kind in KINDS}
+
+    def heads(layer: int, kind: str, outputs: Tensor) -> None:
+        found[kind][layer] = _rms(outputs.double().cpu()[:, at]).transpose(1, 2)
+
+    def maps(layer: int, weights: Tensor) -> None:
+        found[WEIGHTS][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
+
+    cache = PrefixCache(tokens.shape[1])
+    number = scorer.model.config.attention["num_heads"]
+    with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):
+        scorer.states(tokens, cache)
+    for layer in found[BEFORE]:
+        unit = value_rms(cache.held(layer)[1])[:, None, at]
+        for kind in (BEFORE, AFTER):
+            found[kind][layer] = found[kind][layer] / unit
+    return {
+        kind: torch.stack(list(layers.values()), dim=1).flatten(0, 2)
+        for kind, layers in found.items()
+    }
+
+
+def value_rms(values: Tensor) -> Tensor:
+    """RMS of all values of a layer [B, G, T, e] at each position and those before it, [B, T]."""
+    squares = values.double().cpu().square().mean(dim=(1, 3))
+    return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
+
+
+def _rms(outputs: Tensor) -> Tensor:
+    return outputs.square().mean(-1).sqrt()
+
+
+def _metrics(suite: ContextRms, sizes: dict[str, Tensor]) -> Metrics:
+    metrics: Metrics = {}
+    for kind in KINDS:
+        for index, place in enumerate(suite.places):
+            column = sizes[kind][:, index]
+            metrics[f"{kind}_p{place}"] = float(column.mean())
+            for name, quantile in QUANTILES.items():
+                value = torch.quantile(column, quantile)
+                metrics[f"{kind}_p{place}_{name}"] = float(value)
+    ratio = sizes[AFTER][:, -1] / sizes[BEFORE][:, -1].clamp_min(torch.finfo(torch.float64).tiny)
+    return metrics | {
+        "magnification": float(ratio.mean()),
+        "magnification_top": float(ratio.max()),
+    }

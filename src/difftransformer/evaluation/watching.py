@@ -1,0 +1,76 @@
+"""Watching the attention layers of a model from outside, whatever their variant.
+
+Shapes: B = windows, T = positions, H = output heads, e = width of a head's output.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from difftransformer.models.attention.base import Attention
+
+SeeMaps = Callable[[int, Tensor], None]
+"""Layer index and weights [B, H, T, T], signed."""
+SeeHeads = Callable[[int, str, Tensor], None]
+"""Layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
+
+BEFORE, AFTER = "before", "after"
+"""What a headwise norm gets, and what the output projection gets; without a norm both are one."""
+
+
+@contextmanager
+def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
+    """Let ``see`` have the weights of every attention layer, before the layer runs."""
+
+    def hook(module: nn.Module, inputs: Any) -> None:
+        assert isinstance(module, Attention)
+        see(module.layer_index, module.attention_maps(inputs[0], inputs[1]))
+
+    with _hooked([(layer, hook) for layer in _layers(model)]):
+        yield
+
+
+@contextmanager
+def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
+    """Let ``see`` have the output of every head, before its norm and before the projection.
+
+    Args:
+        model: Whose layers are watched.
+        heads: H.
+        see: Called once for each layer and kind; BEFORE comes first.
+    """
+
+    def hook(index: int, kinds: tuple[str, ...]) -> Callable[[nn.Module, Any], None]:
+        def look(module: nn.Module, inputs: Any) -> None:
+            outputs: Tensor = inputs[0]
+            for kind in kinds:
+                see(index, kind, outputs.reshape(*outputs.shape[:2], heads, -1))
+
+        return look
+
+    found: list[tuple[nn.Module, Callable[..., None]]] = []
+    for layer in _layers(model):
+        norm, projection = getattr(layer, "head_norm", None), layer.get_submodule("o_proj")
+        if norm is None:
+            found.append((projection, hook(layer.layer_index, (BEFORE, AFTER))))
+        else:
+            found.append((norm, hook(layer.layer_index, (BEFORE,))))
+            found.append((projection, hook(layer.layer_index, (AFTER,))))
+    with _hooked(found):
+        yield
+
+
+def _layers(model: Any) -> list[Attention]:
+    return [module for module in model.modules() if isinstance(module, Attention)]
+
+
+@contextmanager
+def _hooked(hooks: list[tuple[nn.Module, Callable[..., None]]]) -> Iterator[None]:
+    handles = [module.register_forward_pre_hook(hook) for module, hook in hooks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
