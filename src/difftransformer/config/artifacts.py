@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.spikes import SpikesConfig
 
@@ -296,7 +296,7 @@ class PaperSize(Settings):
 class ArtifactsFile(Settings):
     """``config/artifacts.yaml``."""
 
-    artifacts: dict[str, ArtifactConfig] = setting(meaning="Every table and figure by its id")
+    artifacts: dict[Name, ArtifactConfig] = setting(meaning="Every table and figure by its id")
 
 
 class ClaimsFile(Settings):

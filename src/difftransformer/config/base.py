@@ -1,15 +1,23 @@
 """What every configuration model shares: strictness, and fields that explain themselves."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
+
+LONGEST_NAME = 100
+"""Characters in a name; file systems take 255 for a folder or a file."""
+
+Name = Annotated[
+    str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
+]
+"""Name of a run, dataset, suite, setup or artifact: part of paths, of commands and of targets."""
 
 
 class Settings(BaseModel):
-    """A frozen group of settings that refuses unknown keys and never guesses a type."""
+    """A frozen group of settings that refuses unknown keys, NaN and infinity, and never guesses."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def setting(

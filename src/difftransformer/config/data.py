@@ -79,6 +79,7 @@ class BpeTokenizer(Settings):
         meaning="Size of the vocabulary, <|endoftext|> (id 0) included.",
         unit="tokens",
         ge=257,
+        le=2**24,
     )
     sample_bytes: int = setting(
         16_000_000, meaning="Text the merges are learned from.", unit="bytes", gt=0
@@ -206,6 +207,7 @@ class DatasetConfig(Settings):
         meaning="Size of the training split; None takes every document once.",
         unit="tokens",
         gt=0,
+        le=10**15,
     )
     when_exhausted: Literal["stop", "repeat"] = setting(
         "stop", meaning="A source that runs out before the budget: leave it out, or read it again."

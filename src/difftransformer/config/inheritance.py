@@ -52,6 +52,10 @@ def lineage(
     visited: list[str] = []
     current: str | None = name
     while current is not None:
+        if not isinstance(current, str):
+            raise ConfigError(
+                f"{where}.{visited[-1]}.{key}: needs the name of a {noun}, got {current!r}"
+            )
         if current in visited:
             circle = " -> ".join([*visited, current])
             raise ConfigError(f"{where}.{name}.{key}: {noun}s form a circle: {circle}")

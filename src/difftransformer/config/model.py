@@ -30,6 +30,7 @@ class AttentionConfig(Settings):
         unit="dimensions",
         source="DIFF paper, section 3.1 (128)",
         gt=0,
+        le=2**17,
         multiple_of=2,
     )
     head_dim_multiplier: int = setting(
@@ -75,27 +76,33 @@ class AttentionConfig(Settings):
 class ModelConfig(Settings):
     """A decoder: pre-RMSNorm, SwiGLU, rotary positions, no biases; attention chosen by name."""
 
-    vocab_size: int = setting(meaning="Number of token ids.", unit="tokens", gt=0)
+    vocab_size: int = setting(meaning="Number of token ids.", unit="tokens", gt=0, le=2**24)
     d_model: int = setting(
         meaning="Width of the residual stream.",
         unit="dimensions",
         source="DIFF paper, table 10",
         gt=0,
+        le=2**17,
     )
     num_layers: int = setting(
-        meaning="Number of decoder blocks.", unit="layers", source="DIFF paper, table 10", gt=0
+        meaning="Number of decoder blocks.",
+        unit="layers",
+        source="DIFF paper, table 10",
+        gt=0,
+        le=10_000,
     )
     ffn_dim: int = setting(
         meaning="Inner width of the SwiGLU feed-forward.",
         unit="dimensions",
         source="DIFF paper, section 3.2 (8/3 d_model)",
         gt=0,
+        le=2**20,
     )
     attention: dict[str, Any] = setting(
         meaning="Variant and its options, checked by models.attention.registry.configure.",
     )
     max_positions: int = setting(
-        meaning="Longest sequence the model accepts.", unit="positions", gt=0
+        meaning="Longest sequence the model accepts.", unit="positions", gt=0, le=2**27
     )
     rope_theta: float = setting(
         10000.0,

@@ -1,18 +1,45 @@
 """The files of ``config/`` as typed entries, before anything is resolved."""
 
+import re
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
+
+MOST_SEEDS = 1000
+LARGEST_SEED = 2**32 - 1
+"""NumPy takes no larger one."""
 
 
 def _seeds(value: Any) -> Any:
     """Read a count as that many seeds from 0, so that ``SEEDS=3`` needs no list."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return list(range(value))
-    return value
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SEEDS:
+        raise ValueError(
+            f"needs a list of seeds, or how many there shall be (1 to {MOST_SEEDS}), got {value!r}"
+        )
+    return list(range(value))
+
+
+def _distinct(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+        raise ValueError(f"must be distinct and from 0 to {LARGEST_SEED}, got {seeds[:20]}")
+    return seeds
+
+
+Seeds = Annotated[list[int], Field(min_length=1, max_length=MOST_SEEDS), AfterValidator(_distinct)]
+
+
+def _plain_path(path: str) -> str:
+    if not re.fullmatch(r"[\w./+@=][\w./+@=-]*", path):
+        raise ValueError(
+            f"needs a path of letters, digits and . _ / + @ = - alone, got {path!r}; choose "
+            "another folder, or link to this one"
+        )
+    return path
 
 
 class TrackingConfig(Settings):
@@ -29,8 +56,8 @@ class TrackingConfig(Settings):
 class ProjectConfig(Settings):
     """``config/config.yaml``: what to build, at which scale, with which seeds."""
 
-    scale: str = setting("tiny", meaning="File of config/scales to use: smoke, tiny, gpu, paper")
-    seeds: Annotated[list[int], BeforeValidator(_seeds), Field(min_length=1)] = setting(
+    scale: Name = setting("tiny", meaning="File of config/scales to use: smoke, tiny, gpu, paper")
+    seeds: Annotated[Seeds, BeforeValidator(_seeds)] = setting(
         [0],
         meaning="Seeds of every run, as a list or as a count; each sets initial weights and "
         "data order",
@@ -41,7 +68,12 @@ class ProjectConfig(Settings):
     report: str | list[str] = setting(
         "headline", meaning="Artifacts the report shows: 'headline', 'all' or a list of names"
     )
-    results: str = setting("results", meaning="Folder of everything that is built", unit="path")
+    results: Annotated[str, AfterValidator(_plain_path)] = setting(
+        "results",
+        meaning="Folder of everything that is built; it stands in the commands of all jobs, so "
+        "its path has no blanks or signs that mean something to a shell",
+        unit="path",
+    )
     corpus: str | None = setting(
         None,
         meaning="Entry of datasets.yaml that language-modelling setups train on instead of "
@@ -70,7 +102,7 @@ class RunEntry(PretrainedOptions):
         meaning="Run that this one continues: it starts from the weights of that run's training "
         "with the same seed; null: from scratch. Inherited from base",
     )
-    label: str = setting(meaning="Name of the row in tables and figures")
+    label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
@@ -106,7 +138,7 @@ class RunEntry(PretrainedOptions):
 class RunsFile(Settings):
     """``config/runs.yaml``."""
 
-    runs: dict[str, RunEntry] = setting(meaning="Every run by its id")
+    runs: dict[Name, RunEntry] = setting(meaning="Every run by its id")
 
 
 class SetupEntry(Settings):
@@ -122,7 +154,7 @@ class GridEntry(Settings):
     """Runs that share a grid of learning rates."""
 
     runs: list[str] = setting(meaning="Runs whose learning rate is swept", min_length=1)
-    learning_rates: list[float] = setting(
+    learning_rates: list[Annotated[float, Field(gt=0)]] = setting(
         meaning="Peak learning rates, the same for every run, so that none gets more effort",
         min_length=2,
     )
@@ -132,10 +164,9 @@ class SweepEntry(Settings):
     """A learning-rate sweep: the same grid and budget for every architecture of a setup."""
 
     grids: list[GridEntry] = setting(meaning="One grid for each setup", min_length=1)
-    seeds: list[int] = setting(
+    seeds: Seeds = setting(
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
         "on the runs it is used for",
-        min_length=1,
     )
 
     def rates(self) -> dict[str, list[float]]:
@@ -147,8 +178,8 @@ class ScaleConfig(Settings):
     """One file of ``config/scales``: the whole project at one size."""
 
     description: str = setting(meaning="What the scale is for, and on which machine")
-    setups: dict[str, SetupEntry] = setting(meaning="Experiments by name")
-    runs: dict[str, dict[str, Any]] = setting(
+    setups: dict[Name, SetupEntry] = setting(meaning="Experiments by name")
+    runs: dict[Name, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"
     )
     datasets: dict[str, dict[str, Any]] = setting(
@@ -180,10 +211,10 @@ class ScaleConfig(Settings):
 class DatasetsFile(Settings):
     """``config/datasets.yaml``; entries are checked after the scale's changes are merged."""
 
-    datasets: dict[str, dict[str, Any]] = setting(meaning="Corpora by name, see DatasetConfig")
+    datasets: dict[Name, dict[str, Any]] = setting(meaning="Corpora by name, see DatasetConfig")
 
 
 class EvaluationsFile(Settings):
     """``config/evaluations.yaml``; entries are checked after the scale's changes are merged."""
 
-    suites: dict[str, dict[str, Any]] = setting(meaning="Evaluation suites by name")
+    suites: dict[Name, dict[str, Any]] = setting(meaning="Evaluation suites by name")

@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile, PaperFile
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
+from difftransformer.config.overrides import load_project
 from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
@@ -29,8 +28,9 @@ from difftransformer.config.project import (
     SweepEntry,
 )
 from difftransformer.config.run import RunSlice
+from difftransformer.config.scale_checks import check_names, check_settings, require_room
 from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
-from difftransformer.config.validation import lookup, nearest, validate
+from difftransformer.config.validation import lookup, validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
 
@@ -60,7 +60,7 @@ class Catalogue:
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
-        project = _load_project(folder, overrides or {})
+        project = load_project(folder, overrides or {})
         scales = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
         scale_file = lookup(scales, project.scale, "scale", f"{folder / 'config.yaml'}: scale")
         scale: ScaleConfig = validate(ScaleConfig, read_yaml(scale_file), str(scale_file))
@@ -83,7 +83,7 @@ class Catalogue:
         runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
         for sweep in scale.sweeps.values():
             runs.update(_sweep_runs(runs, sweep, str(scale_file)))
-        return cls(
+        catalogue = cls(
             folder=folder,
             project=project,
             scale=scale,
@@ -95,6 +95,24 @@ class Catalogue:
             paper=read(PaperFile, "paper_values.yaml"),
             papers=papers,
         )
+        catalogue._check_entries()
+        return catalogue
+
+    def _check_entries(self) -> None:
+        """Check every entry by itself, those that no run uses and values that another overrides."""
+        check_settings(self.scale, self.scale_file, self.runs, str(self.folder / "runs.yaml"))
+        check_names(
+            self.scale,
+            self.scale_file,
+            runs=self.runs,
+            datasets=self.datasets,
+            suites=self.suites,
+        )
+        if self.project.corpus is not None:
+            place = f"{self.folder / 'config.yaml'}: corpus"
+            lookup(self.datasets, self.project.corpus, "dataset", place)
+        for name in self.datasets:
+            self.dataset(name)
 
     @cached_property
     def scale_file(self) -> str:
@@ -184,6 +202,7 @@ class Catalogue:
         model = dict(values.get("model", {}))
         if size is not None:
             model.setdefault("vocab_size", -(-size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE)
+            require_room(size, model["vocab_size"], dataset, layers.origin(("model", "vocab_size")))
         raw = {
             **values,
             "scale": self.project.scale,
@@ -241,33 +260,6 @@ class Catalogue:
 
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         return lineage(self.datasets, name, place, "base", base)
-
-
-def _load_project(folder: Path, overrides: Mapping[str, Any]) -> ProjectConfig:
-    place = f"{folder / 'config.yaml'}"
-    known = set(ProjectConfig.model_fields)
-    for key in overrides:
-        if key not in known:
-            raise ConfigError(f"--config {key}: unknown key{nearest(key, known)}")
-    layers = Layers().add(read_yaml(folder / "config.yaml"), place)
-    layers.add({key: _plain(value) for key, value in overrides.items()}, "--config")
-    project: ProjectConfig = validate(ProjectConfig, layers.values, place, layers.origin)
-    if len(set(project.seeds)) < len(project.seeds) or min(project.seeds) < 0:
-        raise ConfigError(
-            f"{layers.origin(('seeds',))}: seeds: must be distinct and not negative, "
-            f"got {project.seeds}"
-        )
-    return project
-
-
-def _plain(value: Any) -> Any:
-    """Read a value given on a command line as YAML where it arrives as text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return yaml.safe_load(value)
-    except yaml.YAMLError:
-        return value
 
 
 def _require_same_text(changes: Mapping[str, Any], where: str) -> None:

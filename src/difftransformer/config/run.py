@@ -6,6 +6,13 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 
 
+class RunSettings(Settings):
+    """What the `set` of a run and the setups of a scale may hold, each a part of it."""
+
+    model: ModelConfig = setting(meaning="The architecture.")
+    training: TrainingConfig = setting(meaning="How it is trained.")
+
+
 class RunSlice(Settings):
     """One run at one scale, resolved: nothing in it refers to another entry."""
 

@@ -1,6 +1,5 @@
 """Settings of the one trainer: budget, batch, optimiser, precision, validation, checkpoints."""
 
-from math import ceil
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -68,14 +67,17 @@ class TrainingConfig(Settings):
         meaning="Training budget; rounded up to whole steps. Give tokens or steps, not both.",
         unit="tokens",
         gt=0,
+        le=10**15,
     )
     steps: int | None = setting(
-        None, meaning="Training budget in optimiser steps.", unit="steps", gt=0
+        None, meaning="Training budget in optimiser steps.", unit="steps", gt=0, le=10**9
     )
     seq_len: int = setting(
-        meaning="Positions of one sequence that are trained on.", unit="tokens", gt=0
+        meaning="Positions of one sequence that are trained on.", unit="tokens", gt=0, le=2**27
     )
-    batch_size: int = setting(meaning="Sequences in one optimiser step.", unit="sequences", gt=0)
+    batch_size: int = setting(
+        meaning="Sequences in one optimiser step.", unit="sequences", gt=0, le=2**24
+    )
     micro_batch_size: int | None = setting(
         None,
         meaning="Sequences held in memory at once; gradients accumulate to batch_size, which it "
@@ -224,4 +226,4 @@ class TrainingConfig(Settings):
         if self.steps is not None:
             return self.steps
         assert self.tokens is not None
-        return ceil(self.tokens / self.tokens_per_step)
+        return -(-self.tokens // self.tokens_per_step)

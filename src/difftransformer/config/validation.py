@@ -1,24 +1,32 @@
 """Turning raw mappings into typed settings, and pydantic's complaints into one readable line."""
 
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from difftransformer.config.base import LONGEST_NAME
 from difftransformer.errors import ConfigError
 
 T = TypeVar("T")
+
+MOST_NAMES = 20
+"""Allowed names that an error lists."""
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'lr'?``, or the allowed names when none is close."""
     names = sorted(allowed)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     close = get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; allowed: {', '.join(names)}" if names else ""
+    return f"; allowed: {', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:
@@ -29,7 +37,7 @@ def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:
     """
     try:
         return mapping[name]
-    except KeyError:
+    except (KeyError, TypeError):  # TypeError: a list or a mapping where a name belongs
         raise ConfigError(f"{where}: unknown {what} '{name}'{nearest(name, mapping)}") from None
 
 
@@ -55,6 +63,43 @@ def validate(
         raise ConfigError(_describe(details, raw, adapter, where, origin)) from None
 
 
+def validate_json(kind: Any, content: bytes, where: str) -> Any:
+    """Return JSON as an instance of ``kind``; ``where`` names the file.
+
+    Raises:
+        ConfigError: As `validate`; or it is no JSON.
+    """
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError):
+        raw = details[0].get("input")
+    raise ConfigError(_describe(details, raw, adapter, where, None))
+
+
+def validate_part(kind: Any, raw: Any, where: str) -> None:
+    """Check the keys that ``raw`` has, where others may be missing: a later layer gives them.
+
+    Raises:
+        ConfigError: As `validate`, for an unknown key or a value of a wrong type or size.
+    """
+    adapter = TypeAdapter(kind)
+    try:
+        adapter.validate_python(raw)
+    except ValidationError as error:
+        kept = [one for one in error.errors(include_url=False) if one["type"] not in _OF_THE_WHOLE]
+        if kept:
+            raise ConfigError(_describe(kept, raw, adapter, where, None)) from None
+
+
+_OF_THE_WHOLE = ("missing", "value_error")
+"""Errors that speak of all keys together."""
+
+
 def _describe(
     details: list[ErrorDetails],
     raw: Any,
@@ -78,6 +123,8 @@ def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[str, ...]:
     value = raw
     for index, part in enumerate(loc):
         last = index == len(loc) - 1
+        if part == "[key]":
+            return tuple(path[:-1])
         if isinstance(value, dict) and (part in value or last):
             value = value.get(part)
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
@@ -90,19 +137,89 @@ def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[str, ...]:
     return tuple(path)
 
 
+_NEEDED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping of keys",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_type": "a mapping of keys",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+"""What a type is called in YAML, by pydantic's name of the error."""
+
+
 def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
     key = str(detail["loc"][-1]) if detail["loc"] else ""
-    found = detail.get("input")
-    match detail["type"]:
+    found, kind = detail.get("input"), detail["type"]
+    got = f"got {_short(found)}"
+    match kind:
         case "extra_forbidden":
             return f"unknown key{nearest(key, _field_names(adapter, key))}"
+        case "missing" if isinstance(found, list | tuple):
+            text = f"an item is missing, got {_short(list(found))}"
         case "missing":
-            return "required key is missing"
-        case "float_type" if isinstance(found, str) and _is_number(found):
-            return f"got the text '{found}'; YAML reads a number like 1e-4 as text, write 1.0e-4"
+            text = "required key is missing"
         case "value_error":
-            return str(detail["ctx"]["error"])
-    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, got {_short(found)}"
+            text = str(detail["ctx"]["error"])
+        case "finite_number":
+            text = f"needs a finite number, {got}"
+        case "string_pattern_mismatch":
+            text = f"{_short(found)} is no name: take 1 to {LONGEST_NAME} letters, digits and _"
+        case _ if kind in _NEEDED:
+            text = f"needs {_NEEDED[kind]}, {got}{_hint(kind, found)}"
+        case _:
+            text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, {got}"
+    return text
+
+
+def _hint(kind: str, found: Any) -> str:
+    """How to write a value that is right but for its type."""
+    if kind == "string_type" and isinstance(found, bool):
+        return "; YAML reads no, off, yes and on as false and true: put the text in quotes"
+    if kind == "bool_type" and str(found).lower() in ("no", "off", "yes", "on", "true", "false"):
+        return "; take the quotes away"
+    if kind in ("float_type", "int_type") and isinstance(found, str | float):
+        return _number_hint(str(found), whole=kind == "int_type")
+    return ""
+
+
+def _number_hint(text: str, *, whole: bool) -> str:
+    number = _number(text)
+    if number is None:
+        return "; write a plain number without unit or separator" if _DIGIT.search(text) else ""
+    if whole:
+        is_whole = number == int(number)
+        return f"; write {int(number)}" if is_whole else "; fractions are not allowed"
+    if "e" in text.lower():
+        return f"; YAML reads a number like 1e-4 as text: write {_with_point(text)}"
+    return f"; write {number!r} without quotes"
+
+
+_DIGIT = re.compile("[0-9]")
+
+
+def _with_point(text: str) -> str:
+    """Write a number with an exponent as YAML 1.1 wants it: 1e-4 as 1.0e-4."""
+    mantissa, _, exponent = text.strip().lower().partition("e")
+    sign = "" if exponent[:1] in ("-", "+") else "+"
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent}"
+
+
+def _number(text: str) -> float | None:
+    """Value of a number as people write it, with separators and k, M, G or B; None for none."""
+    parts = re.fullmatch(
+        r"\s*([-+]?[0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)([kKMGB]?)\s*", text
+    )
+    if parts is None:
+        return None
+    digits = parts[1].replace("_", "")
+    if "," in digits and not re.fullmatch(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", digits):
+        return None
+    factor = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}[parts[2].lower()]
+    value = float(digits.replace(",", "")) * factor
+    return value if isfinite(value) else None
 
 
 def _field_names(adapter: TypeAdapter[Any], key: str) -> set[str]:
@@ -114,14 +231,9 @@ def _field_names(adapter: TypeAdapter[Any], key: str) -> set[str]:
     return names - {key}
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no integer of more than 4300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

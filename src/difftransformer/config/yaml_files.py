@@ -1,5 +1,7 @@
 """Reading YAML strictly: safe loading, no duplicate keys, errors that name file and line."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,28 +9,53 @@ import yaml
 
 from difftransformer.errors import ConfigError
 
+MOST_VALUES = 100_000
+"""More than this is no configuration: aliases of aliases expand to billions."""
+
+DEEPEST = 40
+"""Levels of nesting that a file may have."""
+
+_ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+"""What YAML 1.1 reads as an octal number or as hours and minutes."""
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, refusing a key that stands twice in one mapping."""
+    """The safe loader without its traps: keys twice, odd numbers, aliases without end."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _count(node, {}, 0)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
+            is_merge = key_node.tag == "tag:yaml.org,2002:merge"
+            key = "<<" if is_merge else self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key {key!r} is not text; put it in quotes",
-                    problem_mark=key_node.start_mark,
+                raise _fault(
+                    key_node, f"key {key_node.value!r} is read as {key!r}; put it in quotes"
                 )
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key '{key}' stands twice; remove one",
-                    problem_mark=key_node.start_mark,
-                )
+                raise _fault(key_node, f"key '{key}' stands twice; remove one")
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Refuse numbers that are read as another one than they look like."""
+        integer = node.tag.endswith(":int")
+        try:
+            number = self.construct_yaml_int(node) if integer else self.construct_yaml_float(node)
+        except ValueError:
+            raise _fault(node, f"{str(node.value)[:40]!r} cannot be read as a number") from None
+        if _ODD_NUMBER.fullmatch(node.value):
+            raise _fault(node, f"YAML reads {node.value} as {number}; write that, or use quotes")
+        return number
+
+
+for _kind in ("int", "float"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _StrictLoader.construct_number)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -41,17 +68,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; restore it or name another folder") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise ConfigError(
+            f"{path}: cannot be read: {reason}; a readable YAML file is needed"
+        ) from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ConfigError(
+            f"{path}: byte {error.start} is 0x{byte:02x}, which is not UTF-8; save it as UTF-8"
+        ) from None
     return parse_mapping(text, str(path))
 
 
 def parse_mapping(text: str, name: str) -> dict[str, Any]:
-    """Return the mapping that YAML text holds; ``name`` stands for it in errors."""
-    try:
-        content = yaml.load(text, Loader=_StrictLoader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{name}: {_one_line(error)}") from None
+    """Return the mapping that YAML text holds; ``name`` stands for it in errors.
+
+    Raises:
+        ConfigError: If it is not YAML, or not a mapping.
+    """
+    content = parse_value(text, name)
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -59,9 +95,48 @@ def parse_mapping(text: str, name: str) -> dict[str, Any]:
     return content
 
 
+def parse_value(text: str, name: str) -> Any:
+    """Return what YAML text holds; ``name`` stands for it in errors.
+
+    Raises:
+        ConfigError: If it is not YAML.
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except RecursionError:
+        raise ConfigError(f"{name}: nested deeper than {DEEPEST} levels; flatten it") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{name}: {_one_line(error)}") from None
+
+
+def _count(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """Number of values below a node with its aliases expanded; none is walked twice."""
+    if depth > DEEPEST:
+        raise _fault(node, f"nested deeper than {DEEPEST} levels; flatten it")
+    if id(node) in known:
+        if known[id(node)] < 0:
+            raise _fault(node, "an anchor contains itself; write the values out")
+        return known[id(node)]
+    known[id(node)] = -1
+    total = 1
+    if isinstance(node, yaml.CollectionNode):
+        for entry in node.value:
+            for part in entry if isinstance(entry, tuple) else (entry,):
+                total += _count(part, known, depth + 1)
+    if total > MOST_VALUES:
+        raise _fault(node, f"its aliases expand to over {MOST_VALUES} values; write them out")
+    known[id(node)] = total
+    return total
+
+
+def _fault(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+
+
 def _one_line(error: BaseException) -> str:
     if not isinstance(error, yaml.MarkedYAMLError):
         return f"not valid YAML: {' '.join(str(error).split())}"
     mark = error.problem_mark
     where = f"line {mark.line + 1}: " if mark else ""
-    return f"{where}{error.problem or error.context or 'not valid YAML'}"
+    hint = "; indent with spaces" if "'\\t'" in (error.problem or "") else ""
+    return f"{where}{error.problem or error.context or 'not valid YAML'}{hint}"

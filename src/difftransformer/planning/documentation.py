@@ -10,10 +10,13 @@ from difftransformer.config.base import setting
 from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.evaluation import SuiteConfig
+<<<<<<< HEAD
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.papers import PapersFile
+=======
+>>>>>>> 9c3f144 (Check every entry of the configuration by itself, within sane sizes)
 from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
-from difftransformer.config.training import TrainingConfig
+from difftransformer.config.run import RunSettings
 from difftransformer.models.attention.registry import attention_class, variants
 from difftransformer.provenance.atomic import write_text
 
@@ -49,13 +52,6 @@ class EvaluationsFile(BaseModel):
     """``config/evaluations.yaml``: what is measured on a trained model."""
 
     suites: dict[str, SuiteConfig]
-
-
-class RunSettings(BaseModel):
-    """What the `set` of a run and the setups of a scale may hold."""
-
-    model: ModelConfig
-    training: TrainingConfig
 
 
 FILES: dict[str, type[BaseModel]] = {

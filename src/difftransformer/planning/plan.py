@@ -30,6 +30,7 @@ from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
 from difftransformer.provenance.fingerprint import slice_fingerprint
+from difftransformer.provenance.tracking import check_uri
 from difftransformer.reporting.builders import builder_module
 
 
@@ -50,6 +51,7 @@ class Plan(RunPlan):
 
     def check(self) -> None:
         """Resolve everything that any target could need."""
+        check_uri(self.catalogue.project.tracking.uri, f"{self._config_file}: tracking.uri")
         for name in self.artifacts:
             self._check_artifact(name)
         for key, names in {"headline": self.headline, "report": self.reported}.items():

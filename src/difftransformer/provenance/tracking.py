@@ -27,6 +27,7 @@ from difftransformer.provenance.sender import Delivery, Sender
 
 OFF = "off"
 ROOT = Path("results")
+_VARIABLE = "MLFLOW_TRACKING_URI"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
 
 
@@ -149,20 +150,33 @@ def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
     Raises:
         ConfigError: a kind of address that MLflow cannot write runs to.
     """
-    given = uri or os.environ.get("MLFLOW_TRACKING_URI", "").strip()
+    given = uri or os.environ.get(_VARIABLE, "").strip()
     if not given:
         return f"sqlite:///{root.resolve()}/mlflow/mlflow.db"
-    if given == OFF:
-        return None
-    scheme = given.partition(":")[0].partition("+")[0]
-    if scheme not in _SCHEMES:
+    _require_known(given, "tracking uri" if uri else f"environment variable {_VARIABLE}")
+    return None if given == OFF else given
+
+
+def check_uri(uri: str | None, place: str) -> None:
+    """Check the address in the configuration at ``place``, and that in the environment.
+
+    Raises:
+        ConfigError: a kind of address that MLflow cannot write runs to.
+    """
+    resolve_uri(None)
+    if uri:
+        _require_known(uri, place)
+
+
+def _require_known(uri: str, place: str) -> None:
+    if uri != OFF and uri.partition(":")[0].partition("+")[0] not in _SCHEMES:
         raise ConfigError(
-            f"tracking uri {displayed(given)!r}: expected off, sqlite:///<file>, or an address of "
-            f"{', '.join(_SCHEMES[1:])}"
+            f"{place}: {displayed(uri)!r} is no address of a store: use off, sqlite:///<file>, "
+            f"or one of {', '.join(_SCHEMES[1:])}"
         )
-    return given
 
 
 def displayed(uri: str) -> str:
-    """Give an address without the user name and password in it."""
-    return re.sub(r"//[^/@]*@", "//***@", uri)
+    """Give an address without the user names, passwords and tokens in it."""
+    shown = re.sub(r"//.*@", "//***@", uri)
+    return re.sub(r"(?i)((?:password|pwd|token|secret|key)[^=&?]*=)[^&]*", r"\1***", shown)

@@ -80,7 +80,7 @@ CASES = {
     "a number as text": (
         "scales/tiny.yaml",
         put("setups", "ablation", "training", "weight_decay", value="5e-2"),
-        ["setups.ablation: training.weight_decay: got the text '5e-2'", "write 1.0e-4"],
+        ["setups.ablation: training.weight_decay: needs a number, got '5e-2'", "write 5.0e-2"],
     ),
     "a negative learning rate": (
         "scales/tiny.yaml",
