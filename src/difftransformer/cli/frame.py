@@ -1,19 +1,56 @@
 """What the subcommands share: options, the frame of a tracked job, and where its state lies."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
+from typer.core import TyperGroup
 
+from difftransformer.config.project import LARGEST_SEED
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.tracking import resolve_uri
 
+
+class Commands(TyperGroup):
+    """The group of all commands; a wrong call is one line, as every other mistake."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+        """Run a command; exit with its status, 2 for a wrong call."""
+        given = args[0] if args else more.pop("args", None)
+        words = sys.argv[1:] if given is None else list(given)
+        status: Any
+        try:
+            status = super().main(words, standalone_mode=False, **more)
+        except typer.Abort:
+            status = 1
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # of the kinds that typer raises by itself
+                raise
+            said = " ".join(error.format_message().split())
+            if said:  # nothing for a bare call, which has printed the help
+                typer.echo(f"error: {said}{_given(error, words)}; see `COMMAND --help`", err=True)
+            status = 2
+        if not standalone_mode:
+            return status
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _given(error: Any, words: list[str]) -> str:
+    """The value of the option that an error is about, as it stands in the call."""
+    names = getattr(getattr(error, "param", None), "opts", [])
+    found = [value for name, value in pairwise(words) if name in names]
+    return f", got {found[-1]!r}" if found else ""
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Rebuild the tables and figures of the Differential Transformer work, step by step.",
     no_args_is_help=True,
     add_completion=False,
@@ -21,6 +58,7 @@ app = typer.Typer(
 )
 
 TRAINING = "training.json"
+MOST_THREADS = 1024
 S = TypeVar("S", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -32,8 +70,12 @@ Log = Annotated[Path | None, typer.Option("--log", help="File that gets the log 
 Code = Annotated[str, typer.Option("--code", help="Fingerprint of the code, part of the job's id.")]
 Root = Annotated[Path, typer.Option("--results", help="Folder of everything that is built.")]
 Uri = Annotated[str, typer.Option("--tracking", help="MLflow URI, 'off', or '' for the default.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights and data order.")]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of one operation.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of weights and data order.")
+]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, max=MOST_THREADS, help="Threads of one operation.")
+]
 Inputs = Annotated[str, typer.Option("--inputs", help="Result files, separated by blanks.")]
 Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a packed dataset.")]
 
@@ -62,18 +104,19 @@ def read(path: Path, kind: type[S]) -> S:
     Raises:
         ConfigError: If the file is missing or holds something else.
     """
-    from pydantic import ValidationError
-
+    from difftransformer.config.validation import validate_json
     from difftransformer.errors import ConfigError
 
     try:
-        return kind.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such slice; run snakemake, which writes it") from None
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
-        raise ConfigError(f"{path}: not a {kind.__name__}: {key}: {fault['msg']}") from None
+        content = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "unreadable").lower()
+        raise ConfigError(f"{path}: {reason}; run snakemake, which writes the slices") from None
+    try:
+        checked: S = validate_json(kind, content, f"{path}: not a {kind.__name__}")
+    except ConfigError as error:
+        raise ConfigError(f"{error}; run snakemake, which writes the slices") from None
+    return checked
 
 
 def dataset_slice(path: Path) -> Any:
@@ -83,18 +126,22 @@ def dataset_slice(path: Path) -> Any:
     return read(path, DatasetSlice)
 
 
+@contextmanager
 def job(
     identity: JobIdentity, config: BaseModel, results: Path, uri: str, log: Path | None
-) -> AbstractContextManager[Job]:
+) -> Iterator[Job]:
     """Frame the work of a command as a tracked job."""
-    return jobs.job(
+    with jobs.reporting(log):
+        address = store(uri, results)
+    with jobs.job(
         identity,
         state=state(results, identity),
         params=config.model_dump(mode="json"),
         log=log,
-        uri=store(uri, results),
+        uri=address,
         root=results,
-    )
+    ) as running:
+        yield running
 
 
 def reporting_identity(rule: str, config: Any, inputs: list[Path], code: str) -> JobIdentity:

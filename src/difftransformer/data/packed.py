@@ -7,33 +7,43 @@ row shards hold rows of ``row_length`` tokens and need no offsets.
 
 import hashlib
 import json
-from bisect import bisect_right
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import AfterValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import RecallConfig
-from difftransformer.errors import DataError
+from difftransformer.config.validation import validate_json
+from difftransformer.data.token_view import REBUILD, TokenView
+from difftransformer.errors import ConfigError, DataError
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "validation")
 
-Tokens = NDArray[np.integer[Any]]
+VERIFIED_BYTES = 1 << 28
+"""Up to this size a dataset is read whole before training on it: a second."""
+
+
+def _beside(name: str) -> str:
+    if Path(name).name != name or not name.strip("."):
+        raise ValueError(f"{name!r} is no plain file name: files lie beside the manifest")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_beside)]
 
 
 class ShardEntry(Settings):
     """One file of tokens."""
 
-    file: str = setting(meaning="File name beside the manifest.")
+    file: FileName = setting(meaning="File name beside the manifest.")
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
     documents: int = setting(meaning="Number of documents or rows.", gt=0)
     sha256: str = setting(meaning="Digest of the file.")
-    offsets_file: str | None = setting(None, meaning="File of the documents' end offsets.")
+    offsets_file: FileName | None = setting(None, meaning="File of the documents' end offsets.")
     offsets_sha256: str | None = setting(None, meaning="Digest of the offsets file.")
 
 
@@ -43,6 +53,14 @@ class SplitEntry(Settings):
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
     documents: int = setting(meaning="Number of documents or rows.", gt=0)
     shards: list[ShardEntry] = setting(meaning="Shards in order.", min_length=1)
+
+    @model_validator(mode="after")
+    def _sums(self) -> Self:
+        for name in ("tokens", "documents"):
+            own, total = getattr(self, name), sum(getattr(shard, name) for shard in self.shards)
+            if own != total:
+                raise ValueError(f"{name} is {own}, its shards have {total}")
+        return self
 
 
 class TokenizerEntry(Settings):
@@ -73,7 +91,7 @@ class Manifest(Settings):
     vocab_size: int = setting(meaning="Every token id is below this.", unit="tokens", gt=0)
     dtype: Literal["uint16", "uint32"] = setting(meaning="Type of a token in the shards.")
     tokenizer: TokenizerEntry = setting(meaning="What made the token ids.")
-    row_length: int | None = setting(None, meaning="Tokens in a row of generated rows.")
+    row_length: int | None = setting(None, meaning="Tokens in a row of generated rows.", gt=1)
     answer_positions: list[int] | None = setting(
         None, meaning="Positions in a row's targets, tokens[1:], that are answers."
     )
@@ -82,53 +100,28 @@ class Manifest(Settings):
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")
     digest: str = setting("", meaning="Hash of the content, free of paths and names of sources.")
 
+    @model_validator(mode="after")
+    def _rows(self) -> Self:
+        length = self.row_length
+        if length is None:
+            if self.answer_positions is not None:
+                raise ValueError("answer_positions are for rows: give row_length too")
+            return self
+        for name, split in self.splits.items():
+            if split.tokens != split.documents * length:
+                raise ValueError(
+                    f"split {name} has {split.tokens} tokens, {split.documents} rows of {length} "
+                    f"have {split.documents * length}"
+                )
+        answers = self.answer_positions or []
+        if not all(0 <= place < length - 1 for place in answers):
+            raise ValueError(f"answer_positions must lie below {length - 1}, got {answers[:20]}")
+        return self
+
     def content_digest(self) -> str:
         """SHA-256 of everything that decides what a model sees."""
         content = self.model_dump(mode="json", exclude={"sources", "digest"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-class TokenView:
-    """The shards of a split as one read-only array, nothing loaded until it is indexed."""
-
-    def __init__(self, shards: list[Tokens]) -> None:
-        self._shards = shards
-        self._starts = [0, *np.cumsum([len(shard) for shard in shards]).tolist()]
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step != 1:
-                raise IndexError("a TokenView has slices of step 1 only")
-            return self._range(start, max(start, stop))
-        return self._range(*self._bounds(index))[0]
-
-    def _bounds(self, index: int) -> tuple[int, int]:
-        start = index + len(self) if index < 0 else index
-        if not 0 <= start < len(self):
-            raise IndexError(f"token {index} of {len(self)}")
-        return start, start + 1
-
-    def _range(self, start: int, stop: int) -> Tokens:
-        """Tokens start..stop-1: a view inside one shard, a copy across shards."""
-        first = min(bisect_right(self._starts, start) - 1, len(self._shards) - 1)
-        offset = self._starts[first]
-        if stop <= self._starts[first + 1]:
-            return self._shards[first][start - offset : stop - offset]
-        parts = []
-        for shard, begin in zip(self._shards[first:], self._starts[first:-1], strict=True):
-            if begin >= stop:
-                break
-            parts.append(shard[max(0, start - begin) : stop - begin])
-        return np.concatenate(parts)
-
-    def chunks(self, size: int, overlap: int = 0) -> Iterator[Tokens]:
-        """Consecutive pieces of `size` tokens, each continued by `overlap` tokens of the next."""
-        for start in range(0, max(1, len(self) - overlap), size):
-            yield self[start : start + size + overlap]
 
 
 class PackedSplit:
@@ -149,19 +142,23 @@ class PackedSplit:
             [
                 np.memmap(folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
                 for shard in self.entry.shards
-            ]
+            ],
+            manifest.vocab_size,
         )
 
     def document_ends(self) -> NDArray[np.int64]:
-        """End offset in `tokens` of each document (or row), [documents]."""
+        """End offset in `tokens` of each document (or row), [documents].
+
+        Raises:
+            DataError: An offsets file is missing, damaged, or does not fit its shard.
+        """
         if self.row_length is not None:
             return np.arange(1, self.entry.documents + 1, dtype=np.int64) * self.row_length
         ends, start = [], 0
         for shard in self.entry.shards:
-            assert shard.offsets_file is not None
-            ends.append(np.load(self._folder / shard.offsets_file, allow_pickle=False) + start)
+            ends.append(_read_offsets(self._folder, shard) + start)
             start += shard.tokens
-        return np.concatenate(ends).astype(np.int64)
+        return np.concatenate(ends)
 
 
 class PackedDataset:
@@ -179,17 +176,23 @@ class PackedDataset:
         self.digest = manifest.digest
 
     @classmethod
-    def open(cls, folder: Path, *, verify: bool = False) -> "PackedDataset":
+    def open(cls, folder: Path, *, verify: bool | Literal["small"] = False) -> "PackedDataset":
         """Open a dataset folder; with `verify` every file is read and its digest compared.
+
+        With "small" that is done up to VERIFIED_BYTES of tokens.
 
         Raises:
             DataError: The manifest or a shard is missing, truncated or changed; names the file.
         """
         folder = Path(folder)
         manifest = _read_manifest(folder / MANIFEST)
+        itemsize = np.dtype(manifest.dtype).itemsize
+        if verify == "small":
+            total = sum(split.tokens for split in manifest.splits.values()) * itemsize
+            verify = total <= VERIFIED_BYTES
         for split in manifest.splits.values():
             for shard in split.shards:
-                _check_shard(folder, shard, np.dtype(manifest.dtype).itemsize, verify=verify)
+                _check_shard(folder, shard, itemsize, verify=verify)
         return cls(folder, manifest)
 
     def split(self, name: str) -> PackedSplit:
@@ -201,6 +204,11 @@ class PackedDataset:
         return PackedSplit(self.folder, self.manifest, name)
 
 
+def retire_manifest(folder: Path) -> None:
+    """Remove the manifest because a shard that it describes is about to be replaced."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file, read in pieces."""
     with path.open("rb") as stream:
@@ -209,37 +217,54 @@ def file_sha256(path: Path) -> str:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; build the dataset with `tokenise`") from None
-    except (ValidationError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path}: not a dataset manifest ({reason}); {_REBUILD}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {REBUILD}") from None
+    try:
+        manifest: Manifest = validate_json(Manifest, content, f"{path}: not a dataset manifest")
+    except ConfigError as error:
+        raise DataError(f"{error}; {REBUILD}") from None
     if manifest.digest != manifest.content_digest():
-        raise DataError(f"{path}: changed since it was written; {_REBUILD}")
+        raise DataError(f"{path}: changed since it was written; {REBUILD}")
     return manifest
-
-
-_REBUILD = "delete manifest.json and rebuild with `tokenise`"
 
 
 def _check_shard(folder: Path, shard: ShardEntry, itemsize: int, *, verify: bool) -> None:
     path = folder / shard.file
     if not path.is_file():
-        raise DataError(f"{path}: shard is missing; {_REBUILD}")
+        raise DataError(f"{path}: shard is missing; {REBUILD}")
     size = path.stat().st_size
     if size != shard.tokens * itemsize:
         raise DataError(
-            f"{path}: {size} bytes, the manifest says {shard.tokens * itemsize}; {_REBUILD}"
+            f"{path}: {size} bytes, the manifest says {shard.tokens * itemsize}; {REBUILD}"
         )
     if shard.offsets_file is not None and not (folder / shard.offsets_file).is_file():
-        raise DataError(f"{folder / shard.offsets_file}: offsets are missing; {_REBUILD}")
+        raise DataError(f"{folder / shard.offsets_file}: offsets are missing; {REBUILD}")
     if verify:
         _check_digest(path, shard.sha256)
         if shard.offsets_file is not None and shard.offsets_sha256 is not None:
             _check_digest(folder / shard.offsets_file, shard.offsets_sha256)
 
 
+def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:
+    """End offsets of a shard's documents, [documents], ascending up to its number of tokens."""
+    if shard.offsets_file is None:
+        raise DataError(f"{folder / shard.file}: the manifest names no offsets of it; {REBUILD}")
+    path = folder / shard.offsets_file
+    try:
+        ends = np.load(path, allow_pickle=False)
+        fits = ends.shape == (shard.documents,) and ends.dtype == np.int64
+    except (OSError, ValueError, EOFError, AttributeError, SyntaxError) as error:
+        raise DataError(f"{path}: cannot be read ({type(error).__name__}); {REBUILD}") from None
+    if not fits or ends[0] <= 0 or ends[-1] != shard.tokens or (np.diff(ends) <= 0).any():
+        raise DataError(
+            f"{path}: must hold {shard.documents} ascending offsets up to {shard.tokens}; {REBUILD}"
+        )
+    return np.asarray(ends)
+
+
 def _check_digest(path: Path, expected: str) -> None:
     if file_sha256(path) != expected:
-        raise DataError(f"{path}: content differs from its recorded sha256; {_REBUILD}")
+        raise DataError(f"{path}: content differs from its recorded sha256; {REBUILD}")

@@ -77,8 +77,8 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
         where = f"{path}, line {number + 1}"
         try:
             record = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{where}: not JSON ({error})") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: not JSON ({error}); mend or remove the line") from None
         if not isinstance(record, dict):
             raise DataError(f"{where}: a JSON object is needed, not {type(record).__name__}")
         yield _record(number, record, fields, where)
@@ -94,9 +94,25 @@ def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> 
         value = values[field]
         if not isinstance(value, str):
             raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
+        require_unicode(value, f"{where}: field {field!r}")
         found[place] = value
     assert found[0] is not None
     return Record(number, found[0], found[1])
+
+
+def require_unicode(text: str, where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can spell and UTF-8 and tokenizers cannot.
+
+    Raises:
+        DataError: There is one; names ``where``.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where} has half a surrogate pair, {text[error.start]!r}, at character "
+            f"{error.start}; mend or remove the record"
+        ) from None
 
 
 def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
@@ -118,7 +134,7 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
                     if number >= start:
                         yield _record(number, values, fields, f"{path}, row {number}")
                     number += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry
+from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry, retire_manifest
 from difftransformer.data.parts import (
     Part,
     Tally,
@@ -104,6 +104,7 @@ def _write_rows(
             content = training_rows(settings, here, generator).astype(dtype).tobytes()
             digest.update(content)
             stream.write(content)
+        retire_manifest(output)
     return ShardEntry(
         file=path.name,
         tokens=rows * settings.row_length,

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from difftransformer.data.mixture import MixedStream, Taken
-from difftransformer.data.packed import ShardEntry, file_sha256
+from difftransformer.data.packed import ShardEntry, file_sha256, retire_manifest
 from difftransformer.data.parts import Tally
 from difftransformer.provenance import atomic
 
@@ -39,6 +39,7 @@ def write_shard(
             digest.update(content)
             file.write(content)
             counts.add(document)
+        retire_manifest(path.parent)
     with atomic.replacing(offsets_path) as aside:
         np.save(aside, np.array(counts.ends, dtype=np.int64), allow_pickle=False)
     entry = ShardEntry(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from difftransformer.config.data import BuiltinSource, DatasetConfig, FilesSource, HubSource
-from difftransformer.data.readers import Fields, read_records
+from difftransformer.data.readers import Fields, read_records, require_unicode
 from difftransformer.errors import DataError
 
 
@@ -186,6 +186,7 @@ class Hub:
                     f"source {self._name}: row {number} of {config.dataset} has no text in "
                     f"{config.text_field!r}; its fields are {', '.join(sorted(row))}"
                 )
+            require_unicode(text, f"source {self._name}: row {number} of {config.dataset}")
             number += 1
             yield Document(text, config.licence, Cursor(start.repeat, 0, number))
 

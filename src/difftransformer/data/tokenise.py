@@ -78,7 +78,6 @@ def tokenise(
     assert workers > 0
     output.mkdir(parents=True, exist_ok=True)
     state.mkdir(parents=True, exist_ok=True)
-    (output / MANIFEST).unlink(missing_ok=True)
     if tokenizer is None:
         manifest = pack_rows(dataset, output, state)
     else:

@@ -99,18 +99,22 @@ class TextTokenizer:
             tokenizer = Tokenizer.from_file(str(path))
             description = json.loads(path.with_name(CONFIG).read_text(encoding="utf-8"))
             eos, kind = description["eos_token"], description["difftransformer"]["kind"]
+            eos_id = tokenizer.token_to_id(eos)
+            entry = TokenizerEntry(kind=kind, sha256=file_sha256(path), eos_id=eos_id)
             self._encode_piece = _encoder(tokenizer, description["difftransformer"])
         except Exception as error:  # the tokenizers library raises plain Exception
             raise DataError(
                 f"{path}: cannot be read with its {CONFIG} ({_first_line(error)}); rebuild it with "
                 "`train_tokenizer`"
             ) from None
-        eos_id = tokenizer.token_to_id(eos)
         if eos_id is None:
-            raise DataError(f"{path}: its end-of-text token {eos!r} is not in the vocabulary")
+            raise DataError(
+                f"{path}: its end-of-text token {eos!r} is not in the vocabulary; rebuild it with "
+                "`train_tokenizer`"
+            )
         self.eos_id: int = eos_id
         self.vocab_size = max(tokenizer.get_vocab().values()) + 1
-        self.entry = TokenizerEntry(kind=kind, sha256=file_sha256(path), eos_id=eos_id)
+        self.entry = entry
 
     def encode(
         self, texts: list[str], max_document_tokens: int | None = None
@@ -174,7 +178,8 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
     tokenizer.train_from_iterator(_sample(dataset, config.sample_bytes), trainer)
     if tokenizer.get_vocab_size() < config.vocab_size:
         raise DataError(
-            f"the training text gives {tokenizer.get_vocab_size()} tokens of vocabulary, "
+            f"sources {', '.join(dataset.sources)}: the training text gives "
+            f"{tokenizer.get_vocab_size()} tokens of vocabulary, "
             f"dataset.tokenizer.vocab_size asks for {config.vocab_size}: lower it or add text"
         )
     return tokenizer

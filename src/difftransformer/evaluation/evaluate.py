@@ -53,7 +53,7 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         dataset: Folder of the packed dataset; None for a model from elsewhere.
         ngrams: Keys of the n-grams frequent in training, for `validation_slices`.
         output: JSON file of the result, see `difftransformer.provenance.result`.
-        details: Folder for samples and arrays behind the numbers; emptied, and there afterwards.
+        details: Folder for samples and arrays behind the numbers; replaced when all is measured.
         state: Folder that outlives a killed job, for suites that resume.
         seed: Seed of the training that made the model.
         threads: Threads of one operation; they decide the order of sums, hence the bits.
@@ -64,22 +64,25 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         UserError: One line: which file, setting or device does not fit, and what to do.
     """
     started = datetime.now(UTC)
-    opened = None if dataset is None else PackedDataset.open(dataset)
+    opened = None if dataset is None else PackedDataset.open(dataset, verify="small")
     identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
-    shutil.rmtree(details, ignore_errors=True)
-    details.mkdir(parents=True)
     device = _prepare(slice.config, threads)
+    aside = details.with_name(f".{details.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
     subject: Subject | PretrainedSubject
     if slice.pretrained is not None:
-        subject = PretrainedSubject(slice.pretrained, device, details=details, state=state)
+        subject = PretrainedSubject(slice.pretrained, device, details=aside, state=state)
         resolved = {"device": str(device)}
     else:
         assert model is not None and opened is not None, slice.run
         scorer, resolved = _load(model, opened, slice.config, device)
-        subject = Subject(scorer, opened, device, ngrams, details=details, state=state, seed=seed)
+        subject = Subject(scorer, opened, device, ngrams, details=aside, state=state, seed=seed)
     tracker.log_params({"resolved": resolved})
     metrics = _measure(slice.config, subject)
     _require_finite(metrics, slice.run if model is None else str(model))
+    shutil.rmtree(details, ignore_errors=True)
+    aside.rename(details)
     result = Result(
         kind="evaluation",
         job_id=identity.job_id,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.data.packed import PackedDataset, file_sha256
-from difftransformer.errors import DataError
+from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.benchmarks import benchmark_digest
 from difftransformer.evaluation.pretrained_folder import model_digest
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
@@ -51,7 +51,11 @@ def identify(
     """
     if slice.pretrained is not None:
         return _identity(slice, {"model": model_digest(slice.pretrained)}, (), seed, code)
-    assert model is not None and dataset is not None, slice.run
+    if model is None or dataset is None:
+        raise ConfigError(
+            f"run {slice.run} is trained here: give the training.json of its --model and the "
+            "manifest.json of its --dataset"
+        )
     trained = require_trained(model, slice.run, seed)
     require_same_tokenizer(model, dataset, "evaluate it on the dataset it was trained on")
     if ngrams is not None and not ngrams.is_file():

@@ -114,6 +114,9 @@ def load_weights(model: Transformer, path: Path) -> None:
             for name, target in wanted.items():
                 tensor = file.get_tensor(name)
                 _require_same_shape(path, name, tensor, target)
+                if not tensor.is_floating_point():
+                    kind = str(tensor.dtype).removeprefix("torch.")
+                    raise CheckpointError(f"{path}: tensor {name} is {kind}, no float; {_MISFIT}")
                 target.copy_(tensor)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; train the model again") from None

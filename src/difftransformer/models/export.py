@@ -37,6 +37,7 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     """
     if format not in FORMATS:
         raise CheckpointError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
+    _require_new(output)
     loaded = load_model(model)
     eos = _end_of_text_id(model)
     face: PreTrainedModel
@@ -89,7 +90,13 @@ def _end_of_text_id(folder: Path) -> int | None:
             f"{folder / TOKENIZER_CONFIG}: missing, or names no eos_token; copy the one that lies "
             f"beside the dataset's {TOKENIZER}"
         ) from None
-    number: int | None = Tokenizer.from_file(str(folder / TOKENIZER)).token_to_id(token)
+    try:
+        number: int | None = Tokenizer.from_file(str(folder / TOKENIZER)).token_to_id(token)
+    except Exception as error:  # the tokenizers library raises plain Exception
+        raise CheckpointError(
+            f"{folder / TOKENIZER}: not a tokenizer ({' '.join(str(error).split())}); copy the one "
+            "that lies beside the dataset's manifest"
+        ) from None
     if number is None:
         raise CheckpointError(f"{folder / TOKENIZER}: has no token {token!r}, its eos_token")
     return number
@@ -101,11 +108,15 @@ def _copy_tokenizer(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
+def _require_new(output: Path) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise CheckpointError(f"{output}: exists and is not empty; name a new folder")
+
+
 @contextmanager
 def _new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder aside that becomes ``output`` when the block ends well."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise CheckpointError(f"{output}: exists and is not empty; name a new folder")
+    _require_new(output)
     aside = output.with_name(f".{output.name}.{os.getpid()}.partial")
     aside.mkdir(parents=True)
     try:

@@ -19,9 +19,12 @@ import psutil
 from pydantic import Field
 
 from difftransformer.config.base import Settings
+from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
 _PACKAGES = ("difftransformer", "torch", "numpy", "transformers", "lm-eval", "tokenizers", "mlflow")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_MOST_THREADS = 4096
 _SOURCES = Path(__file__).resolve().parent
 _GIT_LOCATIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
@@ -34,6 +37,21 @@ class Environment(Settings):
     versions: dict[str, str] = Field(description="Python and the packages that compute")
     hardware: dict[str, str | int | float] = Field(description="CPU, cores, memory, GPUs")
     threads: int = Field(description="Threads of one operation")
+
+
+def check_variables() -> None:
+    """Check the environment variables that set numbers of threads.
+
+    Raises:
+        ConfigError: one is no positive number; the libraries would take what they like instead.
+    """
+    for name in _THREAD_VARIABLES:
+        given = os.environ.get(name, "").strip()
+        if given and not (given.isdecimal() and 0 < int(given) <= _MOST_THREADS):
+            raise ConfigError(
+                f"environment variable {name}: {given!r} is no number of threads; set it to a "
+                "whole number from 1, such as 1, or unset it"
+            )
 
 
 def capture(threads: int | None = None) -> Environment:

@@ -22,12 +22,22 @@ from types import FrameType
 from typing import Any
 
 from difftransformer.errors import UserError
-from difftransformer.provenance.environment import capture
+from difftransformer.provenance.environment import capture, check_variables
 from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
 from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
-_MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM), "allow writing there, or choose another path"
+    ),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        "choose another path, or move what is in the way",
+    ),
+}
+"""What to do about an error of the file system that is no fault of this program."""
 
 logger = logging.getLogger(__name__)
 
@@ -158,8 +168,10 @@ def job(
 @contextmanager
 def reporting(log: Path | None = None) -> Iterator[None]:
     """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status."""
-    handlers = _set_up_logging(log)
+    handlers: list[logging.Handler] = []
     try:
+        _set_up_logging(log, handlers)
+        check_variables()
         yield
     except SystemExit as stop:
         if stop.code not in (None, 0):
@@ -172,9 +184,10 @@ def reporting(log: Path | None = None) -> Iterator[None]:
         logger.error("%s", " ".join(str(error).split()))
         raise SystemExit(2) from error
     except OSError as error:
-        if error.errno not in _MENDABLE:
+        if error.errno not in _CURES:
             raise _fault(error) from error
-        logger.error("%s: %s", error.filename or "writing", os.strerror(error.errno))
+        reason, cure = os.strerror(error.errno), _CURES[error.errno]
+        logger.error("%s: %s; %s", error.filename or "writing", reason, cure)
         raise SystemExit(2) from error
     except Exception as error:
         raise _fault(error) from error
@@ -192,18 +205,21 @@ class _LineFormatter(logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {text}"
 
 
-def _set_up_logging(log: Path | None) -> list[logging.Handler]:
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(log, mode="w", encoding="utf-8"))
+def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
+    """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
     root = logging.getLogger()
-    for handler in handlers:
-        handler.setFormatter(_LineFormatter())
-        root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("difftransformer").setLevel(logging.INFO)
-    return handlers
+
+    def add(handler: logging.Handler) -> None:
+        handlers.append(handler)
+        handler.setFormatter(_LineFormatter())
+        root.addHandler(handler)
+
+    add(logging.StreamHandler(sys.stderr))
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        add(logging.FileHandler(log, mode="w", encoding="utf-8"))
 
 
 def _fault(error: Exception) -> SystemExit:

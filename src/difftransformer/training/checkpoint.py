@@ -87,7 +87,7 @@ class CheckpointStore:
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
                 snapshot = _read(folder, step)
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
                 _set_aside(folder)
                 continue

@@ -74,7 +74,7 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         "deterministic": prepare_process(config, device, job.threads),
     }
     with listening() as stop, exclusive(job.state):
-        dataset = PackedDataset.open(job.dataset)
+        dataset = PackedDataset.open(job.dataset, verify="small")
         fingerprint = job_fingerprint(
             job.stage, job.slice, job.code, training_inputs(dataset, job.parent), job.seed
         )

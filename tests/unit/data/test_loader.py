@@ -22,13 +22,14 @@ def dataset_of(tokens: int, folder: Path, row_length: int | None = None) -> Pack
     """Tokens 0, 1, 2 ... in one shard, so that a token tells its place."""
     path = folder / f"train-{tokens}-{row_length}.bin"
     np.arange(tokens, dtype="<u2").tofile(path)
-    shard = ShardEntry(file=path.name, tokens=tokens, documents=1, sha256="")
+    documents = 1 if row_length is None else tokens // row_length
+    shard = ShardEntry(file=path.name, tokens=tokens, documents=documents, sha256="")
     manifest = Manifest(
         vocab_size=tokens,
         dtype="uint16",
         tokenizer=TokenizerEntry(kind="none"),
         row_length=row_length,
-        splits={"train": SplitEntry(tokens=tokens, documents=1, shards=[shard])},
+        splits={"train": SplitEntry(tokens=tokens, documents=documents, shards=[shard])},
         sources={},
     )
     return PackedDataset(folder, manifest)

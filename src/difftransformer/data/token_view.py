@@ -1,0 +1,72 @@
+"""The shards of a split read as one array, and what their damage is called."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.errors import DataError
+
+Tokens = NDArray[np.integer[Any]]
+
+REBUILD = "delete manifest.json and rebuild with `tokenise`"
+"""What to do about a dataset that is damaged."""
+
+
+class TokenView:
+    """The shards of a split as one read-only array, nothing loaded until it is indexed.
+
+    Args:
+        shards: Arrays of token ids.
+        vocab_size: A larger id is damage, and is a `DataError` where it is read.
+    """
+
+    def __init__(self, shards: list[Tokens], vocab_size: int | None = None) -> None:
+        self._shards, self._vocab_size = shards, vocab_size
+        self._starts = [0, *np.cumsum([len(shard) for shard in shards]).tolist()]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise IndexError("a TokenView has slices of step 1 only")
+            return self._checked(self._range(start, max(start, stop)))
+        return self._checked(self._range(*self._bounds(index)))[0]
+
+    def _checked(self, tokens: Tokens) -> Tokens:
+        limit = self._vocab_size
+        if limit is not None and tokens.size and (largest := int(tokens.max())) >= limit:
+            raise DataError(
+                f"a shard holds token id {largest}, its vocabulary has {limit}: it is damaged; "
+                f"{REBUILD}"
+            )
+        return tokens
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        start = index + len(self) if index < 0 else index
+        if not 0 <= start < len(self):
+            raise IndexError(f"token {index} of {len(self)}")
+        return start, start + 1
+
+    def _range(self, start: int, stop: int) -> Tokens:
+        """Tokens start..stop-1: a view inside one shard, a copy across shards."""
+        first = min(bisect_right(self._starts, start) - 1, len(self._shards) - 1)
+        offset = self._starts[first]
+        if stop <= self._starts[first + 1]:
+            return self._shards[first][start - offset : stop - offset]
+        parts = []
+        for shard, begin in zip(self._shards[first:], self._starts[first:-1], strict=True):
+            if begin >= stop:
+                break
+            parts.append(shard[max(0, start - begin) : stop - begin])
+        return np.concatenate(parts)
+
+    def chunks(self, size: int, overlap: int = 0) -> Iterator[Tokens]:
+        """Consecutive pieces of `size` tokens, each continued by `overlap` tokens of the next."""
+        for start in range(0, max(1, len(self) - overlap), size):
+            yield self[start : start + size + overlap]
