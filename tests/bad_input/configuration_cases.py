@@ -1,0 +1,210 @@
+"""Spoilt configuration: files, keys, command line and environment; nothing may start."""
+
+from finished_work import Work
+from spoiling import (
+    Call,
+    Case,
+    Spoil,
+    add,
+    both,
+    folder,
+    loop,
+    nothing,
+    recode,
+    remove,
+    replace,
+    variable,
+    write,
+)
+
+CONFIG, RUNS, DATASETS = "config/config.yaml", "config/runs.yaml", "config/datasets.yaml"
+TINY = "config/scales/tiny.yaml"
+
+check: Call = Work.check
+
+
+def plan(**overrides: object) -> Call:
+    return lambda work: work.plan(**overrides)
+
+
+def run(entry: str) -> Spoil:
+    """Add a run called spoilt to runs.yaml."""
+    return add(RUNS, f"  spoilt: {entry}\n")
+
+
+def setup(keys: str) -> Spoil:
+    """Add a setup called spoilt to a scale, and a run of it."""
+    return both(
+        replace(TINY, "\nsetups:\n", f"\nsetups:\n  spoilt: {{base: ablation, {keys}}}\n"),
+        run("{label: Spoilt, base: diff, setup: spoilt}"),
+    )
+
+
+CONFIGURATION: dict[str, Case] = {
+    "seeds below one": (nothing, plan(seeds=-1), ["--config: seeds", "got -1", "1 to 1000"]),
+    "seeds in words": (nothing, plan(seeds="three"), ["--config: seeds", "'three'", "a list"]),
+    "a billion seeds": (nothing, plan(seeds=10**12), ["seeds", "got 1000000000000", "1 to 1000"]),
+    "a negative seed": (nothing, plan(seeds="[-3]"), ["seeds", "from 0 to 4294967295", "-3"]),
+    "a scale in capitals": (nothing, plan(scale="Tiny"), ["'Tiny'", "did you mean 'tiny'?"]),
+    "a scale outside its folder": (nothing, plan(scale="../tiny"), ["'../tiny' is no name"]),
+    "an unknown override": (nothing, plan(sede=1), ["--config sede", "did you mean 'seeds'?"]),
+    "half an override": (nothing, plan(seeds="[1,"), ["--config seeds", "found '<stream end>'"]),
+    "an override that builds objects": (
+        nothing, plan(seeds="!!python/object/apply:os.system [x]"),
+        ["--config seeds", "could not determine a constructor", "os.system"],
+    ),
+    "results that run a command": (
+        nothing, plan(results="$(touch gone)"),
+        ["--config: results", "'$(touch gone)'", "letters, digits", "choose another folder"],
+    ),
+    "results with a blank": (nothing, plan(results="my results"), ["results", "'my results'"]),
+    "tracking switched off without quotes": (
+        nothing, plan(tracking={"uri": False}), ["tracking.uri", "got False", "in quotes"],
+    ),
+    "tracking to nowhere": (
+        nothing, plan(tracking={"uri": "foo://x"}),
+        ["config.yaml: tracking.uri", "'foo://x'", "off, sqlite:///<file>"],
+    ),
+    "benchmarks that are not there": (
+        nothing, plan(benchmarks="nowhere"), ["benchmarks: nowhere: no such folder", "'builtin'"],
+    ),
+    "tracking variable": (
+        variable("MLFLOW_TRACKING_URI", "nonsense"), check,
+        ["environment variable MLFLOW_TRACKING_URI", "'nonsense'", "off, sqlite:///<file>"],
+    ),
+    "thread variable": (
+        variable("OMP_NUM_THREADS", "abc"), check,
+        ["environment variable OMP_NUM_THREADS", "'abc'", "a whole number from 1"],
+    ),
+    "no configuration": (remove("config"), check, [f"{CONFIG}: no such file", "name another"]),
+    "a missing file": (remove("config/claims.yaml"), check, ["claims.yaml: no such file"]),
+    "a folder for a file": (folder(RUNS), check, [f"{RUNS}: cannot be read: is a directory"]),
+    "a link to itself": (loop(RUNS), check, [f"{RUNS}: cannot be read", "symbolic links"]),
+    "an empty file": (write(RUNS, ""), check, [f"{RUNS}: runs: required key is missing"]),
+    "a list for a file": (write(RUNS, "- a\n"), check, [RUNS, "a mapping of keys, got list"]),
+    "another encoding": (recode(RUNS, "utf-16"), check, [RUNS, "byte 0 is 0xff", "UTF-8"]),
+    "a zero byte": (add(RUNS, b"\0"), check, [RUNS, "#x0000", "not allowed"]),
+    "a tab": (add(RUNS, "  spoilt:\n\tlabel: x\n"), check, [RUNS, "line ", "with spaces"]),
+    "a key twice": (run("{label: a, label: b}"), check, ["line ", "'label' stands twice; remove"]),
+    "a run twice": (add(RUNS, "  diff: {label: x}\n"), check, ["'diff' stands twice; remove one"]),
+    "merging twice": (run("{<<: {label: a}, <<: {label: b}}"), check, ["'<<' stands twice"]),
+    "an anchor that is not there": (run("*nowhere"), check, [RUNS, "undefined alias 'nowhere'"]),
+    "an anchor in itself": (run("&a {set: *a}"), check, ["an anchor contains itself; write"]),
+    "aliases of aliases": (
+        write(RUNS, "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"{two}: &{two} [{', '.join([f'*{one}'] * 10)}]\n"
+            for one, two in zip("abcdefgh", "bcdefghi", strict=True)
+        )),
+        check, [RUNS, "line 5", "expand to over 100000 values; write them out"],
+    ),
+    "nested without end": (run("[" * 3000 + "]" * 3000), check, [RUNS, "40 levels; flatten it"]),
+    "two documents": (add(RUNS, "---\nruns: {}\n"), check, [RUNS, "found another document"]),
+    "code in YAML": (run("!!python/name:os.system x"), check, [RUNS, "line ", "os.system"]),
+    "a switch for a key": (add(RUNS, "  on: {label: x}\n"), check, ["key 'on' is read as True"]),
+    "a switch for a label": (run("{label: no, base: diff}"), check, ["got False", "in quotes"]),
+    "a date for a label": (run("{label: 2024-01-01}"), check, ["runs.spoilt.label: needs text"]),
+    "a date that is none": (run("{label: 2024-13-45}"), check, [RUNS, "month must be in 1..12"]),
+    "a run without settings": (run(""), check, ["runs.spoilt: needs a mapping of keys, got None"]),
+    "a name with a path": (add(RUNS, "  ../x: {label: x}\n"), check, ["'../x' is no name", "_"]),
+    "a name with a command": (
+        add(RUNS, "  x; rm -rf y: {label: x, base: diff}\n"), check,
+        [f"{RUNS}: runs: 'x; rm -rf y' is no name", "letters, digits and _"],
+    ),
+    "a dataset with a path": (
+        add(DATASETS, "  ../x: {base: stdlib_text}\n"), check, [f"{DATASETS}: datasets: '../x' is"],
+    ),
+    "a run of itself": (run("{label: x, base: spoilt}"), check, ["base: bases form a circle"]),
+    "a run that continues itself": (
+        run("{label: x, base: diff, init_from: spoilt}"), check, ["spoilt.init_from", "a circle"],
+    ),
+    "a key that no setting has": (
+        run("{label: x, base: diff, set: {optimizer: adam}}"), check,
+        ["runs.spoilt.set: optimizer: unknown key", "'initializer'"],
+    ),
+    "a number for settings": (
+        run("{label: x, base: diff, set: {model: 3}}"), check,
+        ["runs.spoilt.set: model: needs a mapping of keys, got 3"],
+    ),
+    "a name for attention": (
+        run("{label: x, base: diff, set: {model: {attention: diff_v1}}}"), check,
+        ["spoilt.set: model.attention: needs a mapping of keys, got 'diff_v1'"],
+    ),
+    "an exponent without a point": (
+        setup("training: {lr: 4e-3}"), check,
+        [f"{TINY}: setups.spoilt: training.lr", "got '4e-3'", "write 4.0e-3"],
+    ),
+    "an overridden exponent": (
+        replace(TINY, "      lr: 4.0e-3", "      lr: 4e-3"), check,
+        [f"{TINY}: setups.ablation: training.lr", "got '4e-3'", "write 4.0e-3"],
+    ),
+    "a comma for a point": (setup('training: {lr: "0,004"}'), check, ["lr", "a plain number"]),
+    "not a number": (setup("training: {lr: .nan}"), check, ["lr: needs a finite number, got nan"]),
+    "infinity": (setup("training: {weight_decay: .inf}"), check, ["a finite number, got inf"]),
+    "a negative rate": (setup("training: {lr: -1.0}"), check, ["lr", "greater than 0, got -1.0"]),
+    "no batch": (setup("training: {batch_size: 0}"), check, ["batch_size", "greater than 0"]),
+    "a list for a number": (setup("training: {lr: [1.0]}"), check, ["lr: needs a number, got [1"]),
+    "half the betas": (setup("training: {betas: [0.9]}"), check, ["betas: an item is missing"]),
+    "tokens in millions": (
+        setup("training: {tokens: 1M}"), check, ["training.tokens", "got '1M'", "write 1000000"],
+    ),
+    "tokens with a point": (
+        setup("training: {tokens: 1.0e+6}"), check, ["got 1000000.0", "write 1000000"],
+    ),
+    "tokens in base eight": (
+        setup("training: {tokens: 0100}"), check, [TINY, "YAML reads 0100 as 64; write that"],
+    ),
+    "tokens in base sixty": (
+        setup("training: {tokens: 10:00:00}"), check, ["YAML reads 10:00:00 as 36000; write that"],
+    ),
+    "more tokens than there are": (
+        setup(f"training: {{tokens: 1{'0' * 400}}}"), check,
+        ["training.tokens", "less than or equal to 1000000000000000"],
+    ),
+    "a width that heads do not fill": (
+        setup("model: {d_model: 100}"), check,
+        ["runs.spoilt: model.attention.head_dim", "d_model 100", "nearest: 25, 50, 100"],
+    ),
+    "a width of millions": (setup("model: {d_model: 9999999}"), check, ["d_model", "131072, got"]),
+    "odd heads": (setup("model: {attention: {head_dim: 31}}"), check, ["a multiple of 2, got 31"]),
+    "empty heads": (setup("model: {attention: {head_dim: 0}}"), check, ["head_dim", "got 0"]),
+    "positions without end": (
+        setup(f"model: {{max_positions: {10**15}}}"), check, ["max_positions", "134217728, got"],
+    ),
+    "a vocabulary without end": (
+        setup(f"model: {{vocab_size: {10**12}}}"), check, ["model.vocab_size", "16777216, got"],
+    ),
+    "a vocabulary smaller than the data's": (
+        setup("model: {vocab_size: 64}"), check,
+        ["setups.spoilt: model.vocab_size: 64 is less than the 1024", "stdlib_text", "leave it"],
+    ),
+    "a context longer than the model": (
+        setup("training: {seq_len: 512}, model: {max_positions: 256}"), check,
+        ["run spoilt: seq_len 512 is longer than max_positions 256"],
+    ),
+    "an unknown precision": (
+        setup("training: {precision: fp16}"), check, ["precision", "'fp32' or 'bf16', got 'fp16'"],
+    ),
+    "a switch in quotes": (
+        setup('training: {compile: "no"}'), check, ["true or false, got 'no'", "take the quotes"],
+    ),
+    "a dataset that no file has": (
+        replace(TINY, "\ndatasets:\n", "\ndatasets:\n  stdlib_txt: {tokens: 4}\n"), check,
+        [f"{TINY}: datasets: unknown dataset 'stdlib_txt'; did you mean 'stdlib_text'?"],
+    ),
+    "a suite that no file has": (
+        replace(TINY, "\nsuites:\n", "\nsuites:\n  outlier: {seq_len: 4}\n"), check,
+        [f"{TINY}: suites: unknown suite 'outlier'; did you mean 'outliers'?"],
+    ),
+    "a rate of a run that is not there": (
+        replace(TINY, "\nlearning_rates:\n", "\nlearning_rates:\n  transformr: 1.0e-3\n"), check,
+        [f"{TINY}: learning_rates: unknown run 'transformr'; did you mean 'transformer'?"],
+    ),
+    "a share in per cent": (
+        add(DATASETS, "  spoilt: {base: stdlib_text, max_document_tokens: 5%}\n"), check,
+        ["datasets.spoilt: max_document_tokens", "got '5%'", "without unit"],
+    ),
+    "an artifact of an unknown run": (
+        replace("config/artifacts.yaml", "{run: diff}", "{run: difff}"), check,
+        ["artifacts.", "unknown run 'difff'; did you mean 'diff'?"],
+    ),
+}  # fmt: skip

@@ -1,0 +1,155 @@
+"""Finished work to spoil: configuration, corpus, tokenizer, shards, a model and its evaluation."""
+
+import contextlib
+import io
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from difftransformer.cli import app
+from difftransformer.planning.plan import Plan
+from difftransformer.provenance.job import reporting
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+
+DATASET: dict[str, Any] = {
+    "scale": "small",
+    "dataset": "corpus",
+    "config": {
+        "sources": {"files": {"kind": "files", "globs": ["corpus/*"], "licence": "CC0-1.0"}},
+        "tokenizer": {"kind": "bpe", "vocab_size": 270, "sample_bytes": 10_000},
+        "validation_share": 0.3,
+        "shard_tokens": 2000,
+    },
+}
+RUN: dict[str, Any] = {
+    "scale": "small",
+    "run": "diff",
+    "dataset": "corpus",
+    "model": {
+        "vocab_size": 320,
+        "d_model": 16,
+        "num_layers": 1,
+        "ffn_dim": 16,
+        "max_positions": 16,
+        "attention": {"variant": "diff_v1", "head_dim": 4},
+    },
+    "training": {
+        "steps": 3,
+        "seq_len": 16,
+        "batch_size": 4,
+        "lr": 1e-3,
+        "warmup_steps": 1,
+        "checkpoint_every": 1,
+        "device": "cpu",
+    },
+}
+EVALUATION: dict[str, Any] = {
+    "scale": "small",
+    "run": "diff",
+    "suite": "positions",
+    "config": {"kind": "nll_by_position", "length": 16, "first_position": 4},
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    stderr: str
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.stderr.splitlines() if line.startswith("error: ")]
+
+
+class Work:
+    """A working folder in which every command has run once; relative paths start there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def copy(self, target: Path) -> "Work":
+        return Work(Path(shutil.copytree(self.folder, target, symlinks=True)))
+
+    def change(self, slice: str, key: str, value: Any) -> None:
+        """Set a dotted key of a slice."""
+        content = json.loads(self.path(f"{slice}.json").read_text())
+        inner = content
+        *groups, last = key.split(".")
+        for group in groups:
+            inner = inner[group]
+        inner[last] = value
+        self.path(f"{slice}.json").write_text(json.dumps(content))
+
+    def train_tokenizer(self, *more: str) -> Ended:
+        return call(
+            "train_tokenizer", "--slice", "dataset.json", "--output", "data/tokenizer.json", *more
+        )
+
+    def tokenise(self, *more: str) -> Ended:
+        return call(
+            "tokenise", "--slice", "dataset.json", "--output", "data/manifest.json",
+            "--tracking", "off", *more,
+        )  # fmt: skip
+
+    def pretrain(self, *more: str, tracking: str = "off") -> Ended:
+        return call(
+            "pretrain", "--slice", "run.json", "--dataset", "data/manifest.json",
+            "--output", "run/training.json", "--tracking", tracking, *more,
+        )  # fmt: skip
+
+    def evaluate(self, *more: str) -> Ended:
+        return call(
+            "evaluate", "--slice", "evaluation.json", "--model", "run/training.json",
+            "--dataset", "data/manifest.json", "--output", "evaluation/result.json",
+            "--tracking", "off", *more,
+        )  # fmt: skip
+
+    def export(self, format: str = "huggingface", model: str = "run") -> Ended:
+        return call("export_model", model, "exported", "--format", format)
+
+    def check(self, *more: str) -> Ended:
+        return call("check", *more)
+
+    def plan(self, **overrides: Any) -> Ended:
+        """Read the configuration as the Snakefile does, with what `--config` gives."""
+        said = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(said), reporting():
+                Plan.load(Path("config"), overrides)
+        except SystemExit as stop:
+            assert isinstance(stop.code, int)
+            return Ended(stop.code, said.getvalue())
+        return Ended(0, said.getvalue())
+
+
+def call(*words: str) -> Ended:
+    """Call the command line in this process."""
+    result = CliRunner().invoke(app, list(words))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ended(result.exit_code, result.stderr)
+
+
+def finish(folder: Path, configuration: Path) -> Work:
+    """Run every command once in ``folder``, which is the working directory."""
+    work = Work(folder)
+    shutil.copytree(configuration, folder / "config", ignore=shutil.ignore_patterns("schema"))
+    (folder / "corpus").mkdir()
+    texts = (" ".join(WORDS[(i * j) % len(WORDS)] for j in range(i % 30 + 5)) for i in range(120))
+    lines = [json.dumps({"text": f"{i} {text}"}) for i, text in enumerate(texts)]
+    (folder / "corpus" / "text.jsonl").write_text("\n".join(lines) + "\n")
+    for name, content in (("dataset", DATASET), ("run", RUN), ("evaluation", EVALUATION)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    for command in (work.train_tokenizer, work.tokenise, work.pretrain, work.evaluate):
+        ended = command()
+        assert ended.status == 0, ended.stderr
+    return work

@@ -1,0 +1,132 @@
+"""Spoilt runs, checkpoints, trained and exported models, and wrong calls."""
+
+from finished_work import Work, call
+from spoiling import (
+    Call,
+    Case,
+    add,
+    anew,
+    both,
+    cut,
+    nothing,
+    pickled_weights,
+    remove,
+    replace,
+    slice,
+    variable,
+    weights,
+    write,
+)
+
+pretrain: Call = Work.pretrain
+evaluate: Call = Work.evaluate
+export: Call = Work.export
+
+MODELS: dict[str, Case] = {
+    "a misspelt setting": (slice("run", "training.lrr", 1), pretrain, ["run.json", "mean 'lr'?"]),
+    "a vocabulary too small": (
+        slice("run", "model.vocab_size", 100), pretrain, ["vocab_size is 100", "at least 270"],
+    ),
+    "a sequence too long": (
+        slice("run", "training.seq_len", 32), pretrain, ["32 positions", "16; shorten"],
+    ),
+    "a batch larger than the corpus": (
+        slice("run", "training.batch_size", 100_000), pretrain,
+        ["data: split train has 340 windows", "one batch of 100000", "a smaller batch"],
+    ),
+    "an unknown variant": (
+        slice("run", "model.attention.variant", "diff_v9"), pretrain,
+        ["model.attention.variant: unknown variant 'diff_v9'; did you mean 'diff_v1'?"],
+    ),
+    "a list for a variant": (
+        slice("run", "model.attention.variant", ["a"]), pretrain, ["unknown variant '['a']'"],
+    ),
+    "a GPU that is not there": (
+        both(variable("CUDA_VISIBLE_DEVICES", ""), slice("run", "training.device", "cuda")),
+        pretrain, ["training.device is cuda", "no CUDA device: use cpu or auto"],
+    ),
+    "a backend that is not there": (
+        slice("run", "training.backend", "flash_attn"), pretrain, ["flash_attn", "take sdpa"],
+    ),
+    "a rate that diverges": (
+        both(anew, slice("run", "training.lr", 1e30), slice("run", "training.grad_clip", None)),
+        pretrain, ["diverged at step", "lower training.lr", "last good checkpoint is kept"],
+    ),
+    "a negative seed on the command line": (
+        nothing, lambda work: work.pretrain("--seed", "-1"), ["'--seed'", "equal to 0, got '-1'"],
+    ),
+    "a seed in words on the command line": (
+        nothing, lambda work: work.pretrain("--seed", "one"), ["'--seed'", "integer", "got 'one'"],
+    ),
+    "more threads than there are": (
+        nothing, lambda work: work.pretrain("--threads", "99999"), ["'--threads'", "to 1024, got"],
+    ),
+    "an unknown option": (
+        nothing, lambda work: work.pretrain("--sed", "1"), ["No such option: --sed", "--seed"],
+    ),
+    "an unknown command": (nothing, lambda work: call("pretran"), ["'pretran'", "'pretrain'"]),
+    "tracking on the command line": (
+        nothing, lambda work: work.pretrain(tracking="foo://x"), ["tracking uri: 'foo://x'"],
+    ),
+    "no training": (remove("run/training.json"), evaluate, ["run: training has not finished"]),
+    "half a training": (cut("run/training.json", 99), evaluate, ["training.json", "delete it and"]),
+    "another seed": (
+        nothing, lambda work: work.evaluate("--seed", "5"), ["seed 0, asked for diff with seed 5"],
+    ),
+    "another tokenizer": (
+        add("run/tokenizer.json", " "), evaluate, ["run: was trained with another tokenizer", "on"],
+    ),
+    "no model": (remove("run/config.json"), evaluate, ["run/config.json: no such file", "train"]),
+    "another model": (
+        write("run/config.json", '{"model_type": "llama"}'), evaluate,
+        ["run/config.json: no settings under `model`; name a folder"],
+    ),
+    "a model of absurd size": (
+        replace("run/config.json", '"max_positions": 16', f'"max_positions": {10**15}'), evaluate,
+        ["run/config.json: model.max_positions", "134217728", "train the model again"],
+    ),
+    "half the weights": (cut("run/model.safetensors", 999), evaluate, ["safetensors: truncated"]),
+    "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
+    "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),
+    "weights of another shape": (
+        replace("run/config.json", '"vocab_size": 320', '"vocab_size": 384'), evaluate,
+        ["embedding.weight has shape [320, 16], not [384, 16]", "another config.json"],
+    ),
+    "weights of another name": (
+        weights(lambda found: found.update(other=found.pop("embedding.weight"))), evaluate,
+        ["model.safetensors: tensor embedding.weight is missing"],
+    ),
+    "whole numbers for weights": (
+        weights(lambda found: found.update({k: v.long() for k, v in found.items()})), evaluate,
+        ["tensor embedding.weight is int64, no float"],
+    ),
+    "weights that are no numbers": (
+        weights(lambda found: found["embedding.weight"].fill_(float("nan"))), evaluate,
+        ["run: nll_p", "is nan: the model's weights are damaged or diverged; train it again"],
+    ),
+    "a context longer than a trained model": (
+        slice("evaluation", "config.length", 999), evaluate, ["length 999", "at most its max_pos"],
+    ),
+    "an unknown kind of suite": (
+        slice("evaluation", "config.kind", "x"), evaluate, ["evaluation.json", "'recall'", "'x'"],
+    ),
+    "an evaluation of nothing": (
+        nothing, lambda work: call("evaluate", "--slice", "evaluation.json", "--output", "x.json"),
+        ["run diff is trained here: give the training.json of its --model"],
+    ),
+    "an impossible export": (
+        nothing, lambda work: work.export("llama"), ["cannot export to llama"],
+    ),
+    "an unknown export": (
+        nothing, lambda work: work.export("onnx"), ["'onnx'; known: huggingface, llama, diffllama"],
+    ),
+    "an export of nothing": (
+        nothing, lambda work: work.export(model="nowhere"), ["nowhere/config.json: no such file"],
+    ),
+    "an export over a file": (
+        write("exported", "x"), export, ["exported: exists and is not empty; name a new folder"],
+    ),
+    "an export without a tokenizer": (
+        write("run/tokenizer.json", "{"), export, ["run/tokenizer.json: not a tokenizer"],
+    ),
+}  # fmt: skip
