@@ -32,11 +32,11 @@ MODELS: dict[str, Case] = {
     ),
     "a batch larger than the corpus": (
         slice("run", "training.batch_size", 100_000), pretrain,
-        ["data: split train has 340 windows", "one batch of 100000", "a smaller batch"],
+        ["data: split train has", "windows of 16 tokens", "one batch of 100000", "a smaller batch"],
     ),
     "an unknown variant": (
-        slice("run", "model.attention.variant", "diff_v9"), pretrain,
-        ["model.attention.variant: unknown variant 'diff_v9'; did you mean 'diff_v1'?"],
+        slice("run", "model.attention.variant", "dif_v1"), pretrain,
+        ["model.attention.variant: unknown variant 'dif_v1'; did you mean 'diff_v1'?"],
     ),
     "a list for a variant": (
         slice("run", "model.attention.variant", ["a"]), pretrain, ["unknown variant '['a']'"],

@@ -10,11 +10,7 @@ from difftransformer.config.base import setting
 from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.evaluation import SuiteConfig
-<<<<<<< HEAD
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.papers import PapersFile
-=======
->>>>>>> 9c3f144 (Check every entry of the configuration by itself, within sane sizes)
 from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
 from difftransformer.config.run import RunSettings
 from difftransformer.models.attention.registry import attention_class, variants
