@@ -38,11 +38,20 @@ def show(
 ) -> None:
     """Print a run as its training job gets it, and its number of parameters."""
     with reporting():
-        slice = _plan(config, scale).run(run)
+        plan = _plan(config, scale)
+        slice = plan.run(run)
         from difftransformer.models.transformer import count_parameters
 
         typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
         typer.echo(f"{count_parameters(slice.model):,} parameters", err=True)
+        if (found := plan.sizes.match(run)) is not None:
+            matched_to = plan.catalogue.match(run)
+            assert matched_to is not None
+            typer.echo(
+                f"ffn_dim {found.ffn_dim}, matched to {matched_to.to} by {found.by}: "
+                f"{found.size:,} for {found.wanted:,}, {found.residual:+.2%}",
+                err=True,
+            )
 
 
 @command

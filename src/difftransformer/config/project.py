@@ -1,7 +1,7 @@
 """The files of ``config/`` as typed entries, before anything is resolved."""
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -87,6 +87,20 @@ class ProjectConfig(Settings):
     tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
 
 
+class MatchEntry(Settings):
+    """Make a run as large, or as expensive to train, as another one, by its ffn_dim."""
+
+    to: Name = setting(meaning="Run whose size counts, taken at the setup of the matched run")
+    by: Literal["parameters", "training_flops"] = setting(
+        "parameters",
+        meaning="What is equal: parameters, or operations of training for each token at the run's "
+        "seq_len",
+    )
+    multiple_of: int = setting(
+        8, meaning="ffn_dim is the multiple of this that comes nearest", unit="dimensions", gt=0
+    )
+
+
 class RunEntry(PretrainedOptions):
     """One entry of ``runs.yaml``: a model row of some table, as a base and what it changes.
 
@@ -106,13 +120,18 @@ class RunEntry(PretrainedOptions):
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
+    match: MatchEntry | None = setting(
+        None,
+        meaning="Run that this one is sized after, by its ffn_dim; null: as its setup says. "
+        "Inherited from base",
+    )
     pretrained: str | None = setting(
         None, meaning="Id on the Hugging Face hub, or a folder, of a model that is evaluated as is"
     )
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "set"} & self.model_fields_set
+        ours = {"base", "setup", "set", "match"} & self.model_fields_set
         theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")

@@ -21,6 +21,7 @@ from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
+    MatchEntry,
     ProjectConfig,
     RunEntry,
     RunsFile,
@@ -172,10 +173,17 @@ class Catalogue:
         place = f"{self.folder / 'runs.yaml'}: runs"
         return lookup(self.runs, name, "run", place).pretrained_model()
 
-    def run(self, name: str) -> RunSlice:
-        """Return a run as the training job gets it; ``model.attention`` is not yet checked."""
+    def run(self, name: str, setup: str | None = None) -> RunSlice:
+        """Return a run as the training job gets it, but for two things.
+
+        ``model.attention`` is not yet checked, and a run with `match` not yet sized.
+
+        Args:
+            name: Run.
+            setup: Setup to take instead of the run's own.
+        """
         chain = self._run_chain(name)
-        setup = setup_of(self.runs, name, f"{self.folder / 'runs.yaml'}: runs")
+        setup = setup or self.setup(name)
         place = f"{self.folder / 'runs.yaml'}: runs.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
@@ -236,6 +244,16 @@ class Catalogue:
         lookup(self.runs, name, "run", place)
         names = lineage(self.runs, name, place, "base", lambda run: self.runs[run].base)
         return [(member, self.runs[member]) for member in names]
+
+    def setup(self, run: str) -> str | None:
+        """Return the setup of a run; it may come from a base."""
+        return setup_of(self.runs, run, f"{self.folder / 'runs.yaml'}: runs")
+
+    def match(self, run: str) -> MatchEntry | None:
+        """Return what a run is sized after; it may come from a base."""
+        chain = self._run_chain(run)
+        own = (entry.match for _, entry in reversed(chain) if "match" in entry.model_fields_set)
+        return next(own, None)
 
     def parent(self, run: str) -> str | None:
         """Return the run that a run continues; it may come from a base."""

@@ -30,7 +30,7 @@ def training_flops(config: ModelConfig, seq_len: int) -> int:
 
 def _weights(config: ModelConfig) -> int:
     """Return the entries of all matrices that a token is multiplied with."""
-    with torch.device("meta"):
-        model = Transformer(config)
-    layers = sum(part.weight.numel() for part in model.layers.modules() if isinstance(part, Linear))
-    return layers + model.output_weight.numel()
+    with torch.device("meta"):  # all layers are alike
+        model = Transformer(config.model_copy(update={"num_layers": 1}))
+    layer = sum(part.weight.numel() for part in model.layers.modules() if isinstance(part, Linear))
+    return config.num_layers * layer + model.output_weight.numel()

@@ -26,9 +26,10 @@ from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
 from difftransformer.evaluation.pretrained_folder import model_files
-from difftransformer.models.attention.registry import configure, variant_location
+from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.extension import check_extension
 from difftransformer.planning.layout import Layout
+from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 
@@ -62,6 +63,11 @@ class RunPlan:
         """Paths."""
         return Layout(self.catalogue.project.results, self.scale)
 
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Sizes of all runs, and what those with `match` were given."""
+        return Sizes(self.catalogue)
+
     @property
     def root(self) -> str:
         """Folder of everything that is built."""
@@ -89,16 +95,8 @@ class RunPlan:
 
     @cache  # noqa: B019 - a plan lives as long as the process
     def run(self, name: str) -> RunSlice:
-        """Return a run with its attention checked and its head counts filled in."""
-        slice = self.catalogue.run(name)
-        try:
-            attention = configure(slice.model.attention, slice.model.d_model)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{self.catalogue.folder / 'runs.yaml'}: runs.{name}: {error}"
-            ) from None
-        resolved = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
-        slice = slice.model_copy(update={"model": resolved})
+        """Return a run with its attention checked and all sizes filled in."""
+        slice = self.sizes.run(name)
         self._check_budget(slice)
         if slice.init_from is not None:
             check_extension(self.catalogue, slice, self.run(slice.init_from))

@@ -195,12 +195,15 @@ def _strip(tree: ast.Module, *, drop_tables: bool) -> None:
 
 
 def _is_class_table(node: ast.stmt) -> bool:
-    """Whether this assigns a literal dict of names to "module:Class" texts."""
+    """Whether this assigns a literal dict of names to "module:Class" texts, or calls with one."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-    return isinstance(value, ast.Dict) and all(
-        isinstance(item, ast.Constant) and isinstance(item.value, str) and ":" in item.value
-        for item in value.values
-    )
+    return isinstance(value, ast.Dict) and all(map(_names_a_class, value.values))
+
+
+def _names_a_class(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value
 
 
 def _is_text(node: ast.expr) -> bool:

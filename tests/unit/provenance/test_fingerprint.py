@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import ConfigError
+from difftransformer.models.attention import registry
 from difftransformer.provenance.fingerprint import (
     code_fingerprint,
     import_closure,
@@ -223,3 +224,28 @@ def test_each_part_of_a_job_counts() -> None:
         (*base[:4], None),
     ]
     assert len({job_fingerprint(*parts) for parts in [base, *others]}) == 7
+
+
+PACKAGE_FILES = Path(registry.__file__).parents[2]
+
+
+def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path) -> None:
+    """The real registry and variants, copied: what V2 and its rivals would be trained again for."""
+    places = {name: registry.variant_location(name) for name in registry.variants()}
+
+    def measure(root: Path) -> dict[str, str]:
+        return {name: code_fingerprint(ENTRY, [place], root=root) for name, place in places.items()}
+
+    def edited(folder: str, file: str, old: str, new: str) -> dict[str, str]:
+        root = tmp_path / folder
+        shutil.copytree(PACKAGE_FILES, root, ignore=shutil.ignore_patterns("__pycache__"))
+        path = root / "models" / "attention" / file
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+        return measure(root)
+
+    before = measure(PACKAGE_FILES)
+    line = '_VARIANTS = {\n    "mine": Variant("mine:Mine", "all"),'
+    assert edited("line", "registry.py", "_VARIANTS = {", line) == before
+    after = edited("v2", "diff_v2.py", "lam.unsqueeze(-1) * second", "lam.unsqueeze(-1) + second")
+    assert {name for name in places if before[name] != after[name]} == {"diff_v2"}

@@ -1,0 +1,66 @@
+"""Runs with their heads counted and, where they say `match`, with the size that this takes."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from difftransformer.config.inheritance import lineage
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.run import RunSlice
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.registry import configure
+from difftransformer.models.matching import Match, match_ffn
+
+
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """Resolves the model of a run, after that of the run it is sized after."""
+
+    catalogue: Catalogue
+
+    def run(self, name: str) -> RunSlice:
+        """Return a run with its attention checked and all its sizes.
+
+        Raises:
+            ConfigError: An attention that cannot be, or a `match` that cannot be met.
+        """
+        return self._sized(name, None)[0]
+
+    def match(self, name: str) -> Match | None:
+        """Return what was chosen for a run; None for one that is as its setup says."""
+        return self._sized(name, None)[1]
+
+    @cache  # noqa: B019 - lives as long as the plan
+    def _sized(self, name: str, setup: str | None) -> tuple[RunSlice, Match | None]:
+        slice = self._with_heads(name, setup)
+        entry = self.catalogue.match(name)
+        if entry is None:
+            return slice, None
+        place = f"{self._runs}.{name}.match"
+        lineage(self.catalogue.runs, name, self._runs, "match.to", self._matched_to, "run")
+        if self.catalogue.pretrained(entry.to) is not None:
+            raise ConfigError(f"{place}.to: '{entry.to}' is not trained here; name a run that is")
+        wanted, _ = self._sized(entry.to, setup or self.catalogue.setup(name))
+        seq_len = slice.training.seq_len
+        try:
+            found = match_ffn(slice.model, wanted.model, entry.by, entry.multiple_of, seq_len)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
+        model = slice.model.model_copy(update={"ffn_dim": found.ffn_dim})
+        return slice.model_copy(update={"model": model}), found
+
+    def _with_heads(self, name: str, setup: str | None) -> RunSlice:
+        slice = self.catalogue.run(name, setup)
+        try:
+            attention = configure(slice.model.attention, slice.model.d_model)
+        except ConfigError as error:
+            raise ConfigError(f"{self._runs}.{name}: {error}") from None
+        model = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
+        return slice.model_copy(update={"model": model})
+
+    def _matched_to(self, run: str) -> str | None:
+        entry = self.catalogue.match(run)
+        return None if entry is None else entry.to
+
+    @property
+    def _runs(self) -> str:
+        return f"{self.catalogue.folder / 'runs.yaml'}: runs"

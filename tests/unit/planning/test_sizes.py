@@ -1,0 +1,74 @@
+"""Runs that are sized after another one."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from difftransformer.config.resolve import Catalogue
+from difftransformer.errors import ConfigError
+from difftransformer.models.transformer import count_parameters
+from difftransformer.planning.sizes import Sizes
+
+SCALES = ("smoke", "tiny", "gpu", "paper")
+
+
+def matched(sizes: Sizes) -> list[str]:
+    return [name for name in sizes.catalogue.runs if sizes.catalogue.match(name) is not None]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_v2_and_its_rivals_are_as_large_as_their_transformer(repository: Path, scale: str) -> None:
+    sizes = Sizes(Catalogue.load(repository / "config", {"scale": scale}))
+    names = matched(sizes)
+    assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)
+    for name in names:
+        found, entry = sizes.match(name), sizes.catalogue.match(name)
+        assert found is not None
+        assert entry is not None
+        run = sizes.run(name).model
+        assert run.ffn_dim == found.ffn_dim
+        step = 3 * run.d_model * run.num_layers * entry.multiple_of
+        if entry.by == "parameters":
+            assert count_parameters(run) == found.size
+            reference = sizes.catalogue.run(entry.to, sizes.catalogue.setup(name)).model
+            assert reference.d_model == run.d_model  # at the setup of the matched run
+            assert abs(found.size - found.wanted) <= step / 2
+        else:
+            assert abs(found.size - found.wanted) <= 6 * step / 2
+
+
+def changed(repository: Path, folder: Path, **runs: dict[str, Any]) -> Sizes:
+    shutil.copytree(repository / "config", folder / "config")
+    path = folder / "config" / "runs.yaml"
+    content = yaml.safe_load(path.read_text())
+    for name, entry in runs.items():
+        content["runs"].setdefault(name, {"label": name}).update(entry)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return Sizes(Catalogue.load(folder / "config", {"scale": "smoke"}))
+
+
+def test_a_run_may_drop_the_match_of_its_base(repository: Path, tmp_path: Path) -> None:
+    sizes = changed(repository, tmp_path, free={"base": "diff_v2", "match": None})
+    assert sizes.match("free") is None
+    assert sizes.run("free").model.ffn_dim == sizes.run("transformer_gqa").model.ffn_dim
+
+
+@pytest.mark.parametrize(
+    ("match", "message"),
+    [
+        ({"to": "transfomer_gqa"}, "unknown run 'transfomer_gqa'; did you mean 'transformer_gqa'"),
+        ({"to": "diff_v2_no_lambda"}, "runs form a circle"),
+        ({"to": "stablelm_3b_4e1t"}, "runs.diff_v2.match.to: 'stablelm_3b_4e1t' is not trained"),
+    ],
+)
+def test_a_wrong_match_is_one_line(
+    repository: Path, tmp_path: Path, match: dict[str, Any], message: str
+) -> None:
+    sizes = changed(repository, tmp_path, diff_v2={"match": match})
+    with pytest.raises(ConfigError) as caught:
+        sizes.run("diff_v2")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
