@@ -110,7 +110,7 @@ def _keep_example(
 
 def _save(subject: Subject, name: str, array: Floats) -> None:
     with replacing(subject.details / f"{name}.npy") as aside, aside.open("wb") as stream:
-        np.save(stream, array.astype(np.float32))
+        np.save(stream, array.astype(np.float32), allow_pickle=False)
 
 
 def _slice(span: Span) -> slice:

@@ -24,6 +24,7 @@ from typing import Any
 from difftransformer.errors import UserError
 from difftransformer.provenance.environment import capture, check_variables
 from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
+from difftransformer.provenance.secrets import masked
 from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
@@ -199,7 +200,7 @@ def reporting(log: Path | None = None) -> Iterator[None]:
 
 class _LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        text = masked(super().format(record))
         if record.levelno >= logging.WARNING:
             return f"{record.levelname.lower()}: {text}"
         return f"{self.formatTime(record, '%H:%M:%S')} {text}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from difftransformer.provenance.secrets import masked
 from difftransformer.provenance.spool import JOURNAL, Sent
 
 if TYPE_CHECKING:
@@ -98,5 +99,5 @@ def _open(uri: str, root: Path) -> MlflowSink:
 
 def one_line(error: BaseException) -> str:
     """Give the kind of an error and the start of its text."""
-    text = " ".join(str(error).split())
+    text = masked(" ".join(str(error).split()))
     return f"{type(error).__name__}: {text[:160]}"

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.secrets import displayed
 from difftransformer.provenance.sender import one_line
 from difftransformer.provenance.spool import JOURNAL, Sent, read_records
-from difftransformer.provenance.tracking import ROOT, displayed, resolve_uri
+from difftransformer.provenance.tracking import ROOT, resolve_uri
 
 STAGES = ("tokenise", "pretrain", "extend_context", "evaluate", "tables")
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too

@@ -15,7 +15,6 @@ makes the points behind that checkpoint again; the journal knows them and keeps 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.secrets import displayed
 from difftransformer.provenance.sender import Delivery, Sender
 
 OFF = "off"
@@ -174,9 +174,3 @@ def _require_known(uri: str, place: str) -> None:
             f"{place}: {displayed(uri)!r} is no address of a store: use off, sqlite:///<file>, "
             f"or one of {', '.join(_SCHEMES[1:])}"
         )
-
-
-def displayed(uri: str) -> str:
-    """Give an address without the user names, passwords and tokens in it."""
-    shown = re.sub(r"//.*@", "//***@", uri)
-    return re.sub(r"(?i)((?:password|pwd|token|secret|key)[^=&?]*=)[^&]*", r"\1***", shown)

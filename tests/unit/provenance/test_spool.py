@@ -14,9 +14,10 @@ import pytest
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.secrets import displayed
 from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
-from difftransformer.provenance.tracking import NullTracker, displayed, resolve_uri, start_job
+from difftransformer.provenance.tracking import NullTracker, resolve_uri, start_job
 
 
 def tracker(state: Path, delivery: Delivery | None = None) -> SpoolTracker:

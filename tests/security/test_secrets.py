@@ -1,0 +1,75 @@
+"""Secrets of the environment reach no log, result, journal or message."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from finished_work import Work, finish
+
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.job import reporting
+from difftransformer.provenance.secrets import displayed, masked
+from difftransformer.provenance.tracking import resolve_uri
+
+CANARY = "canary-7f3a91"
+VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
+
+
+@pytest.fixture
+def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, f"{CANARY}-{name}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:{CANARY}@127.0.0.1:9/x")
+
+
+@pytest.mark.usefixtures("canaries")
+def test_jobs_write_no_secret_and_take_corpora_of_any_name(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    work: Work = finish(tmp_path, repository / "config")
+    evil = "a b'\"$(touch gone)`touch gone`;touch gone.jsonl"
+    (tmp_path / "corpus" / "text.jsonl").rename(tmp_path / "corpus" / evil)
+    assert work.tokenise().status == 0
+    assert not list(tmp_path.rglob("gone"))
+    ended = work.pretrain("--log", "logs/pretrain.log", "--seed", "1", tracking="")
+    assert ended.status == 0, ended.stderr
+    assert CANARY not in ended.stderr
+    journals = list(tmp_path.rglob("*.jsonl"))
+    assert any("state" in path.parts for path in journals), "nothing was tracked"
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert CANARY.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.usefixtures("canaries")
+def test_logs_mask_what_an_exception_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), reporting(tmp_path / "log"):
+        logging.getLogger("difftransformer").warning("key %s", f"{CANARY}-HF_TOKEN")
+        raise RuntimeError(f"no answer from http://user:{CANARY}@host with {CANARY}-OPENAI_API_KEY")
+    for said in (capsys.readouterr().err, (tmp_path / "log").read_text()):
+        assert "no answer from http://***@host with <OPENAI_API_KEY>" in said
+        assert "key <HF_TOKEN>" in said
+        assert CANARY not in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"htp://user:{CANARY}@host", f"htp://user:p@{CANARY}/x@host", f"htp://{CANARY}@host/a",
+        f"htp://host/x?password={CANARY}", f"htp://host/x?a=b&access_token={CANARY}&c=d",
+    ],
+)  # fmt: skip
+def test_a_refused_address_is_shown_without_its_password(address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_uri(address)
+    assert CANARY not in str(caught.value)
+    assert "htp://" in str(caught.value)
+
+
+def test_ordinary_text_stays() -> None:
+    text = "lr 1e-3 at https://host/path, mail a@b.c"
+    assert displayed(text) == text
+    assert masked("tokens 12") == "tokens 12"

@@ -1,0 +1,93 @@
+"""What the source never does: unpickle, build shell commands, open servers to the network."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FORBIDDEN_IMPORTS = {"pickle", "dill", "joblib", "shelve", "marshal", "cloudpickle"}
+FORBIDDEN_CALLS = {
+    "eval", "exec", "os.system", "os.popen", "yaml.unsafe_load", "yaml.full_load",
+    "torch.hub.load", "pd.read_pickle", "pandas.read_pickle",
+}  # fmt: skip
+REQUIRED = {
+    "torch.load": ("weights_only", True),
+    "np.load": ("allow_pickle", False),
+    "np.save": ("allow_pickle", False),
+    "Environment": ("autoescape", True),
+}
+"""Calls that are allowed with this keyword alone."""
+
+
+def faults(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (one.name for one in names if one.name in FORBIDDEN_IMPORTS)
+            case ast.ImportFrom(module=str(module)) if module in FORBIDDEN_IMPORTS:
+                yield module
+            case ast.Constant(value="0.0.0.0" | "::"):
+                yield "a server open to the network"
+            case ast.Call():
+                yield from _call_faults(node)
+
+
+def _call_faults(call: ast.Call) -> Iterator[str]:
+    name = ast.unparse(call.func)
+    given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+    if name in FORBIDDEN_CALLS or name.endswith(".extractall"):
+        yield name
+    if name == "yaml.load" and given.get("Loader") != "_StrictLoader":
+        yield name
+    if given.get("shell") == "True" or given.get("trust_remote_code") == "True":
+        yield f"{name} with shell or foreign code"
+    if name in REQUIRED and (name != "Environment" or "loader" in given):  # jinja's, not ours
+        keyword, value = REQUIRED[name]
+        if given.get(keyword) != str(value) and "**" not in ast.unparse(call):
+            yield f"{name} without {keyword}={value}"
+
+
+def test_the_source_does_none_of_it(repository: Path) -> None:
+    found = [
+        f"{path.relative_to(repository)}: {fault}"
+        for path in sorted((repository / "src").rglob("*.py"))
+        for fault in faults(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from joblib import load", "torch.load(path)", "np.load(path)",
+        "yaml.load(text, Loader=yaml.Loader)", "yaml.unsafe_load(text)", "os.system(text)",
+        "subprocess.run(text, shell=True)", "eval(text)", "archive.extractall(folder)",
+        "serve(host='0.0.0.0')", "load(name, trust_remote_code=True)", "Environment(loader=x)",
+    ],
+)  # fmt: skip
+def test_it_would_be_found(source: str) -> None:
+    assert list(faults(source))
+
+
+def test_servers_listen_on_loopback(repository: Path) -> None:
+    for path in (repository / "Makefile", *sorted((repository / "workflow").rglob("*.smk"))):
+        for line in path.read_text().splitlines():
+            if re.search(r"mlflow (ui|server)|jupyter|http\.server", line):
+                assert "--host 127.0.0.1" in line, line
+
+
+def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:
+    """Names are checked when they are read (`Name`), the results folder too; nothing else is."""
+    ours = re.compile(
+        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code)|ROOT"
+        r"|input(\.(base|model|data|ngrams|results|tables|figures))?"
+    )
+    for path in sorted((repository / "workflow").rglob("*.smk")):
+        for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
+            inputs, _, command = rule.partition("    shell:")
+            found = re.findall(r"\{([^{}]+)\}", command.partition("\n\n\n")[0])
+            assert all(ours.fullmatch(name) for name in found), (path, found)
+            if "get_corpus" in inputs or "get_benchmarks" in inputs:
+                assert "input" not in found, f"{path}: a user's paths in a command"
