@@ -14,10 +14,10 @@ REPORT := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),[$(ARTIFACT)])
 CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(REPORT)'
 TARGETS := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),$(ARTIFACT) build_report)
 
-.PHONY: help install reproduce plan rerun ui test lint docs clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults lint docs clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
 
 install: .venv/installed  ## .venv with everything pinned
 
@@ -47,8 +47,20 @@ ui: install  ## MLflow UI on loopback over the runs made so far
 	@echo "the runs, in some ten seconds: http://127.0.0.1:$(PORT)/#/experiments"
 	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///results/mlflow/mlflow.db
 
+verify: SCALE = smoke
+verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all checksums
+	snakemake $(ARTIFACT) --cores $(CORES) --config scale=$(SCALE) seeds=$(SEEDS)
+	rm -rf results-verify
+	MLFLOW_TRACKING_URI=off snakemake $(ARTIFACT) --cores $(CORES) --drop-metadata \
+	  --config scale=$(SCALE) seeds=$(SEEDS) results=results-verify
+	difftransformer compare_builds results/$(SCALE) results-verify/$(SCALE)
+	rm -rf results-verify
+
 test: install  ## the whole test suite
 	pytest
+
+test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
+	pytest tests/faults -m ""
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .

@@ -7,6 +7,7 @@ from snakemake.utils import min_version
 
 from difftransformer.errors import UserError
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.lock import hold
 
 min_version("9.27")
 

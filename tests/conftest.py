@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from small_workflow import Checkout, build_small
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -12,6 +13,12 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 def repository() -> Path:
     """Root of the checkout."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Checkout:
+    """Three rows of table 6 at smoke scale with one seed, really built."""
+    return build_small(repository, tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture

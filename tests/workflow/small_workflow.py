@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "envs", "src")
 ROWS = ("transformer", "diff", "diff_no_groupnorm")
@@ -69,3 +72,30 @@ def copy_of(repository: Path, folder: Path) -> Checkout:
         else:
             shutil.copy(source, folder / part)
     return Checkout(folder)
+
+
+def build_small(repository: Path, folder: Path) -> Checkout:
+    """Build three rows of table 6 at smoke scale with one seed: several shards and checkpoints."""
+    checkout = copy_of(repository, folder)
+    config = folder / "config"
+    _change(config / "config.yaml", {"scale": "smoke", "headline": ["table6"]})
+    table = yaml.safe_load((config / "artifacts.yaml").read_text())["artifacts"]["table6"]
+    table["sections"][0]["rows"] = [{"run": run} for run in ROWS]
+    table["claims"] = ["T6.1", "T6.5"]
+    _change(config / "artifacts.yaml", {"artifacts": {"table6": table}})
+    (config / "papers.yaml").write_text("papers: {}\n")
+    claims = yaml.safe_load((config / "claims.yaml").read_text())["claims"]
+    _change(config / "claims.yaml", {"claims": {name: claims[name] for name in table["claims"]}})
+    checkout.edit("config/scales/smoke.yaml", "steps: 20\n", "steps: 200\n")
+    checkout.edit(
+        "config/scales/smoke.yaml", "tokens: 40000\n", "tokens: 40000\n    shard_tokens: 9000\n"
+    )
+    scale = config / "scales" / "smoke.yaml"
+    text = scale.read_text()
+    scale.write_text(text[: text.index("\nstand_ins:")])  # rows of artifacts that are gone
+    checkout.snakemake("--cores", "2")
+    return checkout
+
+
+def _change(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))

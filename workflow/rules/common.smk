@@ -94,6 +94,18 @@ def get_histories(wildcards):
     return PLAN.histories(wildcards.artifact)
 
 
+# One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask
+# for --unlock, so the profiles switch it off; this one goes with its process.
+onstart:
+    try:
+        hold(
+            Path(PLAN.layout.home, "state", "workflow.lock"),
+            f"building {PLAN.layout.home} already",
+        )
+    except (UserError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send
 # stays for the next time, so the store never decides how a workflow ends.
 onsuccess:

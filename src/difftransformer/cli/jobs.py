@@ -42,12 +42,21 @@ def initialise_tracking(
 
 
 @command
-def sync_tracking(results: Root = Path("results"), tracking: Uri = "", log: Log = None) -> None:
+def sync_tracking(
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    close: Annotated[
+        bool, typer.Option("--close-stale", help="End our runs that stayed RUNNING without a job.")
+    ] = False,
+    log: Log = None,
+) -> None:
     """Send everything that jobs tracked locally and could not send yet."""
-    from difftransformer.provenance.sync import sync_tracking
+    from difftransformer.provenance.sync import close_stale, sync_tracking
 
     with reporting(log):
         report = sync_tracking(results, store(tracking, results))
+        if close:
+            close_stale(results, store(tracking, results))
     if report.unsent:
         raise typer.Exit(1)
 

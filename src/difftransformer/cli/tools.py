@@ -90,6 +90,25 @@ def forget(
 
 
 @command
+def compare_builds(
+    kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/smoke.")],
+    rebuilt: Annotated[Path, typer.Argument(help="The same of a rebuild, file by file.")],
+) -> None:
+    """Compare the checksums of a rebuild with what there is; fail where they differ."""
+    from difftransformer.provenance.comparison import compare_builds
+
+    with reporting():
+        compared = compare_builds(kept, rebuilt)
+    for file in compared:
+        said = "same" if file.same else "MISSING" if file.kept is None else "DIFFERENT"
+        typer.echo(f"{said:9} {file.rebuilt[:16]} {file.name}")
+    different = sum(not file.same for file in compared)
+    typer.echo(f"{len(compared) - different} of {len(compared)} files are the same")
+    if different:
+        raise typer.Exit(1)
+
+
+@command
 def write_schema(config: Config = Path("config")) -> None:
     """Regenerate config/README.md and config/schema/*.json from the typed settings."""
     from difftransformer.planning.documentation import write_documentation

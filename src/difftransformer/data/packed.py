@@ -23,9 +23,6 @@ from difftransformer.errors import ConfigError, DataError
 MANIFEST = "manifest.json"
 SPLITS = ("train", "validation")
 
-VERIFIED_BYTES = 1 << 28
-"""Up to this size a dataset is read whole before training on it: a second."""
-
 
 def _beside(name: str) -> str:
     if Path(name).name != name or not name.strip("."):
@@ -162,7 +159,7 @@ class PackedSplit:
 
 
 class PackedDataset:
-    """A dataset folder whose manifest and file sizes have been checked.
+    """A dataset folder whose manifest and file sizes have been checked, and each split it gives.
 
     Attributes:
         folder: Where it lies.
@@ -174,12 +171,11 @@ class PackedDataset:
         self.folder = folder
         self.manifest = manifest
         self.digest = manifest.digest
+        self._verified: set[str] = set()
 
     @classmethod
-    def open(cls, folder: Path, *, verify: bool | Literal["small"] = False) -> "PackedDataset":
-        """Open a dataset folder; with `verify` every file is read and its digest compared.
-
-        With "small" that is done up to VERIFIED_BYTES of tokens.
+    def open(cls, folder: Path, *, verify: bool = False) -> "PackedDataset":
+        """Open a dataset folder; with `verify` every file is read and its digest compared now.
 
         Raises:
             DataError: The manifest or a shard is missing, truncated or changed; names the file.
@@ -187,20 +183,25 @@ class PackedDataset:
         folder = Path(folder)
         manifest = _read_manifest(folder / MANIFEST)
         itemsize = np.dtype(manifest.dtype).itemsize
-        if verify == "small":
-            total = sum(split.tokens for split in manifest.splits.values()) * itemsize
-            verify = total <= VERIFIED_BYTES
         for split in manifest.splits.values():
             for shard in split.shards:
                 _check_shard(folder, shard, itemsize, verify=verify)
         return cls(folder, manifest)
 
     def split(self, name: str) -> PackedSplit:
-        """One split by name; DataError if the dataset has none of that name."""
+        """One split by name, its files compared with their digests (a second or less a GB).
+
+        Raises:
+            DataError: There is no such split, or a shard changed since it was written.
+        """
         if name not in self.manifest.splits:
             raise DataError(
                 f"{self.folder}: no split {name!r}; it has {', '.join(self.manifest.splits)}"
             )
+        if name not in self._verified:
+            for shard in self.manifest.splits[name].shards:
+                _check_digests(self.folder, shard)
+            self._verified.add(name)
         return PackedSplit(self.folder, self.manifest, name)
 
 
@@ -243,9 +244,13 @@ def _check_shard(folder: Path, shard: ShardEntry, itemsize: int, *, verify: bool
     if shard.offsets_file is not None and not (folder / shard.offsets_file).is_file():
         raise DataError(f"{folder / shard.offsets_file}: offsets are missing; {REBUILD}")
     if verify:
-        _check_digest(path, shard.sha256)
-        if shard.offsets_file is not None and shard.offsets_sha256 is not None:
-            _check_digest(folder / shard.offsets_file, shard.offsets_sha256)
+        _check_digests(folder, shard)
+
+
+def _check_digests(folder: Path, shard: ShardEntry) -> None:
+    _check_digest(folder / shard.file, shard.sha256)
+    if shard.offsets_file is not None and shard.offsets_sha256 is not None:
+        _check_digest(folder / shard.offsets_file, shard.offsets_sha256)
 
 
 def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from difftransformer.errors import DataError
 
 Tokens = NDArray[np.integer[Any]]
 
-REBUILD = "delete manifest.json and rebuild with `tokenise`"
+REBUILD = "delete its manifest.json and give the same command again to rebuild it"
 """What to do about a dataset that is damaged."""
 
 

@@ -64,7 +64,7 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         UserError: One line: which file, setting or device does not fit, and what to do.
     """
     started = datetime.now(UTC)
-    opened = None if dataset is None else PackedDataset.open(dataset, verify="small")
+    opened = None if dataset is None else PackedDataset.open(dataset)
     identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
     device = _prepare(slice.config, threads)
     aside = details.with_name(f".{details.name}.partial")

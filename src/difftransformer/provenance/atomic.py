@@ -34,6 +34,10 @@ def replacing(path: Path | str) -> Iterator[Path]:
         _sync(aside)
         aside.replace(target)
         _sync(target.parent)
+    except OSError as error:
+        if error.filename is None:  # a write says no name
+            error.filename = str(target)
+        raise
     finally:
         aside.unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 from difftransformer.errors import UserError
 from difftransformer.provenance.environment import capture, check_variables
+from difftransformer.provenance.lock import exclusive
 from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
 from difftransformer.provenance.secrets import masked
 from difftransformer.provenance.sender import Delivery
@@ -140,7 +141,7 @@ def job(
 
     Args:
         identity: Which job it is.
-        state: Folder that belongs to this job and fingerprint alone.
+        state: Folder that belongs to this job and fingerprint alone; the job holds its lock.
         params: Resolved settings.
         log: File that gets the log beside stderr.
         uri: Store of the tracking, see `tracking.start_job`.
@@ -151,6 +152,7 @@ def job(
             exception, after their ``error:`` line.
     """
     with reporting(log), _termination(), ExitStack() as stack:
+        stack.enter_context(exclusive(state))
         tracker = stack.enter_context(
             start_job(
                 identity.stage,
@@ -195,7 +197,8 @@ def reporting(log: Path | None = None) -> Iterator[None]:
     finally:
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
-            handler.close()
+            with suppress(OSError):  # a full disk has been reported by what needed it
+                handler.close()
 
 
 class _LineFormatter(logging.Formatter):
@@ -204,6 +207,13 @@ class _LineFormatter(logging.Formatter):
         if record.levelno >= logging.WARNING:
             return f"{record.levelname.lower()}: {text}"
         return f"{self.formatTime(record, '%H:%M:%S')} {text}"
+
+
+class _LogFile(logging.FileHandler):
+    """A log on a full disk loses lines; stderr has them all."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        pass
 
 
 def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
@@ -220,7 +230,7 @@ def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
     add(logging.StreamHandler(sys.stderr))
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        add(logging.FileHandler(log, mode="w", encoding="utf-8"))
+        add(_LogFile(log, mode="w", encoding="utf-8"))
 
 
 def _fault(error: Exception) -> SystemExit:

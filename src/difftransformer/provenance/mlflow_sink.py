@@ -31,6 +31,7 @@ from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
+from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     JOURNAL,
     TERMINAL,
@@ -64,7 +65,7 @@ class MlflowSink:
         self._experiments: dict[str, str] = {}
         with _alone(root / "mlflow"):  # processes that make one SQLite file together all crash
             if uri.startswith("sqlite:"):
-                _make_folder_of(uri)
+                _make_database(uri)
             self.client = MlflowClient(tracking_uri=uri)
             if uri.startswith("sqlite:"):
                 self.client.search_experiments(max_results=1)
@@ -103,6 +104,25 @@ class MlflowSink:
                 Sent(run_id, batch.offset).save(state, self._uri)
             return count
 
+    def close_stale(self, living: set[str]) -> int:
+        """End the runs of this results folder that no job of ``living`` (journal ids) holds.
+
+        Returns how many there were.
+        """
+        mine = f"attributes.status = 'RUNNING' and tags.`{_WORKSPACE}` = '{self._workspace}'"
+        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        ids = [experiment.experiment_id for experiment in experiments]
+        stale: list[str] = []
+        page = None
+        while ids:  # there are none on a fresh store
+            found = self.client.search_runs(ids, mine, page_token=page)
+            stale += [r.info.run_id for r in found if r.data.tags.get(_SPOOL) not in living]
+            if not (page := found.token):
+                break
+        for run_id in stale:
+            self._end_killed(run_id)
+        return len(stale)
+
     def mark_dead(self, state: Path) -> bool:
         """End the run of a job that was killed without a word; True when it was one."""
         sent = Sent.load(state, self._uri)
@@ -111,9 +131,12 @@ class MlflowSink:
             return False
         if self.client.get_run(sent.run_id).info.status != "RUNNING":
             return False
-        self.client.set_tag(sent.run_id, "resumable", "true")
-        self.client.set_terminated(sent.run_id, "KILLED")
+        self._end_killed(sent.run_id)
         return True
+
+    def _end_killed(self, run_id: str) -> None:
+        self.client.set_tag(run_id, "resumable", "true")
+        self.client.set_terminated(run_id, "KILLED")
 
     def _write(self, run_id: str, batch: _Batch, state: Path, job: Record) -> None:
         if batch.metrics or batch.params or batch.tags:
@@ -228,16 +251,24 @@ def _last_seen(run: Run) -> int:
     return int(run.info.end_time or run.info.start_time or 0)
 
 
-def _make_folder_of(uri: str) -> None:
-    path = uri.partition("///")[2].partition("?")[0]
-    if path:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+def _make_database(uri: str) -> None:
+    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again."""
+    address, _, options = uri.partition("?")
+    name = address.partition("///")[2]
+    path = Path(name)
+    if path.exists():
+        return
+    for leftover in path.parent.glob(f".{path.stem}.*.partial{path.suffix}*"):
+        leftover.unlink()
+    with replacing(path) as aside:
+        whole = address.removesuffix(name) + str(aside) + (options and f"?{options}")
+        MlflowClient(tracking_uri=whole).search_experiments(max_results=1)
 
 
 def _workspace(path: Path) -> str:
     """Id of a results folder, made once."""
     if not path.exists():
-        path.write_text(uuid.uuid4().hex + "\n")
+        write_text(path, uuid.uuid4().hex + "\n")
     return path.read_text().strip()
 
 

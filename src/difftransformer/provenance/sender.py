@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 class Delivery:
     """When to send, in seconds, and the results folder that the store belongs to."""
 
-    live_after: float = 600.0  # 4-5 s of import stay below 1% of the job's time
+    live_after: float = 900.0  # 4-5 s of import and the wait at the end stay below 1% of the time
     live_every: float = 30.0
-    close_wait: float = 20.0
+    close_wait: float = 3.0
     system_every: float = 10.0
     root: Path = Path("results")
 

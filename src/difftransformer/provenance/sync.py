@@ -10,11 +10,11 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.secrets import displayed
 from difftransformer.provenance.sender import one_line
-from difftransformer.provenance.spool import JOURNAL, Sent, read_records
+from difftransformer.provenance.spool import JOURNAL, Record, Sent, is_written, read_records
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
 STAGES = ("tokenise", "pretrain", "extend_context", "evaluate", "tables")
@@ -87,6 +87,33 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     return report
 
 
+def close_stale(root: Path = ROOT, uri: str | None = None) -> int:
+    """End runs of this results folder that stayed RUNNING though no job does them any more.
+
+    `sync_tracking` marks a killed run by its journal; this finds those whose journal is gone too.
+    Runs of others, and of other results folders, are not looked at. Returns how many it ended.
+
+    Raises:
+        UserError: the store does not answer.
+    """
+    store = resolve_uri(uri, root)
+    if store is None:
+        return 0
+    states = [path.parent for path in root.rglob(JOURNAL)]
+    living = {_header(state).get("spool", "") for state in states if is_written(state)}
+    try:
+        from difftransformer.provenance.mlflow_sink import MlflowSink
+
+        closed = MlflowSink(store, root).close_stale(living)
+    except Exception as error:
+        raise UserError(
+            f"tracking store {displayed(store)} does not answer ({one_line(error)}): no run was "
+            "ended; try again when it is back"
+        ) from error
+    logger.info("tracking: ended %d runs that no job does any more", closed)
+    return closed
+
+
 def _make(store: str, root: Path) -> None:
     from difftransformer.provenance.mlflow_sink import MlflowSink
 
@@ -133,5 +160,9 @@ def _has_news(state: Path, store: str) -> bool:
 
 
 def _started(state: Path) -> tuple[int, str]:
-    first = next(read_records(state / JOURNAL), ({}, 0))[0]
-    return first.get("at", 0), str(state)
+    return _header(state).get("at", 0), str(state)
+
+
+def _header(state: Path) -> Record:
+    """First record of a journal: which job it is of."""
+    return next(read_records(state / JOURNAL), ({"kind": "damaged"}, 0))[0]

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,10 @@ class CheckpointStore:
             ) from error
         self._prune()
 
-    def newest_whole(self) -> Snapshot | None:
-        """Return the newest checkpoint whose sums hold; report damaged ones and set them aside.
+    def newest_whole(self, names: Iterable[str] = ()) -> Snapshot | None:
+        """Return the newest checkpoint whose sums hold and that has all tensors of ``names``.
+
+        Damaged ones are reported and set aside.
 
         Raises:
             CheckpointError: the checkpoint is whole but of another run.
@@ -87,6 +90,7 @@ class CheckpointStore:
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
                 snapshot = _read(folder, step)
+                _require(snapshot, names)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
                 _set_aside(folder)
@@ -133,6 +137,12 @@ def _read(folder: Path, step: int) -> Snapshot:
     # Cloned: tensors mapped from the file are not aligned like allocated ones.
     tensors = {name: tensor.clone() for name, tensor in load_file(folder / _TENSORS).items()}
     return Snapshot(step, tensors, state)
+
+
+def _require(snapshot: Snapshot, names: Iterable[str]) -> None:
+    missing = sorted(set(names) - snapshot.tensors.keys())
+    if missing:
+        raise ValueError(f"{_TENSORS} lacks {len(missing)} tensors, the first is {missing[0]}")
 
 
 def _set_aside(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A training job around the trainer: open, resume, train, publish. Stages differ in the model.
 
-The state folder holds what a resumed call needs (lock, checkpoints, heartbeat); the output folder
-is written at the end only, its ``training.json`` last.
+The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
+lock; the output folder is written at the end only, its ``training.json`` last.
 """
 
 import logging
@@ -24,7 +24,6 @@ from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.device import prepare_process, resolve_device
 from difftransformer.training.distributed import rank_and_world
 from difftransformer.training.interrupt import listening
-from difftransformer.training.lock import exclusive
 from difftransformer.training.measure import Measurements
 from difftransformer.training.objective import Objective
 from difftransformer.training.outputs import publish, training_metrics
@@ -62,8 +61,8 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
     A job whose last step has its checkpoint only publishes, so a finished run costs seconds.
 
     Raises:
-        UserError: the state folder is in use, the data or the device does not fit, memory or
-            disk is too small, training diverged; the line says which and what to do.
+        UserError: the data or the device does not fit, memory or disk is too small, training
+            diverged; the line says which and what to do.
         Interrupted: SIGTERM or SIGINT came; a checkpoint was written, the same call continues.
     """
     started = datetime.now(UTC)
@@ -73,8 +72,8 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         "device": str(device),
         "deterministic": prepare_process(config, device, job.threads),
     }
-    with listening() as stop, exclusive(job.state):
-        dataset = PackedDataset.open(job.dataset, verify="small")
+    with listening() as stop:
+        dataset = PackedDataset.open(job.dataset)
         fingerprint = job_fingerprint(
             job.stage, job.slice, job.code, training_inputs(dataset, job.parent), job.seed
         )
@@ -137,9 +136,12 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
 
 
 def _resume(trainer: Trainer, store: CheckpointStore, tracker: Tracker) -> None:
-    newest = store.newest_whole()
+    newest = store.newest_whole(trainer.tensor_names())
     if newest is not None:
         trainer.restore(newest)
+        for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some
+            values = {name: float(value) for name, value in row.items() if name != "step"}
+            tracker.log_metrics(values, int(row["step"]))
         tracker.rewind(newest.step)
         logger.info("resuming from the checkpoint of step %d", newest.step)
 

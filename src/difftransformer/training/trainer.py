@@ -108,6 +108,11 @@ class Trainer:
         }
         return Snapshot(self.step, tensors | {"sums": self._sums}, state)
 
+    def tensor_names(self) -> set[str]:
+        """Return what a checkpoint must have of model and optimiser."""
+        model = {f"model.{name}" for name in self._model_tensors()}
+        return model | self._optimiser.tensors().keys()
+
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():

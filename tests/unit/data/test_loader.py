@@ -14,6 +14,7 @@ from difftransformer.data.packed import (
     ShardEntry,
     SplitEntry,
     TokenizerEntry,
+    file_sha256,
 )
 from difftransformer.errors import CheckpointError, DataError
 
@@ -23,7 +24,8 @@ def dataset_of(tokens: int, folder: Path, row_length: int | None = None) -> Pack
     path = folder / f"train-{tokens}-{row_length}.bin"
     np.arange(tokens, dtype="<u2").tofile(path)
     documents = 1 if row_length is None else tokens // row_length
-    shard = ShardEntry(file=path.name, tokens=tokens, documents=documents, sha256="")
+    digest = file_sha256(path)
+    shard = ShardEntry(file=path.name, tokens=tokens, documents=documents, sha256=digest)
     manifest = Manifest(
         vocab_size=tokens,
         dtype="uint16",

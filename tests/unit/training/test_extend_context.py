@@ -113,7 +113,7 @@ def test_stopped_by_sigterm_it_goes_on(extend: Train, tmp_path: Path) -> None:
     undisturbed = extend(slice, "undisturbed")
     stopped = tmp_path / "stopped"
     process = start(extend, slice, "stopped")
-    wait_until((stopped / "state" / "lock").exists, process)
+    wait_until((stopped / "state" / "progress.json").exists, process)
     time.sleep(0.05)
     os.kill(process.pid or 0, signal.SIGTERM)
     process.join()

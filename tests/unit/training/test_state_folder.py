@@ -1,17 +1,15 @@
-"""What lies in the state folder: checkpoints, lock, heartbeat."""
+"""What lies in the state folder: checkpoints, heartbeat."""
 
 import json
 import logging
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from difftransformer.errors import CheckpointError, UserError
+from difftransformer.errors import CheckpointError
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-from difftransformer.training.lock import exclusive
 from difftransformer.training.progress import Progress
 
 
@@ -113,25 +111,6 @@ def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> No
     assert "the one of step 5 is kept" in message
     assert "\n" not in message
     assert names(tmp_path) == ["checkpoint-00000005"]
-
-
-def hold(folder: Path, sender) -> None:
-    with exclusive(folder):
-        sender.send(os.getpid())
-        sender.recv()
-
-
-def test_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, there))
-    process.start()
-    pid = here.recv()
-    with pytest.raises(UserError, match=f"process {pid} is training in"), exclusive(tmp_path):
-        pass
-    process.kill()  # the kernel frees the lock of a killed process
-    process.join()
-    with exclusive(tmp_path):
-        assert (tmp_path / "lock").read_text().strip() == str(os.getpid())
 
 
 def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,193 @@
+"""Jobs of a finished workflow, done again in a copy of its results, each in a process of its own.
+
+An attempt is the call of the command line that a rule makes, in a forked process: imports are
+shared, everything else is as in a job.
+"""
+
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+import pytest
+
+from difftransformer.planning.plan import Plan
+from difftransformer.provenance.comparison import compare_builds
+
+SUITE, DATASET, TABLE = "validation_slices", "stdlib_text", "table6"
+FORK = multiprocessing.get_context("fork")
+Calls = dict[str, list[str]]
+MakeRebuild = Callable[..., "Rebuild"]
+TRAINED = ("runs/diff", "evaluations/*/diff", "tables/*")
+
+
+def calls(folder: Path) -> Calls:
+    """Command lines of the jobs of ``folder``, by rule; training and evaluation of `diff`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        plan = Plan.load(Path("config"), {})
+        here = plan.layout
+        manifest, trained = here.manifest(DATASET), here.training("diff", 0)
+        ngrams = here.ngrams(DATASET, SUITE)
+        made = {
+            "tokenise": {"slice": plan.dataset_slice(DATASET), "output": manifest},
+            "count_ngrams": {
+                "slice": plan.suite_slice(SUITE),
+                "dataset": manifest,
+                "output": ngrams,
+            },
+            "pretrain": {"slice": plan.run_slice("diff"), "dataset": manifest, "output": trained},
+            "evaluate": {
+                "slice": plan.evaluation_slice(SUITE, "diff"),
+                "model": trained,
+                "dataset": manifest,
+                "ngrams": ngrams,
+                "output": here.evaluation(SUITE, "diff", 0),
+            },
+            "build_table": {
+                "slice": plan.artifact_slice(TABLE, "table"),
+                "inputs": " ".join(plan.results(TABLE)),
+                "output": f"{here.table(TABLE)}.html",
+            },
+        }
+        codes = {
+            "tokenise": plan.code("tokenise"),
+            "pretrain": plan.code("pretrain", "diff"),
+            "evaluate": plan.code("evaluate", SUITE, "diff"),
+            "build_table": plan.code("build_table", TABLE),
+        }
+    return {
+        rule: [rule, *(w for key, value in options.items() for w in (f"--{key}", value))]
+        + (["--code", codes[rule]] if rule in codes else [])
+        for rule, options in made.items()
+    }
+
+
+class Rebuild:
+    """A copy of finished results in which parts are missing; jobs make them again."""
+
+    def __init__(self, folder: Path, reference: Path, known: Calls) -> None:
+        self.folder, self.reference, self.calls = folder, reference, known
+        self.results = folder / "results" / "smoke"
+        for part in ("data", "runs", "evaluations", "tables", "figures", "plan"):
+            shutil.copytree(reference / part, self.results / part)
+        self.state = self.results / "state"
+
+    def drop(self, *parts: str) -> "Rebuild":
+        """Take finished parts away, with what stands behind them."""
+        for part in parts:
+            for path in self.results.glob(part):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return self
+
+    def start(
+        self,
+        words: str | list[str],
+        *,
+        tracking: str = "off",
+        limit: int | None = None,
+        stderr: int | None = None,
+    ) -> ForkProcess:
+        """Start the job of a rule, or any call of the command line.
+
+        Args:
+            words: The rule, or the words of the call.
+            tracking: Address of the store.
+            limit: No file may grow beyond this size in bytes.
+            stderr: Descriptor that gets what it says.
+        """
+
+        def target() -> None:
+            os.chdir(self.folder)
+            os.environ["MLFLOW_TRACKING_URI"] = tracking
+            said = os.devnull if stderr is None else stderr
+            sys.stdout = sys.stderr = open(said, "w", buffering=1)  # noqa: PTH123, SIM115
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            from difftransformer.cli import app
+
+            app(self.calls[words] if isinstance(words, str) else words)
+
+        process = FORK.Process(target=target)
+        process.start()
+        return process
+
+    def run(
+        self, words: str | list[str], *, tracking: str = "off", limit: int | None = None
+    ) -> tuple[int, str]:
+        """Do a call to its end; exit status, and what it said."""
+        reader, writer = os.pipe()
+        process = self.start(words, tracking=tracking, limit=limit, stderr=writer)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as stream:  # noqa: PTH123
+            said = stream.read()
+        process.join(60)
+        assert process.exitcode is not None, f"{words} hangs: {said}"
+        return process.exitcode, said
+
+    def complete(self, *rules: str) -> str:
+        """Do jobs that must succeed; what they said."""
+        said = ""
+        for rule in rules:
+            status, text = self.run(rule)
+            assert status == 0, text
+            said += text
+        return said
+
+    def checkpoints(self) -> list[Path]:
+        """Whole checkpoints of the training, the newest last."""
+        found = self.state.glob("pretrain/diff/0/*/checkpoint-*")
+        return sorted(path for path in found if path.suffix == "")
+
+    def newest_step(self) -> int:
+        return max((int(path.name.partition("-")[2]) for path in self.checkpoints()), default=0)
+
+    def leftovers(self, pattern: str) -> list[Path]:
+        return sorted(self.results.rglob(pattern))
+
+    def assert_as_undisturbed(self, part: str = "") -> None:
+        """Everything, or a part, is there again to the byte, and nothing half-written is left."""
+        assert_same(self.reference, self.results, part)
+
+
+def assert_same(reference: Path, results: Path, part: str = "") -> None:
+    """Assert that each file of the undisturbed build is there, with the same content."""
+    compared = compare_builds(results, reference)
+    wrong = [file.name for file in compared if not file.same and file.name.startswith(part)]
+    assert not wrong, wrong
+    halves = sorted(results.rglob("*.partial*"))
+    assert not halves, halves
+
+
+def wait_until(condition: Callable[[], bool], process: ForkProcess, pause: float = 0.001) -> bool:
+    """Wait for ``condition``; False when the process ended before."""
+    deadline = time.monotonic() + 180
+    while not condition():
+        if not process.is_alive():
+            return condition()
+        assert time.monotonic() < deadline, "the process hangs"
+        if pause:
+            time.sleep(pause)
+    return True
+
+
+@contextmanager
+def mounted(folder: Path, mebibytes: int) -> Iterator[Path]:
+    """Mount a file system of this size at ``folder``; skip where we may not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(words, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

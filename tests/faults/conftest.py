@@ -1,0 +1,53 @@
+"""One undisturbed build for all tests, and copies of it to disturb."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from attempts import TRAINED, Calls, MakeRebuild, Rebuild, calls, wait_until
+from small_workflow import Checkout
+
+import difftransformer.evaluation.validation_slices
+import difftransformer.training.pretrain  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def known(finished: Checkout) -> Calls:
+    return calls(finished.folder)
+
+
+@pytest.fixture
+def rebuild(tmp_path: Path, finished: Checkout, known: Calls) -> MakeRebuild:
+    """A copy of the finished results, without the parts that are named."""
+
+    def make(*without: str, folder: Path = tmp_path) -> Rebuild:
+        return Rebuild(folder, finished.folder / "results" / "smoke", known).drop(*without)
+
+    return make
+
+
+@pytest.fixture
+def untrained(rebuild: MakeRebuild) -> Rebuild:
+    """Everything but the training of `diff` and what shows it."""
+    return rebuild(*TRAINED)
+
+
+@pytest.fixture(scope="session")
+def stopped(tmp_path_factory: pytest.TempPathFactory, finished: Checkout, known: Calls) -> Path:
+    """State folders of a training that was killed past the middle."""
+    made = Rebuild(
+        tmp_path_factory.mktemp("stopped"), finished.folder / "results" / "smoke", known
+    ).drop(*TRAINED)
+    process = made.start("pretrain")
+    assert wait_until(lambda: made.newest_step() >= 150, process)
+    process.kill()
+    process.join()
+    assert len(made.checkpoints()) >= 2
+    return made.state
+
+
+@pytest.fixture
+def half_trained(untrained: Rebuild, stopped: Path) -> Rebuild:
+    """A training of `diff` that was killed past the middle, with whole checkpoints."""
+    shutil.copytree(stopped, untrained.state)
+    return untrained

@@ -1,0 +1,102 @@
+"""Checkpoints and shards that are truncated, flipped or incomplete are found, named and mended."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+from attempts import MakeRebuild, Rebuild
+from safetensors.torch import load_file, save_file
+
+TENSORS, SUMS = "tensors.safetensors", "sums.json"
+
+
+def long(name: str) -> ParameterSet:
+    return pytest.param(name, marks=pytest.mark.exhaustive)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 1
+    path.write_bytes(content)
+
+
+def without_optimiser(path: Path) -> None:
+    """As by a tool that keeps the weights alone, and mends the sums."""
+    kept = {name: t for name, t in load_file(path).items() if not name.startswith("exp_avg.")}
+    save_file(kept, path)
+    sums = json.loads((path.parent / SUMS).read_text())
+    sums[TENSORS] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (path.parent / SUMS).write_text(json.dumps(sums))
+
+
+@pytest.mark.parametrize("name", [TENSORS, *(long(n) for n in ("state.json", SUMS))])
+@pytest.mark.parametrize("spoil", [truncate, flip_a_bit, Path.unlink])
+def test_a_damaged_checkpoint_is_passed_over(
+    half_trained: Rebuild, name: str, spoil: Callable[[Path], None]
+) -> None:
+    check(half_trained, lambda folder: spoil(folder / name))
+
+
+def test_a_checkpoint_without_its_optimiser_is_passed_over(half_trained: Rebuild) -> None:
+    said = check(half_trained, lambda folder: without_optimiser(folder / TENSORS))
+    assert "the first is exp_avg." in said
+
+
+def check(rebuild: Rebuild, spoil: Callable[[Path], None]) -> str:
+    *_, before, newest = rebuild.checkpoints()
+    spoil(newest)
+    said = rebuild.complete("pretrain")
+    assert f"{newest.name} is damaged" in said
+    assert f"resuming from the checkpoint of step {int(before.name[-8:])}" in said
+    rebuild.assert_as_undisturbed("runs/")
+    return said
+
+
+def test_without_any_whole_checkpoint_it_starts_again(half_trained: Rebuild) -> None:
+    damaged = half_trained.checkpoints()
+    for folder in damaged:
+        flip_a_bit(folder / TENSORS)
+    said = half_trained.complete("pretrain")
+    assert said.count("is damaged") == len(damaged)
+    assert "resuming" not in said
+    half_trained.assert_as_undisturbed("runs/")
+
+
+@pytest.mark.parametrize("spoil", [truncate, flip_a_bit])
+@pytest.mark.parametrize(
+    ("shard", "rule", "missing"),
+    [
+        ("train-00001.bin", "pretrain", ("runs/diff",)),
+        ("train-00001.bin", "count_ngrams", ("data/*/frequent_ngrams",)),
+        ("validation-00000.bin", "evaluate", ("evaluations/*/diff",)),
+    ],
+)
+def test_a_damaged_shard_is_named_and_made_again(
+    rebuild: MakeRebuild,
+    shard: str,
+    rule: str,
+    missing: tuple[str, ...],
+    spoil: Callable[[Path], None],
+    finished,
+) -> None:
+    made = rebuild(*missing)
+    state = finished.folder / "results" / "smoke" / "state" / "tokenise"
+    shutil.copytree(state, made.state / "tokenise")
+    (path,) = made.leftovers(shard)
+    spoil(path)
+    status, said = made.run(rule)
+    assert status == 2
+    assert "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert shard in line and "delete its manifest.json and give the same command again" in line
+    path.with_name("manifest.json").unlink()
+    made.complete("tokenise", rule)
+    made.assert_as_undisturbed()

@@ -1,0 +1,121 @@
+"""A disk that is full, or may not be written: one line that names the file, then it goes on.
+
+RLIMIT_FSIZE makes a file too large anywhere; a small tmpfs, where we may mount one, is really full.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attempts import TRAINED, MakeRebuild, Rebuild, mounted
+
+LAST = ("evaluate", "build_table")
+
+
+def error_line(said: str) -> str:
+    assert "Traceback" not in said
+    assert "Logging error" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("rule", "missing", "limit", "named"),
+    [
+        ("tokenise", ("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy"), 9000, "train-00000"),
+        ("pretrain", TRAINED, 20_000, "checkpoint of step 10 "),
+        ("pretrain", TRAINED, 400, "checkpoint of step 10 "),
+        ("evaluate", TRAINED[1:], 600, "evaluations/validation_slices/diff/0.json"),
+        ("build_table", TRAINED[2:], 600, "tables/table6."),
+    ],
+)
+def test_a_file_that_cannot_grow_is_named(
+    rebuild: MakeRebuild, rule: str, missing: tuple[str, ...], limit: int, named: str
+) -> None:
+    made = rebuild(*missing)
+    status, said = made.run(rule, limit=limit)
+    assert status == 2, said
+    assert named in error_line(said)
+    assert "make room there" in error_line(said)
+    assert not made.leftovers("*.partial*")
+    made.complete(*dict.fromkeys((rule, *(LAST if rule == "pretrain" else ()))))
+    if rule == "evaluate":
+        made.complete("build_table")
+    made.assert_as_undisturbed()
+
+
+def test_a_checkpoint_that_finds_no_room_keeps_the_one_before(half_trained: Rebuild) -> None:
+    before = half_trained.newest_step()
+    status, said = half_trained.run("pretrain", limit=20_000)
+    assert status == 2
+    assert f"the one of step {before} is kept" in error_line(said)
+    assert f"step {before}" in half_trained.complete("pretrain", *LAST)
+    half_trained.assert_as_undisturbed()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", mebibytes=24) as folder:
+        yield folder
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Take all but ``leave`` bytes."""
+    filler = disk / "filler"
+    with filler.open("wb") as stream:
+        stream.truncate(0)
+        stream.write(bytes(max(0, shutil.disk_usage(disk).free - leave)))
+    return filler
+
+
+@pytest.mark.parametrize(
+    "leave", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (100_000, 600_000))]
+)
+def test_a_full_disk_under_a_training(rebuild: MakeRebuild, disk: Path, leave: int) -> None:
+    made = rebuild(*TRAINED, folder=disk)
+    filler = fill(disk, leave)
+    words = [*made.calls["pretrain"], "--log", "results/smoke/logs/pretrain/diff/0.log"]
+    status, said = made.run(words, tracking="sqlite:///results/mlflow/mlflow.db")
+    assert status == 2, said
+    assert "make room there" in error_line(said)
+    filler.unlink()
+    made.complete("pretrain", *LAST)
+    made.assert_as_undisturbed()
+
+
+def test_a_read_only_folder_is_named(rebuild: MakeRebuild, disk: Path) -> None:
+    import subprocess
+
+    made = rebuild(*TRAINED, folder=disk)
+    words = [*made.calls["pretrain"], "--log", "results/smoke/logs/pretrain/diff/0.log"]
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    for call in (words, made.calls["pretrain"]):
+        status, said = made.run(call)
+        assert status == 2, said
+        assert "results/smoke/" in error_line(said)
+        assert "Read-only file system" in error_line(said)
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+    made.complete("pretrain", *LAST)
+    made.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+def test_a_tracking_database_that_cannot_grow(untrained: Rebuild) -> None:
+    import difftransformer.provenance.mlflow_sink  # noqa: F401 - attempts share the import
+
+    uri = f"sqlite:///{untrained.folder}/results/mlflow/mlflow.db"
+    assert untrained.run("pretrain", tracking=uri)[0] == 0
+    for limit in (40_000, 200_000):  # inside the making of the tables
+        status, said = untrained.run(["sync_tracking"], tracking=uri, limit=limit)
+        assert status == 1
+        assert "are not sent" in said
+    assert untrained.run(["sync_tracking"], tracking=uri)[0] == 0
+    rows = (untrained.results / "runs/diff/0/history.csv").read_text().splitlines()[1:]
+    database = sqlite3.connect(uri.removeprefix("sqlite:///"))
+    query = "SELECT step FROM metrics WHERE key = 'loss' ORDER BY step"
+    assert [step for (step,) in database.execute(query)] == [int(r.split(",")[0]) for r in rows]
+    database.close()
+    untrained.complete(*LAST)
+    untrained.assert_as_undisturbed()
