@@ -11,6 +11,7 @@ wildcard_constraints:
     run=r"\w+",
     seed=r"\d+",
     suite=r"\w+",
+    judge=r"\w+",
     artifact=r"\w+",
 
 
@@ -78,12 +79,20 @@ def get_frequent_ngrams(wildcards):
     return PLAN.ngrams_file(wildcards.suite, wildcards.run)
 
 
+def get_judgement_slice(wildcards):
+    return PLAN.judgement_slice(wildcards.judge, wildcards.suite, wildcards.run)
+
+
 def get_results(wildcards):
     return PLAN.results(wildcards.artifact)
 
 
 def get_table_histories(wildcards):
     return PLAN.table_histories(wildcards.artifact)
+
+
+def get_judgements(wildcards):
+    return PLAN.judgement_details(wildcards.artifact)
 
 
 def get_details(wildcards):

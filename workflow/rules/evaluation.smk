@@ -1,5 +1,6 @@
 # Contract: needs a trained run and its dataset, or a model from elsewhere; makes
-# {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, what stands behind it.
+# {ROOT}/{scale}/evaluations/{suite}/{run}/{seed}.json and, in {seed}/, what stands behind it. Answers
+# that are to be judged lie there; judging makes {ROOT}/{scale}/judgements/{judge}/{suite}/{run}/...
 
 
 rule evaluate:
@@ -31,3 +32,29 @@ rule evaluate:
         "difftransformer evaluate --slice {params.cfg} --code {params.code} --model '{input.model}'"
         " --dataset '{input.data}' --ngrams '{input.ngrams}' --seed {wildcards.seed}"
         " --threads {threads} --output {output.result} --results {params.root} --log {log}"
+
+
+rule judge_answers:
+    input:
+        answers=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}",
+        result=f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}.json",
+    output:
+        directory(f"{ROOT}/{{scale}}/judgements/{{judge}}/{{suite}}/{{run}}/{{seed}}"),
+        result=f"{ROOT}/{{scale}}/judgements/{{judge}}/{{suite}}/{{run}}/{{seed}}.json",
+    log:
+        f"{ROOT}/{{scale}}/logs/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.tsv"
+    conda:
+        ENVIRONMENT
+    params:
+        root=lambda wildcards: ROOT,
+        kept=lambda wildcards: PLAN.layout.kept_judgements,
+        cfg=get_judgement_slice,
+        code=lambda wildcards: PLAN.code("judge_answers", wildcards.judge),
+    message:
+        "Judge {wildcards.suite} of {wildcards.run}, seed {wildcards.seed}, by {wildcards.judge}"
+    shell:
+        "difftransformer judge_answers --slice {params.cfg} --code {params.code}"
+        " --answers {input.result} --kept {params.kept} --seed {wildcards.seed}"
+        " --output {output.result} --results {params.root} --log {log}"

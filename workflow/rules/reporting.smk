@@ -6,6 +6,7 @@ rule build_table:
     input:
         results=get_results,
         histories=get_table_histories,
+        judgements=get_judgements,
     output:
         multiext(
             f"{ROOT}/{{scale}}/tables/{{artifact}}", ".csv", ".md", ".tex", ".json"

@@ -4,10 +4,10 @@ Each command reads its resolved slice, frames the work as a tracked job and call
 its own name. Everything heavy is imported inside the command that needs it.
 """
 
-from difftransformer.cli import jobs, reports, tools
+from difftransformer.cli import jobs, judging, reports, tools
 from difftransformer.cli.frame import app
 
-__all__ = ["app", "jobs", "main", "reports", "tools"]
+__all__ = ["app", "jobs", "judging", "main", "reports", "tools"]
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What a reporting job gets: rows with labels, published values and claims, all resolved."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from difftransformer.config.artifacts import (
     ArtifactConfig,
@@ -69,6 +69,9 @@ class SectionSlice(Settings):
     better: str = setting("lower", meaning="Whether a lower or a higher metric is better")
     scaling: ScalingConfig | None = setting(None, meaning="How curves are fitted and read")
     spikes: SpikesConfig | None = setting(None, meaning="What counts as a spike")
+    judges: list[str] = setting(
+        [], meaning="Who judges what the suite generates; claims are about the first one's verdicts"
+    )
 
 
 class ArtifactSlice(Settings):
@@ -117,6 +120,8 @@ class Declarations:
     """The file of the artifacts, for errors."""
     pretrained: frozenset[str] = frozenset()
     """Runs that are models from elsewhere."""
+    judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Suite -> who judges what it generates, of the suites that generate something to judge."""
 
 
 Members = Callable[[str, str | None], list[str]]
@@ -242,6 +247,7 @@ def _section(
         better=part.better,
         scaling=part.scaling,
         spikes=part.spikes,
+        judges=[judge for suite in part.suites for judge in declared.judges.get(suite, ())],
     )
 
 

@@ -62,6 +62,7 @@ class SectionConfig(Settings):
         "spikes",
         "context_rms",
         "sinks",
+        "hallucination",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
@@ -70,7 +71,8 @@ class SectionConfig(Settings):
         "outliers of one kind of activation, the settings of the rows, the score by bits of what "
         "is rounded, "
         "validation loss along training, spikes and divergence by learning rate or at each row's "
-        "own, the context RMS by position, attention on the first token"
+        "own, the context RMS by position, attention on the first token, "
+        "what judges find free of hallucination"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

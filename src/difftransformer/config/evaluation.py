@@ -7,6 +7,7 @@ from pydantic import Field
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.suites.context_rms import ContextRms
+from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
@@ -29,7 +30,8 @@ SuiteConfig = Annotated[
     | Outliers
     | Quantised
     | ContextRms
-    | Sinks,
+    | Sinks
+    | Hallucination,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.judges import Judges, JudgesConfig
 from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
 
 MOST_SEEDS = 1000
@@ -81,9 +82,16 @@ class ProjectConfig(Settings):
     )
     benchmarks: str | None = setting(
         None,
-        meaning="Where language-understanding suites take their items instead of what their scale "
-        "says: 'hub', 'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
+        meaning="Where suites of language understanding and of hallucination take their items "
+        "instead of what their scale says: 'hub', 'builtin', or a folder with "
+        "<task>/<split>.jsonl or .jsonl.gz",
     )
+    judge: Judges = setting(
+        ["lexical"],
+        meaning="Who judges contextual hallucination: 'lexical', 'endpoint', 'both', or a list of "
+        "them; claims are about the first one's verdicts",
+    )
+    judges: JudgesConfig = setting(JudgesConfig(), meaning="Settings of the judges")
     tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
 
 

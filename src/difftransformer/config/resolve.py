@@ -38,6 +38,9 @@ from difftransformer.errors import ConfigError
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
+_WITH_ITEMS = ("language_understanding", "hallucination")
+"""Kinds of suites that ask items of benchmarks."""
+
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
@@ -153,7 +156,7 @@ class Catalogue:
         entry = lookup(self.suites, name, "suite", place)
         layers = Layers().add(entry, f"{place}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
-        if self.project.benchmarks and entry.get("kind") == "language_understanding":
+        if self.project.benchmarks and entry.get("kind") in _WITH_ITEMS:
             layers.add({"data": self.project.benchmarks}, "benchmarks")
         if entry.get("kind") == "quantised" and "measured" in layers.values:
             layers.add({"suite": self._repeated(layers.values, f"{place}.{name}")}, "measured")

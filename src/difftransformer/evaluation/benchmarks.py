@@ -80,7 +80,7 @@ def check_items(task: str, path: Path) -> None:
         DataError: Names the file, the line and the field.
     """
     empty = True
-    for number, line in _lines(path):
+    for number, line in item_lines(path):
         empty = False
         try:
             item = json.loads(line)
@@ -123,7 +123,12 @@ def _value(item: Any, field: str) -> Any:
     return item
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def item_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a file of items with their numbers, blank ones left out.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8") as file:
@@ -132,3 +137,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, line
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}); put the file there again") from None
+
+
+def first_line(error: Exception) -> str:
+    """Name an error of a library in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

@@ -6,7 +6,7 @@ from lm_eval.models.huggingface import HFLM
 
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.errors import CheckpointError
-from difftransformer.evaluation.harness_tasks import first_line
+from difftransformer.evaluation.benchmarks import first_line
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.models.transformer import Transformer

@@ -15,7 +15,7 @@ from lm_eval.tasks import TaskManager
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.errors import DataError
-from difftransformer.evaluation.benchmarks import check_items, task_files
+from difftransformer.evaluation.benchmarks import check_items, first_line, task_files
 
 _SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
 
@@ -87,8 +87,3 @@ def local_override(task: str, files: dict[str, Path], cache: Path) -> dict[str, 
     if "train" not in files:
         override["fewshot_split"] = "validation" if "validation" in files else asked
     return override
-
-
-def first_line(error: Exception) -> str:
-    """Name an error of a library in one line."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite
+from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.benchmarks import benchmark_digest
+from difftransformer.evaluation.hallucination_items import items_digest
 from difftransformer.evaluation.pretrained_folder import model_digest
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
 from difftransformer.provenance.result import job_id
@@ -74,6 +76,8 @@ def _identity(
     asked = measured_suite(slice.config)
     if isinstance(asked, LanguageUnderstanding):
         inputs["benchmarks"] = benchmark_digest(asked)
+    if isinstance(asked, Hallucination):
+        inputs["benchmarks"] = items_digest(asked)
     digest = slice_fingerprint(inputs)
     fingerprint = job_fingerprint(STAGE, slice, code, digest, seed)
     subject = f"{slice.run}-{slice.suite}"

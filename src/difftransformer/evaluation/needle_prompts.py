@@ -103,7 +103,7 @@ def open_builder(
     misfit = prompts.misfit(most_needles, max_positions, dataset.manifest.recall)
     if misfit is not None:
         raise ConfigError(f"needle prompts on {dataset.folder}: {misfit}")
-    tokenizer = _tokenizer(dataset)
+    tokenizer = open_tokenizer(dataset)
     # Each format imports only what it needs.
     if dataset.manifest.recall is not None:
         from difftransformer.evaluation.needle_recall import RecallPrompts
@@ -119,7 +119,12 @@ def encode(tokenizer: Tokenizer, text: str) -> Encoding:
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def _tokenizer(dataset: PackedDataset) -> Tokenizer:
+def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
+    """Load a dataset's tokenizer, such that no special token is read out of a text.
+
+    Raises:
+        DataError: The dataset has none.
+    """
     path = dataset.folder / "tokenizer.json"
     if not path.is_file():
         raise DataError(f"{path}: no such tokenizer; rebuild the dataset with `tokenise`")

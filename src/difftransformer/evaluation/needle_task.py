@@ -14,6 +14,7 @@ from lm_eval.api.task import Task
 from lm_eval.config.task import TaskConfig
 from lm_eval.filters import build_filter_ensemble
 
+from difftransformer.evaluation.answer_ends import AnswerEnds
 from difftransformer.evaluation.needle_prompts import Cell, NeedlePrompt, PromptBuilder
 from difftransformer.evaluation.prefix_sharing import Generator, Request
 
@@ -123,21 +124,14 @@ class SharingModel(LM):  # type: ignore[misc]
         """See lm-eval's LM."""
         asked = [self.request(one) for one in requests]
         answers = self.generator.generate(asked)
-        return [
-            self._cut(answer, one.args[1]["until"])
-            for answer, one in zip(answers, requests, strict=True)
-        ]
+        return [self._ends(one).text(answer) for answer, one in zip(answers, requests, strict=True)]
 
     def request(self, instance: Instance) -> Request:
         """Tokens of a prompt and when its answer ends."""
         prompt, settings = instance.args
-        until = settings["until"]
-
-        def ended(new: list[int]) -> bool:
-            text = self._builder.tokenizer.decode(new) if until else ""
-            return new[-1] == self._builder.end or any(stop in text for stop in until)
-
-        return Request(self._builder.ids(prompt), settings["max_gen_toks"], ended)
+        return Request(
+            self._builder.ids(prompt), settings["max_gen_toks"], self._ends(instance).ended
+        )
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Needle tasks ask for none."""
@@ -147,12 +141,8 @@ class SharingModel(LM):  # type: ignore[misc]
         """Needle tasks ask for none."""
         raise NotImplementedError
 
-    def _cut(self, answer: list[int], until: list[str]) -> str:
-        kept = answer[:-1] if answer[-1] == self._builder.end else answer
-        text: str = self._builder.tokenizer.decode(kept)
-        for stop in until:
-            text = text.partition(stop)[0]
-        return text
+    def _ends(self, instance: Instance) -> AnswerEnds:
+        return AnswerEnds(self._builder.tokenizer, self._builder.end, instance.args[1]["until"])
 
 
 def answered(doc: Mapping[str, Any], results: list[str]) -> list[bool]:

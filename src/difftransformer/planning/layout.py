@@ -47,6 +47,15 @@ class Layout:
         """Folder of what stands behind an evaluation's numbers."""
         return self.evaluation(suite, run, seed).removesuffix(".json")
 
+    def judgement(self, judge: str, suite: str, run: str, seed: int) -> str:
+        """Result file of a judge on the answers of a suite."""
+        return f"{self.home}/judgements/{judge}/{suite}/{run}/{seed}.json"
+
+    @property
+    def kept_judgements(self) -> str:
+        """Folder of judgements that cost something, shared by all scales."""
+        return f"{self.root}/kept_judgements"
+
     def table(self, artifact: str) -> str:
         """Stem of a table's files."""
         return f"{self.home}/tables/{artifact}"

@@ -25,6 +25,7 @@ from difftransformer.config.evaluation import PRETRAINED_KINDS
 from difftransformer.config.resolve import Catalogue, sweep_run
 from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.judges.endpoint import require_environment
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.hyperparameters import hyperparameters
@@ -52,6 +53,8 @@ class Plan(RunPlan):
     def check(self) -> None:
         """Resolve everything that any target could need."""
         check_uri(self.catalogue.project.tracking.uri, f"{self._config_file}: tracking.uri")
+        if "endpoint" in self.catalogue.project.judge:
+            require_environment(self.catalogue.project.judges.endpoint)
         for name in self.artifacts:
             self._check_artifact(name)
         for key, names in {"headline": self.headline, "report": self.reported}.items():
@@ -136,6 +139,25 @@ class Plan(RunPlan):
             for seed in self.seeds_of(run)
         ]
 
+    def answer_folders(self, artifact: str) -> list[str]:
+        """Return the folders of answers behind an artifact that judges read."""
+        return [
+            self.layout.details(suite, run, seed)
+            for suite, run in self._evaluations(artifact)
+            for seed in self.seeds_of(run)
+            if self.judges(suite)
+        ]
+
+    def judgement_details(self, artifact: str) -> list[str]:
+        """Return the folders of single judgements behind a table, where judges are compared."""
+        return [
+            self.layout.judgement(judge, suite, run, seed).removesuffix(".json")
+            for suite, run in self._evaluations(artifact)
+            for seed in self.seeds_of(run)
+            for judge in self.judges(suite)
+            if len(self.judges(suite)) > 1
+        ]
+
     def table_histories(self, artifact: str) -> list[str]:
         """Return the curves behind a table: most are made of final numbers alone."""
         parts = self.artifacts[artifact].sections
@@ -194,6 +216,7 @@ class Plan(RunPlan):
             pretrained=frozenset(
                 name for name, entry in self.catalogue.runs.items() if entry.pretrained is not None
             ),
+            judges={suite: self.judges(suite) for suite in self.catalogue.suites},
         )
 
     def _artifact(self, name: str, kind: Kind) -> ArtifactSlice:
@@ -262,6 +285,8 @@ class Plan(RunPlan):
         for suite, run in self._evaluations(artifact):
             for seed in self.seeds_of(run):
                 yield self.layout.evaluation(suite, run, seed)
+                for judge in self.judges(suite):
+                    yield self.layout.judgement(judge, suite, run, seed)
 
     def _evaluations(self, artifact: str) -> Iterator[tuple[str, str]]:
         """Every (suite, run) that an artifact reads, in the order of its rows."""

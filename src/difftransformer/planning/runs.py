@@ -13,10 +13,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite, suite_module
+from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.config.suites.context_rms import ContextRms
+from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
@@ -25,6 +27,7 @@ from difftransformer.config.suites.sinks import Sinks
 from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
+from difftransformer.evaluation.hallucination_items import item_files
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.extension import check_extension
@@ -40,6 +43,7 @@ ENTRIES = {
     "pretrain": "difftransformer.training.pretrain",
     "extend_context": "difftransformer.training.extend_context",
     "evaluate": "difftransformer.evaluation.evaluate",
+    "judge_answers": "difftransformer.evaluation.judge_answers",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
     "build_report": "difftransformer.reporting.report_job",
@@ -134,6 +138,17 @@ class RunPlan:
         """Return what a suite asks a model, also where it repeats another one."""
         return measured_suite(self.catalogue.suite(suite))
 
+    def judges(self, suite: str) -> list[JudgeName]:
+        """Return who judges what a suite leaves; most suites leave nothing to judge."""
+        known = isinstance(self.catalogue.suite(suite), Hallucination)
+        return self.catalogue.project.judge if known else []
+
+    def judgement_slice(self, judge: str, suite: str, run: str) -> str:
+        """Return the file of a judging job's slice."""
+        config = getattr(self.catalogue.project.judges, judge)
+        slice = JudgementSlice(scale=self.scale, run=run, suite=suite, judge=config)
+        return self._write("judgement", slice)
+
     def suite_slice(self, suite: str) -> str:
         """Return the file of a suite's settings, for the jobs that prepare it."""
         return self._write("suite", self.asked(suite))
@@ -143,7 +158,7 @@ class RunPlan:
 
         Args:
             rule: Name of the rule.
-            *parts: What its code is selected by: a run, a suite and a run, or an artifact.
+            *parts: What its code is selected by: a run, a suite and a run, a judge, or an artifact.
         """
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
@@ -197,9 +212,12 @@ class RunPlan:
     def benchmark_files(self, suite: str) -> list[str]:
         """Return the items that a suite asks, those that lie in files."""
         config = self.asked(suite)
-        if config.kind != "language_understanding":
-            return []
-        return [str(path) for path in benchmark_files(config)]
+        match config.kind:
+            case "language_understanding":
+                return [str(path) for path in benchmark_files(config)]
+            case "hallucination":
+                return [str(path) for path in item_files(config).values()]
+        return []
 
     def parent_result(self, run: str, seed: int) -> str:
         """Return the result of the training that a run continues."""
@@ -234,6 +252,8 @@ class RunPlan:
             case Needles() | AttentionAllocation():
                 recall = self.catalogue.dataset(slice.dataset).recall
                 misfit = config.misfit(config.most_needles, longest, recall)
+            case Hallucination():
+                misfit = config.misfit(longest, self.catalogue.dataset(slice.dataset).recall)
             case ValidationSlices() | Outliers() | ContextRms() | Sinks() if (
                 config.seq_len > longest
             ):
@@ -250,6 +270,8 @@ class RunPlan:
         match rule:
             case "pretrain" | "extend_context":
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
+            case "judge_answers":
+                yield judge_module(parts[0])
             case "evaluate":
                 kinds = {self.catalogue.suite(parts[0]).kind, self.asked(parts[0]).kind}
                 yield from map(suite_module, sorted(kinds))

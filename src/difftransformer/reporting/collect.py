@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from difftransformer.config.judges import judged_suite
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
@@ -45,6 +46,18 @@ class Results:
         except KeyError:
             path = f"evaluations/{suite}/{run}/{seed}.json"
             raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
+
+    def judgement(self, suite: str, judge: str, run: str, seed: int) -> Result:
+        """Return what a judge says about the answers of a suite.
+
+        Raises:
+            UserError: there is none; names the run, the seed and the command.
+        """
+        try:
+            return self.evaluations[judged_suite(suite, judge), run, seed]
+        except KeyError:
+            path, what = f"judgements/{judge}/{suite}/{run}/{seed}.json", f"judgement by '{judge}'"
+            raise _missing(what, run, seed, self.scale, path) from None
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
         """Return a file that an evaluation left beside its result.

@@ -1,0 +1,128 @@
+"""Settings of the judges of contextual hallucination, and what a judging job gets."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.suites.base import distinct
+
+JudgeName = Literal["lexical", "endpoint"]
+
+
+def _named(value: Any) -> Any:
+    """Read a single name as a list, and `both` as the paper's kind of judge before ours."""
+    if value == "both":
+        return ["endpoint", "lexical"]
+    return [value] if isinstance(value, str) else value
+
+
+Judges = Annotated[
+    list[JudgeName], BeforeValidator(_named), Field(min_length=1), AfterValidator(distinct)
+]
+"""One judge or several; the first one's verdicts are those of the claims."""
+
+
+class LexicalJudge(Settings):
+    """A judge that works offline by looking words up in the document.
+
+    Format recall: every pair that a text states must stand in the document as a key directly
+    followed by its value. That is the truth, not an estimate of it.
+
+    Format text: every number and every name (a capitalised word that does not open a sentence) of
+    the text must occur in the document, letter case aside; of the other content words (three
+    letters or more, no function words) at least `content_share` must, or for an answer all.
+    It does not see a wrong relation between right words, and takes a true paraphrase for
+    invented: a lower bound of hallucination on copied words, not a reading of the text.
+    """
+
+    kind: Literal["lexical"] = setting("lexical", meaning="Which judge it is.")
+    content_share: float = setting(
+        0.8,
+        meaning="Share of a summary's content words, names and numbers aside, that must occur in "
+        "the document.",
+        source="ours, chosen before any model was judged",
+        ge=0,
+        le=1,
+    )
+
+
+class EndpointJudge(Settings):
+    """A language model behind an OpenAI-compatible `/chat/completions`.
+
+    It sees the document, the reference and the model's output, as in Lookback Lens (Chuang et al.
+    2024), which the paper follows. Its address and its key come from the environment alone.
+    """
+
+    kind: Literal["endpoint"] = setting("endpoint", meaning="Which judge it is.")
+    model: str = setting(
+        "gpt-4o-2024-05-13",
+        meaning="Name of the model, sent with every request.",
+        source="the paper says GPT-4o; the version is that of Lookback Lens's code",
+        min_length=1,
+    )
+    prompt: Literal["v1"] = setting(
+        "v1", meaning="Version of the judge's prompt; every version stays as it is."
+    )
+    max_tokens: int = setting(256, meaning="Room for a judgement.", unit="tokens", gt=0)
+    requests_per_minute: float = setting(
+        60.0, meaning="Most requests, over all jobs on this machine.", unit="1/min", gt=0
+    )
+    parallel: int = setting(
+        4, meaning="Requests of one job that wait at the same time.", unit="requests", gt=0
+    )
+    timeout: float = setting(60.0, meaning="Longest wait for one reply.", unit="s", gt=0)
+    max_retries: int = setting(
+        5,
+        meaning="Times a request is sent again after a timeout, 408, 409, 429 or 5xx; the client "
+        "waits as `Retry-After` says, else longer each time.",
+        ge=0,
+    )
+    malformed_retries: int = setting(
+        2,
+        meaning="Times a sample is asked again after a reply without one clear verdict; then it "
+        "counts as unjudged.",
+        ge=0,
+    )
+    price_prompt: float | None = setting(
+        None,
+        meaning="Price of what is sent, for the estimate; null: unknown.",
+        unit="per 1M tokens",
+    )
+    price_completion: float | None = setting(
+        None, meaning="Price of what comes back; null: unknown.", unit="per 1M tokens"
+    )
+    url_from: str = setting(
+        "OPENAI_BASE_URL", meaning="Environment variable with the URL, up to and with `/v1`."
+    )
+    key_from: str = setting("OPENAI_API_KEY", meaning="Environment variable with the key.")
+
+
+JudgeConfig = Annotated[LexicalJudge | EndpointJudge, Field(discriminator="kind")]
+"""Any judge; its work is ``difftransformer.evaluation.judges.<kind>.open_judge``."""
+
+
+class JudgesConfig(Settings):
+    """Settings of every judge there is, whether `judge` asks for it or not."""
+
+    lexical: LexicalJudge = setting(LexicalJudge(), meaning="The offline judge")
+    endpoint: EndpointJudge = setting(EndpointJudge(), meaning="The language model as a judge")
+
+
+class JudgementSlice(Settings):
+    """One judge on the answers of one run at one scale, resolved."""
+
+    scale: str = setting(meaning="Name of the scale the run was resolved at.")
+    run: str = setting(meaning="Name of the run in runs.yaml.")
+    suite: str = setting(meaning="Name of the suite that generated the answers.")
+    judge: JudgeConfig = setting(meaning="The judge with its settings.")
+
+
+def judge_module(name: str) -> str:
+    """Name of a judge's module: loaded by name, so fingerprints add it."""
+    return f"difftransformer.evaluation.judges.{name}"
+
+
+def judged_suite(suite: str, judge: str) -> str:
+    """Name under which a judge's results of a suite stand."""
+    return f"{suite}_by_{judge}"

@@ -1,0 +1,56 @@
+"""Judgements that were paid for, a file each, named by the content of what was asked."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from difftransformer.config.base import Settings
+from difftransformer.errors import DataError
+from difftransformer.provenance.atomic import write_text
+
+
+class Kept(Settings):
+    """What a judge replied to one request."""
+
+    prompt: str = Field(description="Version of the prompt")
+    request: dict[str, Any] = Field(description="Body of the request: model, messages, settings")
+    replies: list[str] = Field(description="Every reply, the last one alone may be clear")
+    served_by: str = Field(description="Model as the server names it")
+    usage: dict[str, int] = Field({}, description="Tokens over all replies, as the server counts")
+
+
+class KeptJudgements:
+    """Judgements below a folder, by the hash of prompt version and request."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, prompt: str, request: dict[str, Any]) -> Kept | None:
+        """Return what is kept for a request.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        path = self._path(prompt, request)
+        try:
+            return Kept.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise DataError(
+                f"{path}: not a whole judgement ({error.errors()[0]['msg']}); delete it, and it is "
+                "asked for again"
+            ) from None
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a judgement, whole or not at all."""
+        path = self._path(kept.prompt, kept.request)
+        write_text(path, kept.model_dump_json(indent=1) + "\n")
+
+    def _path(self, prompt: str, request: dict[str, Any]) -> Path:
+        content = json.dumps([prompt, request], sort_keys=True, ensure_ascii=True)
+        name = hashlib.sha256(content.encode()).hexdigest()
+        return self._folder / name[:2] / f"{name}.json"
