@@ -26,8 +26,8 @@ Judges = Annotated[
 class LexicalJudge(Settings):
     """A judge that works offline by looking words up in the document.
 
-    Format recall: every pair that a text states must stand in the document as a key directly
-    followed by its value. That is the truth, not an estimate of it.
+    Format recall: every pair that a text states, a key and the word behind it, must stand in the
+    document. That is the truth, not an estimate of it.
 
     Format text: every number and every name (a capitalised word that does not open a sentence) of
     the text must occur in the document, letter case aside; of the other content words (three

@@ -26,14 +26,16 @@ class Answer(Settings):
     format: Literal["text", "recall"] = Field(description="Format of the suite")
     document: str = Field(description="The document as the model was given it")
     cut: bool = Field(description="Whether the model's context held the document's start alone")
-    question: str | None = Field(description="The question; None for a summary")
+    question: str | None = Field(
+        description="The question; None for a summary of text; in format recall a key"
+    )
     reference: str = Field(description="A right answer, or a summary by people")
     prompt: str = Field(description="All that the model was given")
-    output: str = Field(description="What it wrote; for an answer in format recall the value alone")
+    output: str = Field(description="What it wrote; in format recall a value goes before all else")
 
     @property
     def stated(self) -> str:
-        """The output as a statement by itself: with format recall's question before its value."""
+        """The output as it is judged: in format recall with the key that stands before it."""
         key = self.question if self.format == "recall" and self.question else ""
         return f"{key} {self.output}".strip()
 

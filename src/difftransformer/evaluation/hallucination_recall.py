@@ -1,15 +1,14 @@
 """Facts in the words of the builtin recall corpus: answers about them and free summaries of them.
 
 A document is the haystack of a recall row, ``f12 k07 v31 f60 ...``; its facts are the pairs of a
-key directly followed by its value. A summary starts where training rows ask their queries, so the
-model goes on with keys of its own choice, each followed by a value; an answer is the value behind a
-key that is given. Both kinds of a row share their document.
+key directly followed by its value. An answer is the value behind a key that is given. A summary
+begins like one, since only a key tells the model that the haystack is over, and goes on with keys
+of the model's own choice and a value for each. Both kinds of a row share their document.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from tokenizers import Tokenizer
 
 from difftransformer.config.hallucination_sets import TASKS, Task, fact_set
@@ -30,17 +29,16 @@ class _Facts:
     task: Task
     document: list[int]
     facts: list[int]
-    query: list[int]
+    key: int
+    value: int
     room: int
     tokenizer: Tokenizer
 
     @property
     def request(self) -> Request:
-        prompt = self.document + (self.query[:1] if self.task == "answer" else [])
-        return Request(prompt, self.room, lambda new: False)
+        return Request([*self.document, self.key], self.room, lambda new: False)
 
     def answer(self, new: list[int]) -> Answer:
-        summary = self.task == "summary"
         return Answer(
             set=fact_set(self.task, self.needles),
             index=self.index,
@@ -49,8 +47,8 @@ class _Facts:
             format="recall",
             document=self._words(self.document),
             cut=False,
-            question=None if summary else self._words(self.query[:1]),
-            reference=self._words(self.facts if summary else self.query[1:]),
+            question=self._words([self.key]),
+            reference=self._words(self.facts if self.task == "summary" else [self.value]),
             prompt=self._words(self.request.prompt),
             output=self._words(new),
         )
@@ -69,20 +67,34 @@ def asked_of_rows(suite: Hallucination, dataset: PackedDataset) -> Iterator[_Fac
     recall = dataset.manifest.recall
     assert recall is not None, "see Hallucination.misfit"
     tokenizer, keys = open_tokenizer(dataset), RecallVocabulary.of(recall).keys
-    rooms = {"summary": 2 * suite.statements, "answer": 1}
+    rooms = {"summary": 2 * suite.statements - 1, "answer": 1}
     for needles in suite.needles:
         rows, _ = recall_batch(
-            recall, needles=needles, queries=1, samples=suite.samples, seed=suite.samples_seed
+            recall,
+            needles=needles,
+            queries=len(TASKS),
+            samples=suite.samples,
+            seed=suite.samples_seed,
         )
-        for task in TASKS:
+        for place, task in enumerate(TASKS):
             for index, row in enumerate(rows):
-                document, query = row[:-2].tolist(), row[-2:].tolist()
-                facts = _facts(row[:-2], keys)
-                yield _Facts(needles, index, task, document, facts, query, rooms[task], tokenizer)
+                queries = 2 * len(TASKS)
+                document, pairs = row[:-queries].tolist(), row[-queries:].tolist()
+                key, value = pairs[2 * place : 2 * place + 2]
+                yield _Facts(
+                    needles=needles,
+                    index=index,
+                    task=task,
+                    document=document,
+                    facts=_facts(document, keys),
+                    key=key,
+                    value=value,
+                    room=rooms[task],
+                    tokenizer=tokenizer,
+                )
 
 
-def _facts(document: torch.Tensor, keys: range) -> list[int]:
+def _facts(tokens: list[int], keys: range) -> list[int]:
     """Keys of a document, each with the value behind it, in their order."""
-    tokens = document.tolist()
     places = [place for place, token in enumerate(tokens) if token in keys]
     return [token for place in places for token in tokens[place : place + 2]]

@@ -93,7 +93,7 @@ def test_an_answer_ends_at_an_empty_line_or_the_end_of_text(
     lines = builder.tokenizer.encode("one\n\ntwo", add_special_tokens=False).ids
     ends = [request.ended(lines[: stop + 1]) for stop in range(len(lines))]
     assert not ends[0] and ends[-1] and request.ended([builder.end or 0])
-    assert model._cut(lines, ["\n\n"]) == "one"
+    assert model._ends(task.instances[0]).text(lines) == "one"
 
 
 def test_both_suites_run_in_english(english: PackedDataset, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Scripted, model_config, scorer, subject
+from small_evaluation import RECALL, Remembering, model_config, scorer, subject
 from torch import Tensor
 
 from difftransformer.config.suites.needles import Needles
@@ -25,17 +25,6 @@ VOCABULARY = RecallVocabulary.of(RECALL)
 def suite(**changes: Any) -> Needles:
     settings = {"pairs": [[1, 1], [2, 2], [4, 2]], "samples": 6, "timed_prompts": 4}
     return Needles(kind="needles", **(settings | changes))
-
-
-class Remembering(Scripted):
-    """A scripted model that works with a real cache, by keeping the tokens in it as keys."""
-
-    def hidden_states(self, tokens: Tensor, *, cache: Any = None) -> Tensor:
-        if cache is None:
-            return super().hidden_states(tokens)
-        keys = tokens[:, None, :, None]
-        everything, _ = cache.update(keys, keys, 0)
-        return super().hidden_states(everything[:, 0, :, 0])[:, -tokens.shape[1] :]
 
 
 def value_of(offset: int) -> Callable[[Tensor], Tensor]:

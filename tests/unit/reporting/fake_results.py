@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from fake_judgements import judgements
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
@@ -55,6 +56,7 @@ def declarations() -> Declarations:
         claims=CATALOGUE.claims.claims,
         paper=CATALOGUE.paper.tables,
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
+        judges={"hallucination": ["lexical"]},
     )
 
 
@@ -126,6 +128,7 @@ class FakeResults:
         for seed in seeds:
             needle_results(self, seed)
             v2_results(self, seed)
+            judgements(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 self.understanding(run, seed, shots)
         for run in SWEPT:

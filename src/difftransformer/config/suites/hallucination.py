@@ -34,9 +34,9 @@ class Hallucination(SuiteSettings):
     format: Literal["text", "recall"] = setting(
         "recall",
         meaning="text: documents of `sets`, for models of text; recall: rows of the builtin corpus "
-        "`recall`, whose facts are its key-value pairs, for models trained on that. There a "
-        "summary states pairs of the model's own choice, an answer the value of a given key, and "
-        "what is true is known exactly.",
+        "`recall`, whose facts are its key-value pairs, for models trained on that. There "
+        "an answer states the value of a given key, a summary goes on from there with pairs of the "
+        "model's own choice, and what is true is known exactly.",
     )
     sets: Annotated[list[str], Field(min_length=1), AfterValidator(_known_sets)] = setting(
         list(HALLUCINATION_SETS),
@@ -69,7 +69,12 @@ class Hallucination(SuiteSettings):
         "dataset's max_needles is out of distribution.",
         unit="pairs",
     )
-    statements: int = setting(4, meaning="Pairs in a summary of format recall.", unit="pairs", gt=0)
+    statements: int = setting(
+        4,
+        meaning="Pairs in a summary of format recall; the first one's key is given.",
+        unit="pairs",
+        gt=0,
+    )
     summary_tokens: int = setting(
         256,
         meaning="Room for a summary of format text.",

@@ -64,13 +64,25 @@ class Endpoint:
         estimate = self.estimate(answers)
         logger.info("judge %s: %s", self._config.model, estimate)
         client = open_client(self._config) if estimate.calls else None
-        with ThreadPoolExecutor(self._config.parallel) as pool:
-            waiting = [pool.submit(self._judge, one, client) for one in answers]
+        failures: list[Exception] = []
+
+        def work(answer: Answer) -> Judgement | None:
+            if failures:  # a dead endpoint is not asked for all the rest
+                return None
             try:
-                return [one.result() for one in waiting]
-            finally:
-                for one in waiting:
-                    one.cancel()
+                return self._judge(answer, client)
+            except Exception as error:
+                failures.append(error)
+                return None
+
+        pool = ThreadPoolExecutor(self._config.parallel)
+        try:
+            found = list(pool.map(work, answers))
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if failures:
+            raise failures[0]
+        return [one for one in found if one is not None]
 
     def estimate(self, answers: Sequence[Answer]) -> Estimate:
         """Say what judging these answers would take, without sending anything."""

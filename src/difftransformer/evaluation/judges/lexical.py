@@ -66,19 +66,18 @@ def open_judge(config: LexicalJudge, kept: Path) -> Lexical:
 def false_pair(document: str, stated: str) -> tuple[Cause, str]:
     """Find the first pair of a text that its document does not state.
 
+    A text states a pair wherever it has a key: that key and the word behind it. Other words state
+    nothing, and neither does a key at the very end.
+
     Returns:
         ("", "") if there is none; else "contradicted" where the document gives that key another
-        value, "invented" where it has no such key or the pair is none, and the pair.
+        value, "invented" where it has no such key or no value stands behind the key, and the pair.
     """
-    words = document.split()
-    values = {one: two for one, two in pairwise(words) if one.startswith("k")}
-    text = stated.split()
-    for start in range(0, len(text), 2):
-        pair = text[start : start + 2]
-        if len(pair) == 2 and values.get(pair[0]) == pair[1]:
-            continue
-        known = len(pair) == 2 and pair[0] in values and pair[1].startswith("v")
-        return ("contradicted" if known else "invented"), " ".join(pair)
+    values = dict(pair for pair in pairwise(document.split()) if pair[0].startswith("k"))
+    for key, value in pairwise(stated.split()):
+        if key.startswith("k") and values.get(key) != value:
+            known = key in values and value.startswith("v")
+            return ("contradicted" if known else "invented"), f"{key} {value}"
     return "", ""
 
 
@@ -99,7 +98,7 @@ def content_words(text: str) -> Words:
     found = Words([], [], [])
     for match in _WORD.finditer(text):
         word = match.group()
-        lowered = word.lower()
+        lowered = _plain(word)
         if word[0].isdigit():
             found.numbers.append(lowered)
         elif lowered in _FUNCTION_WORDS:
@@ -112,4 +111,8 @@ def content_words(text: str) -> Words:
 
 
 def _lowered(text: str) -> Iterator[str]:
-    return (match.group().lower() for match in _WORD.finditer(text))
+    return (_plain(match.group()) for match in _WORD.finditer(text))
+
+
+def _plain(word: str) -> str:
+    return word.lower().removesuffix("'s").removesuffix("’s")

@@ -46,8 +46,9 @@ _V1 = Prompt(
     facts=(
         "The document is a row of code words. A word that starts with k directly followed by a "
         "word that starts with v states that this key has this value. All other words state "
-        "nothing. The text to judge is read as pairs of two words, each of which states a value "
-        "for a key; it is faithful if the document states every one of these pairs.\n\n"
+        "nothing. In the text to judge, too, each word that starts with k states a value for that "
+        "key, the word directly behind it. The text is faithful if the document states every one "
+        "of these pairs.\n\n"
     ),
 )
 
@@ -60,7 +61,7 @@ _VERDICT = re.compile(r"^\W*verdict\W+(faithful|hallucinated)\W*$", re.IGNORECAS
 def messages(version: str, answer: Answer) -> list[Message]:
     """Write the case of an answer as messages of a chat."""
     prompt = PROMPTS[version]
-    question = f"Question:\n{answer.question}\n\n" if answer.question else ""
+    question = f"Question:\n{answer.question}\n\n" if answer.task == "answer" else ""
     user = prompt.user.format(
         facts=prompt.facts if answer.format == "recall" else "",
         document=answer.document,

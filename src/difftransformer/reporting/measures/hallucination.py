@@ -11,7 +11,13 @@ from difftransformer.evaluation.judges.base import JUDGEMENTS, Judgement, read_j
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place, mean_cell
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
+from difftransformer.reporting.conditions import (
+    evaluated,
+    shared_setting,
+    span,
+    training_note,
+    trainings,
+)
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
 from difftransformer.reporting.numbers import plain
@@ -100,7 +106,7 @@ def _judged(
         for name, header in (_AVERAGES | {"average": "All, mean"}).items()
     ]
     columns += [
-        MetricColumn(cause + ending, cause, _of_judged(cause, suite), hidden=True)
+        MetricColumn(cause + ending, cause, _of_judged(cause), hidden=True)
         for cause in ("contradicted", "invented")
     ]
     columns.append(MetricColumn("unjudged" + ending, "unjudged", _number("unjudged"), hidden=True))
@@ -118,14 +124,19 @@ def _number(name: str) -> Callable[[Result], float | None]:
     return value
 
 
-def _of_judged(cause: str, suite: Hallucination) -> Callable[[Result], float | None]:
+def _of_judged(cause: str) -> Callable[[Result], float | None]:
     def value(result: Result) -> float | None:
-        def total(kind: str) -> float:
-            return sum(float(result.metrics.get(f"{kind}_{one}") or 0) for one in suite.set_tasks)
-
-        return total(cause) / total("judged") if total("judged") else None
+        judged = _total("judged", result)
+        return _total(cause, result) / judged if judged else None
 
     return value
+
+
+def _total(kind: str, result: Result) -> float:
+    """Sum of a count over the sets."""
+    return sum(
+        float(value or 0) for name, value in result.metrics.items() if name.startswith(f"{kind}_")
+    )
 
 
 def _published(artifact: ArtifactSlice, part: SectionSlice, names: list[str]) -> Section:
@@ -242,12 +253,13 @@ def _judge_name(judge: str, suite: Hallucination) -> str:
 
 def _notes(suite: Hallucination, judge: str, found: Sequence[Result]) -> list[str]:
     settings = shared_setting(found, "judge")
-    unjudged = [int(metric(result, "unjudged") or 0) for result in found]
+    unjudged = sorted(metric(result, "unjudged") or 0.0 for result in found)
+    outputs = span(sorted(_total("judged", one) + _total("unjudged", one) for one in found))
     notes = [
         f"Share of {suite.samples} outputs a set that the judge finds free of hallucination. "
         f"{_ABOUT[suite.format]}",
-        f"Judge: {_judge_note(judge, suite, settings)}; {min(unjudged)} to {max(unjudged)} outputs "
-        "of a run are unjudged and count nowhere else.",
+        f"Judge: {_judge_note(judge, suite, settings)}; of {outputs} outputs of a run "
+        f"{span(unjudged)} are unjudged and count nowhere else.",
     ]
     absent = [
         set_label(name)
@@ -261,8 +273,8 @@ def _notes(suite: Hallucination, judge: str, found: Sequence[Result]) -> list[st
 
 _ABOUT = {
     "recall": "Sets are ours, not the paper's: rows of the recall corpus with N facts, a key and "
-    "its value. For a summary the model goes on freely and states keys and values of its own "
-    "choice, for an answer the value of a given key.",
+    "its value. An answer states the value of a given key; a summary begins with a given "
+    "key, too, and goes on freely with keys of the model's own choice and their values.",
     "text": "Outputs are greedy; a document longer than the model's context loses its end, and the "
     "judge sees what the model was given.",
 }

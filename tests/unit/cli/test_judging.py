@@ -1,0 +1,178 @@
+"""The judging job as the workflow calls it, and the estimate for people."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judging_server import HALLUCINATED, JudgingServer, Reply, judging_server
+from small_answers import of_facts
+from typer.testing import CliRunner, Result
+
+from difftransformer.cli import app
+from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
+from difftransformer.evaluation.answers import Answer, write_answers
+from difftransformer.evaluation.judges.base import read_judgements
+from difftransformer.provenance import result as results
+
+KEY = "sk-canary-5b27"
+ANSWERS = [of_facts("v31 k02 v05"), of_facts("v05 k02 v05", index=1), of_facts("v05", "k02")]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgingServer]:
+    with judging_server() as served:
+        monkeypatch.setenv("OPENAI_BASE_URL", served.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield served
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> Path:
+    """Result of the suite, with its answers."""
+    return answer_file(tmp_path / "results/tiny/evaluations/hallucination/recall_diff/0.json")
+
+
+def answer_file(path: Path, answers: list[Answer] = ANSWERS) -> Path:
+    made = results.Result(
+        kind="evaluation",
+        job_id="evaluate-recall_diff-hallucination-0-abc",
+        scale="tiny",
+        run="recall_diff",
+        seed=0,
+        suite="hallucination",
+        metrics={},
+        settings={"config": {"kind": "hallucination"}},
+        provenance=results.origin("ab" * 32, started=datetime.now(UTC), threads=1),
+    )
+    results.write_result(path, made)
+    write_answers(path.with_suffix(""), answers)
+    return path
+
+
+def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any) -> Result:
+    root = answered.parents[5]
+    values = {"scale": "tiny", "run": "recall_diff", "suite": "hallucination", "judge": settings}
+    slice = root / "slice.json"
+    slice.write_text(JudgementSlice(**(values | changes)).model_dump_json())
+    words = {
+        "--slice": slice, "--answers": answered, "--kept": root / "kept", "--seed": 0,
+        "--output": output(answered, settings.kind), "--results": root / "results",
+        "--log": root / "judge.log",
+    }  # fmt: skip
+    pairs = [str(word) for pair in words.items() for word in pair]
+    return CliRunner().invoke(app, ["judge_answers", *pairs])
+
+
+def output(answered: Path, kind: str) -> Path:
+    return answered.parents[5] / f"results/tiny/judgements/{kind}/hallucination/recall_diff/0.json"
+
+
+def endpoint(**changes: Any) -> EndpointJudge:
+    return EndpointJudge(**({"requests_per_minute": 60_000.0, "max_retries": 0} | changes))
+
+
+def test_the_lexical_judge_leaves_counts_and_single_judgements(answered: Path) -> None:
+    assert judge(answered, LexicalJudge()).exit_code == 0
+    path = output(answered, "lexical")
+    found = results.read_result(path)
+    assert (found.kind, found.suite) == ("judgement", "hallucination_by_lexical")
+    assert found.metrics["free_summary_n2"] == 0.5 and found.metrics["free_answer_n2"] == 1.0
+    assert found.metrics["average"] == 0.75 and found.metrics["unjudged"] == 0
+    assert found.metrics["contradicted_summary_n2"] == 1
+    assert found.settings["upstream"] == ["evaluate-recall_diff-hallucination-0-abc"]
+    judgements = read_judgements(path.with_suffix("") / "judgements.jsonl")
+    assert [(one.set, one.index, one.free) for one in judgements] == [
+        ("summary_n2", 0, True), ("summary_n2", 1, False), ("answer_n2", 0, True)
+    ]  # fmt: skip
+
+
+def test_the_job_is_the_judge_and_the_answers_and_not_who_generated_them(answered: Path) -> None:
+    judge(answered, LexicalJudge())
+    first = results.read_result(output(answered, "lexical")).job_id
+    answer_file(answered)  # another generation, the same answers
+    judge(answered, LexicalJudge())
+    assert results.read_result(output(answered, "lexical")).job_id == first
+    answer_file(answered, ANSWERS[:2])
+    judge(answered, LexicalJudge())
+    assert results.read_result(output(answered, "lexical")).job_id != first
+
+
+def test_unclear_replies_are_counted_and_not_dropped(answered: Path, server: JudgingServer) -> None:
+    server.otherwise = lambda case: HALLUCINATED if "<text>\nk07 v31 k02" in case else Reply("No.")
+    assert judge(answered, endpoint(malformed_retries=1)).exit_code == 0
+    found = results.read_result(output(answered, "endpoint")).metrics
+    assert (found["judged_summary_n2"], found["unjudged_summary_n2"]) == (1, 1)
+    assert (found["judged_answer_n2"], found["free_answer_n2"]) == (0, None)
+    assert found["average"] == found["average_summary"] == 0.0
+    assert found["average_answer"] is None and found["unjudged"] == 2
+    assert found["judge_prompt_tokens"] == 5 * 100
+    assert len(server.requests) == 5
+
+
+def test_key_and_address_stand_nowhere(
+    answered: Path, server: JudgingServer, tmp_path: Path
+) -> None:
+    ended = [judge(answered, endpoint())]
+    server.script = [Reply(status=403, body=f'{{"error": "{KEY} of {server.url} is bad"}}')]
+    ended.append(judge(answered, endpoint(model="another")))
+    assert [one.exit_code for one in ended] == [0, 2]
+    assert "<OPENAI_API_KEY> of <OPENAI_BASE_URL> is bad" in (tmp_path / "judge.log").read_text()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "tracking.jsonl" for path in files) and len(files) > 8
+    texts = [path.read_bytes().decode(errors="replace") for path in files]
+    texts += [one.output + one.stderr for one in ended]
+    for secret in (KEY, server.url.removesuffix("/v1")):
+        assert not [text for text in texts if secret in text]
+
+
+def test_the_estimate_comes_before_the_first_call(
+    answered: Path, server: JudgingServer, tmp_path: Path
+) -> None:
+    server.script = [Reply(status=403, body="no")]
+    judge(answered, endpoint(parallel=1, price_prompt=1.0, price_completion=1.0))
+    log = (tmp_path / "judge.log").read_text()
+    assert log.index("3 calls, 0 judgements are kept already; about") < log.index("status 403")
+    assert "at most 0.00 in all" in log
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda path: path.unlink(), "no such result file"),
+        (lambda path: (path.with_suffix("") / "answers.jsonl").unlink(), "cannot be read"),
+        (lambda path: (path.with_suffix("") / "answers.jsonl").write_text(""), "holds no answers"),
+        (
+            lambda path: (path.with_suffix("") / "answers.jsonl").write_text('{"set": 1}\n'),
+            "line 1: not an answer",
+        ),
+    ],
+)
+def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> None:
+    spoil(answered)
+    ended = judge(answered, LexicalJudge())
+    assert ended.exit_code == 2
+    assert says in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_answers_of_another_run_are_refused(answered: Path) -> None:
+    ended = judge(answered, LexicalJudge(), run="diff")
+    assert ended.exit_code == 2
+    assert "asked for hallucination on diff, seed 0" in ended.stderr
+
+
+def test_the_estimate_for_people_needs_no_key(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    answer_file(Path("results/tiny/evaluations/hallucination/recall_diff/0.json"))
+    words = ["estimate_judging", "--config", str(repository / "config")]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0, said.output
+    assert "3 answers of 1 runs: 3 calls, 0 judgements are kept already" in said.output
+    assert "2 runs have not answered yet: `snakemake table4" in said.output
+    assert not Path("results/kept_judgements/pace").exists()
+    refused = CliRunner().invoke(app, [*words[:1], "table6", *words[1:]])
+    assert refused.exit_code == 2 and "table6: has nothing to judge" in refused.stderr

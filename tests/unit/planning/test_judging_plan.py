@@ -1,0 +1,108 @@
+"""Who judges what: jobs of the judges, what they depend on, and what is checked beforehand."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.judges import JudgementSlice
+from difftransformer.errors import ConfigError
+from difftransformer.planning.plan import Plan
+
+ENVIRONMENT = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-plan"}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def load(repository: Path, **overrides: Any) -> Plan:
+    return Plan.load(repository / "config", {"scale": "smoke", **overrides})
+
+
+def judgements(plan: Plan) -> set[str]:
+    return {path for path in plan.results("table4") if "/judgements/" in path}
+
+
+def test_another_judge_adds_judging_and_no_generation(repository: Path) -> None:
+    lexical, both = load(repository), load(repository, judge="both")
+    assert len(judgements(lexical)) == 3 and len(judgements(both)) == 6
+    assert judgements(lexical) < judgements(both)
+    rest = [set(plan.results("table4")) - judgements(plan) for plan in (lexical, both)]
+    assert rest[0] == rest[1]
+    suite, run = "hallucination", "recall_diff"
+    assert lexical.evaluation_slice(suite, run) == both.evaluation_slice(suite, run)
+    assert lexical.judgement_details("table4") == [] != both.judgement_details("table4")
+    assert both.judgement_details("table2") == both.judgement_details("table6") == []
+    assert not {path for path in both.results("table2") if "/judgements/" in path}
+
+
+def test_the_slice_of_a_judge_holds_names_of_variables_and_no_secret(repository: Path) -> None:
+    plan = load(repository, judge=["endpoint"])
+    path = Path(plan.judgement_slice("endpoint", "hallucination", "recall_diff"))
+    slice = JudgementSlice.model_validate_json(path.read_bytes())
+    assert (slice.judge.kind, slice.run) == ("endpoint", "recall_diff")
+    assert "OPENAI_API_KEY" in path.read_text()
+    assert not [value for value in ENVIRONMENT.values() if value in path.read_text()]
+
+
+def test_the_table_knows_its_judges_in_their_order(repository: Path) -> None:
+    for judge, order in (
+        ("both", ["endpoint", "lexical"]), (["lexical", "endpoint"], ["lexical", "endpoint"])
+    ):  # fmt: skip
+        file = load(repository, judge=judge).artifact_slice("table4", "table")
+        slice = ArtifactSlice.model_validate_json(Path(file).read_bytes())
+        assert slice.sections[0].judges == order
+
+
+def test_code_of_a_judge_is_its_own(repository: Path) -> None:
+    plan = load(repository)
+    assert plan.code("judge_answers", "lexical") != plan.code("judge_answers", "endpoint")
+
+
+@pytest.mark.parametrize("missing", ENVIRONMENT)
+def test_an_endpoint_without_address_or_key_stops_everything_in_one_line(
+    missing: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(missing, "")
+    load(repository)
+    for judge in ("endpoint", "both"):
+        with pytest.raises(ConfigError, match=f"judge: endpoint needs {missing} in the env"):
+            load(repository, judge=judge)
+
+
+@pytest.mark.parametrize("judge", ["gpt", [], ["lexical", "lexical"]])
+def test_an_unknown_judge_is_one_line(judge: Any, repository: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--config: judge"):
+        load(repository, judge=judge)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "tiny", "gpu", "paper"])
+def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) -> None:
+    plan = load(repository, scale=scale)
+    text = plan.catalogue.suite("hallucination").format == "text"
+    for run in plan.artifacts["table4"].runs():
+        assert (plan.catalogue.dataset(plan.run(run).dataset).recall is None) == text
+
+
+def test_documents_come_from_the_benchmarks_of_the_project(
+    repository: Path, tmp_path: Path
+) -> None:
+    items = tmp_path / "benchmarks" / "xsum" / "test.jsonl"
+    items.parent.mkdir(parents=True)
+    items.write_text("{}\n")
+    for name in ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa"):
+        _item_file(tmp_path / "benchmarks" / name)
+    _item_file(tmp_path / "benchmarks" / "winogrande")
+    plan = load(repository, benchmarks=str(tmp_path / "benchmarks"))
+    assert plan.benchmark_files("hallucination_text") == [str(items)]
+    assert plan.benchmark_files("hallucination") == []  # generated rows need none
+
+
+def _item_file(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "validation.jsonl").write_text("{}\n")

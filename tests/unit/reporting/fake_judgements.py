@@ -1,0 +1,76 @@
+"""Judgements with the shape of real ones: the lexical judge's, and a second one's that errs."""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from difftransformer.config.suites.hallucination import Hallucination
+from difftransformer.evaluation.judges.base import Judgement, write_judgements
+
+if TYPE_CHECKING:
+    from fake_results import FakeResults
+
+ROWS = ("recall_transformer", "recall_transformer_halved_heads_groupnorm", "recall_diff")
+CHANCES = (0.2, 0.8, 0.9)
+SUITE = Hallucination(kind="hallucination", samples=20, needles=[2, 4])
+Said = dict[tuple[str, int], bool | None]
+"""Verdict by set and place."""
+
+
+def judgements(fake: "FakeResults", seed: int) -> None:
+    """Everything that table 4 reads, of one seed and one judge."""
+    for row, chance in zip(ROWS, CHANCES, strict=True):
+        write(fake, row, seed, "lexical", verdicts(row, seed, chance))
+
+
+def second_judge(fake: "FakeResults", seed: int, errs: Callable[[random.Random], bool]) -> None:
+    """A language model that errs now and then, and leaves the first answer of a run unjudged."""
+    for row, chance in zip(ROWS, CHANCES, strict=True):
+        draw = random.Random(f"second {row} {seed}")
+        truth = verdicts(row, seed, chance)
+        said: Said = {key: free is not errs(draw) for key, free in truth.items()}
+        said[next(iter(said))] = None
+        write(fake, row, seed, "endpoint", said)
+
+
+def verdicts(row: str, seed: int, chance: float) -> Said:
+    draw = random.Random(f"lexical {row} {seed}")
+    return {(name, i): draw.random() < chance for name in SUITE.set_tasks for i in range(20)}
+
+
+def write(
+    fake: "FakeResults",
+    row: str,
+    seed: int,
+    judge: str,
+    said: Said,
+    suite: Hallucination = SUITE,
+) -> None:
+    metrics: dict[str, float | int | None] = {}
+    for name in {name for name, _ in said}:
+        found = [free for (own, _), free in said.items() if own == name]
+        judged = [free for free in found if free is not None]
+        metrics |= {
+            f"free_{name}": sum(judged) / len(judged) if judged else None,
+            f"judged_{name}": len(judged),
+            f"unjudged_{name}": len(found) - len(judged),
+            f"contradicted_{name}": len(judged) - sum(judged),
+            f"invented_{name}": 0,
+        }
+    for label, task in (("average", ""), *((f"average_{t}", t) for t in ("summary", "answer"))):
+        tasks = suite.set_tasks
+        shares = [metrics.get(f"free_{name}") for name in tasks if tasks[name].startswith(task)]
+        known = [float(one) for one in shares if one is not None]
+        metrics[label] = sum(known) / len(known) if known else None
+    metrics["unjudged"] = sum(free is None for free in said.values())
+    settings = {
+        "config": suite.model_dump(mode="json"),
+        "judge": {"kind": judge, "model": "judge-1", "prompt": "v1", "content_share": 0.8},
+    }
+    path = fake.root / f"judgements/{judge}/hallucination/{row}/{seed}.json"
+    fake.write(path, "judgement", row, seed, f"hallucination_by_{judge}", metrics, settings)
+    details = path.with_suffix("")
+    details.mkdir(parents=True, exist_ok=True)
+    write_judgements(
+        details, [Judgement(set=name, index=i, free=free) for (name, i), free in said.items()]
+    )
