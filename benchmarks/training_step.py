@@ -27,6 +27,14 @@ TARGETS = {
     "diff_v1 / diffllama": 1.3,
     "transformer / llama": 1.1,
     "diff_v1 / transformer": 0.8,
+    "diff_v2 / transformer_2h": 0.85,
+}
+OURS: dict[str, dict[str, Any]] = {
+    "transformer": {"variant": "softmax"},
+    "diff_v1": {"variant": "diff_v1"},
+    "diff_v2": {"variant": "diff_v2"},
+    # As many queries as V2 over as many key/value heads; its output projection is twice as wide.
+    "transformer_2h": {"variant": "softmax", "num_heads_multiplier": 2},
 }
 
 
@@ -85,20 +93,19 @@ def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
 
 
 def ours(name: str, shape: Shape) -> Subject:
-    """Our Transformer or DIFF V1 with the trainer's loss."""
+    """One of `OURS` with the trainer's loss."""
     from difftransformer.config.model import ModelConfig
     from difftransformer.config.training import TrainingConfig
     from difftransformer.models.kernels import choose_backend
     from difftransformer.models.loss import chunked_cross_entropy
     from difftransformer.models.transformer import Transformer
 
-    variant = {"transformer": "softmax", "diff_v1": "diff_v1"}[name]
     config = ModelConfig(
         vocab_size=shape.vocab_size,
         d_model=shape.d_model,
         num_layers=shape.num_layers,
         ffn_dim=shape.ffn_dim,
-        attention={"variant": variant, "head_dim": shape.head_dim},
+        attention={**OURS[name], "head_dim": shape.head_dim},
         max_positions=shape.seq_len,
     )
     model = Transformer.build(config, choose_backend("auto", "cpu"), seed=0)
@@ -182,7 +189,7 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
     """Time all subjects in turn; throughput in tokens per second of the clock, memory in bytes."""
     import torch
 
-    everyone = [ours("transformer", shape), ours("diff_v1", shape)]
+    everyone = [ours(name, shape) for name in OURS]
     everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
     subjects = {one.name: one for one in everyone}
     check_sizes(subjects, shape)

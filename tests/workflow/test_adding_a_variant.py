@@ -1,0 +1,50 @@
+"""docs/adding_a_variant.md, done as it says."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from small_workflow import Checkout
+
+REGISTRY = "src/difftransformer/models/attention/registry.py"
+
+
+def test_the_page_makes_a_variant_and_its_table(
+    finished: Checkout, repository: Path, tmp_path: Path
+) -> None:
+    page = (repository / "docs" / "adding_a_variant.md").read_text()
+    assert len(page.splitlines()) < 60
+    code, line, run, table = re.findall(r"^```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"`((?:pytest|snakemake) [^`]+)`", page)
+    checkout = Checkout(tmp_path / "copy")
+    shutil.copytree(finished.folder, checkout.folder)
+
+    (file,) = re.findall(r"`(src/\S+\.py)`", page)
+    (checkout.folder / file).write_text(code)
+    checkout.edit(REGISTRY, "_VARIANTS = {\n", f"_VARIANTS = {{\n{line}")
+    # The workflow that is finished already has its files written by a program: its own layout.
+    for name, entry in (("runs", run), ("artifacts", table)):
+        checkout.edit(f"config/{name}.yaml", f"{name}:\n", f"{name}:\n{entry}")
+
+    contract, build = (command.split() for command in commands)
+    ended = subprocess.run(
+        [sys.executable, "-m", *contract, "-q", "-p", "no:cacheprovider"],
+        cwd=repository,
+        env={**os.environ, "PYTHONPATH": str(checkout.folder / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    planned = checkout.planned(*build[1:])
+    assert planned == {
+        "Train head_gain, seed 0",
+        "Evaluate validation_slices on head_gain, seed 0",
+        "Build the table my_table",
+    }
+    checkout.snakemake(*build[1:], "--cores", "1")
+    rows = (checkout.folder / "results/smoke/tables/my_table.csv").read_text()
+    assert "\nmy_table,head_gain," in rows
