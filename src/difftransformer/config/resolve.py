@@ -26,10 +26,10 @@ from difftransformer.config.project import (
     RunEntry,
     RunsFile,
     ScaleConfig,
-    SweepEntry,
 )
 from difftransformer.config.run import RunSlice
 from difftransformer.config.scale_checks import check_names, check_settings, require_room
+from difftransformer.config.scale_runs import scale_runs, sweep_runs
 from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
 from difftransformer.config.validation import lookup, validate
 from difftransformer.config.yaml_files import read_yaml
@@ -73,7 +73,7 @@ class Catalogue:
             return validate(kind, read_yaml(folder / name), str(folder / name))
 
         runs = dict(read(RunsFile, "runs.yaml").runs)
-        runs.update(_scale_runs(runs, scale, str(scale_file)))
+        runs.update(scale_runs(runs, scale, str(scale_file)))
         artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
         papers: PapersFile = read(PapersFile, "papers.yaml")
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
@@ -86,7 +86,7 @@ class Catalogue:
         claims = {name: stand_in_claim(one, scale.stand_ins) for name, one in claims.items()}
         runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
         for sweep in scale.sweeps.values():
-            runs.update(_sweep_runs(runs, sweep, str(scale_file)))
+            runs.update(sweep_runs(runs, sweep, str(scale_file)))
         catalogue = cls(
             folder=folder,
             project=project,
@@ -291,37 +291,3 @@ def _require_same_text(changes: Mapping[str, Any], where: str) -> None:
                 f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
                 f"held-out documents stay the same; remove it, or change it in the base"
             )
-
-
-def _scale_runs(
-    runs: Mapping[str, RunEntry], scale: ScaleConfig, scale_file: str
-) -> dict[str, RunEntry]:
-    """Return the runs that a scale changes or adds."""
-    found = {}
-    for name, changes in scale.runs.items():
-        layers = Layers()
-        if name in runs:
-            layers.add(runs[name].model_dump(exclude_unset=True), f"runs.yaml: runs.{name}")
-        layers.add(changes, f"{scale_file}: runs.{name}")
-        found[name] = validate(RunEntry, layers.values, f"{scale_file}: runs.{name}", layers.origin)
-    return found
-
-
-def _sweep_runs(
-    runs: Mapping[str, RunEntry], sweep: SweepEntry, scale_file: str
-) -> dict[str, RunEntry]:
-    expanded = {}
-    for name, rates in sweep.rates().items():
-        entry = lookup(runs, name, "run", f"{scale_file}: sweeps")
-        for index, rate in enumerate(rates):
-            expanded[sweep_run(name, index)] = RunEntry(
-                base=name,
-                label=f"{entry.label}, lr {rate:g}",
-                set={"training": {"lr": rate}},
-            )
-    return expanded
-
-
-def sweep_run(run: str, index: int) -> str:
-    """Return the id of the sweep's run of ``run`` at its ``index``-th learning rate."""
-    return f"sweep_{run}_{index}"

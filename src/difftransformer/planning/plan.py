@@ -22,7 +22,8 @@ from difftransformer.config.artifact_slices import (
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.evaluation import PRETRAINED_KINDS
-from difftransformer.config.resolve import Catalogue, sweep_run
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.scale_runs import sweep_run
 from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.judges.endpoint import require_environment
