@@ -97,7 +97,9 @@ def test_an_evaluation_and_a_table_killed_at_random_moments(rebuild: MakeRebuild
     made.assert_as_undisturbed()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
+)
 def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int) -> None:
     process = untrained.start("pretrain")
     assert wait_until(lambda: untrained.newest_step() >= 30, process)

@@ -1,0 +1,311 @@
+"""Whatever a tracking store does: training goes on, and each point arrives exactly once."""
+
+import json
+import shutil
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+import pytest
+from attempts import FORK, Calls, wait_until
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from outages import Mode, Proxy, mlflow_server
+from small_workflow import Checkout
+
+from difftransformer.config.run import RunSlice
+from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.spool import JOURNAL
+from difftransformer.provenance.sync import close_stale, sync_tracking
+from difftransformer.provenance.tracking import start_job
+from difftransformer.training.pretrain import pretrain
+
+CLOSE_WAIT = 1.0
+Point = tuple[str, int, float, int]
+
+
+class Training:
+    """The training of `diff` in a results folder of its own; it sends from its start on."""
+
+    def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
+        words = known["pretrain"]
+        slice = finished.folder / words[words.index("--slice") + 1]
+        self._slice = RunSlice.model_validate_json(slice.read_bytes())
+        self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
+        self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"
+        self.root, self.uri = folder / "results", uri
+        self.state, self.output = self.root / "state", folder / "out"
+        self.live_after = 0.0
+
+    def run(self, name: str = "faults/diff/0") -> None:
+        """Train to the end, here."""
+        delivery = Delivery(self.live_after, 0.05, close_wait=CLOSE_WAIT, root=self.root)
+        job = start_job("pretrain", name, "job", self.state, {"lr": 0.1}, {}, self.uri, delivery)
+        with job as tracker:
+            pretrain(
+                self._slice,
+                dataset=self._data,
+                output=self.output,
+                state=self.state,
+                seed=0,
+                threads=1,
+                tracker=tracker,
+                code="",
+            )
+
+    def start(self, name: str = "faults/diff/0") -> ForkProcess:
+        """Train in a process of its own."""
+        process = FORK.Process(target=self.run, args=(name,))
+        process.start()
+        return process
+
+    def step(self) -> int:
+        found = self.state.glob("checkpoint-????????")
+        return max((int(path.name[-8:]) for path in found), default=0)
+
+    def assert_trained(self) -> None:
+        """The outcome is that of a training that nobody watched."""
+        for name in ("model.safetensors", "history.csv"):
+            assert (self.output / name).read_bytes() == (self._undisturbed / name).read_bytes()
+
+    def points(self) -> list[Point]:
+        """What was tracked, by the journal."""
+        records = [json.loads(line) for line in (self.state / JOURNAL).open()]
+        return [
+            (name, record["step"], value, record["at"])
+            for record in records
+            if record["kind"] == "metrics"
+            for name, value in record["values"].items()
+        ]
+
+    def assert_all_arrived(self, client: MlflowClient, run: Run) -> None:
+        """Each point is in the store once, and the curves are whole."""
+        arrived: Counter[Point] = Counter()
+        for name in {point[0] for point in self.points()}:
+            history = client.get_metric_history(run.info.run_id, name)
+            arrived.update((p.key, p.step, p.value, p.timestamp) for p in history)
+        assert arrived == Counter(self.points())
+        assert sorted(step for name, step, *_ in arrived if name == "loss") == self.steps()
+
+    def steps(self) -> list[int]:
+        """Steps of the history of the undisturbed run."""
+        rows = (self._undisturbed / "history.csv").read_text().splitlines()[1:]
+        return [int(row.partition(",")[0]) for row in rows]
+
+
+def only_run(client: MlflowClient, name: str = "faults/diff/0") -> Run:
+    experiment = client.get_experiment_by_name("difftransformer/pretrain")
+    assert experiment is not None
+    same = f"tags.`difftransformer.job` = '{name}'"
+    (run,) = client.search_runs([experiment.experiment_id], same)
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with mlflow_server(tmp_path_factory.mktemp("server")) as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    made = Proxy(server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A job name of the test's own, in a server that all share."""
+    return f"faults/{request.node.name.replace('[', '/').rstrip(']')}"
+
+
+OUTAGES: dict[str, list[tuple[int, Mode]]] = {
+    "down at its start and back later": [(0, "down"), (60, "up")],
+    "dies and stays away": [(0, "up"), (60, "down")],
+    "dies and comes back": [(0, "up"), (50, "down"), (120, "up")],
+    "answers 500": [(0, "500")],
+    "loses its answers": [(0, "lost"), (120, "up")],
+    "answers after 5 s": [(0, "slow")],
+}
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [
+        "down at its start and back later",
+        "loses its answers",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in (
+                "dies and stays away",
+                "dies and comes back",
+                "answers 500",
+                "answers after 5 s",
+            )
+        ),
+    ],
+)
+def test_a_server_that_fails(
+    finished: Checkout, known: Calls, tmp_path: Path, server: int, proxy: Proxy, outage: str
+) -> None:
+    phases, name = OUTAGES[outage], f"faults/{outage}"
+    training = Training(finished, known, tmp_path, proxy.uri)
+    proxy.mode = phases[0][1]
+    process = training.start(name)
+    for step, mode in phases[1:]:
+        assert wait_until(lambda step=step: training.step() >= step, process)
+        proxy.mode = mode
+    process.join(120)
+    assert process.exitcode == 0
+    training.assert_trained()
+    assert proxy.calls > 0
+    if proxy.mode == "down":
+        assert sync_tracking(training.root, proxy.uri).unsent == (training.state,)
+    if proxy.mode != "slow":
+        proxy.mode = "up"
+    else:
+        proxy.delay = 5.0
+    assert sync_tracking(training.root, proxy.uri).unsent == ()
+    client = MlflowClient(tracking_uri=f"http://127.0.0.1:{server}")
+    run = only_run(client, name)
+    assert run.info.status == "FINISHED"
+    training.assert_all_arrived(client, run)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A SQLite store with its tables."""
+    from difftransformer.provenance.mlflow_sink import MlflowSink
+
+    root = tmp_path_factory.mktemp("database")
+    uri = f"sqlite:///{root}/mlflow.db"
+    MlflowSink(uri, root).experiment("pretrain")
+    return uri
+
+
+@pytest.mark.parametrize(
+    "seconds", [3, pytest.param(30, marks=pytest.mark.exhaustive)], ids=lambda s: f"{s}s"
+)
+def test_a_sqlite_file_locked_by_another_process(
+    finished: Checkout, known: Calls, tmp_path: Path, database: str, seconds: int
+) -> None:
+    training, name = Training(finished, known, tmp_path, database), f"locked/{seconds}"
+    other = sqlite3.connect(database.removeprefix("sqlite:///"), check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(seconds, other.rollback)
+    release.start()
+    process = training.start(name)
+    process.join(120)
+    assert process.exitcode == 0
+    training.assert_trained()
+    release.join()
+    other.close()
+    assert sync_tracking(training.root, database).unsent == ()
+    client = MlflowClient(tracking_uri=database)
+    training.assert_all_arrived(client, only_run(client, name))
+
+
+@pytest.mark.exhaustive
+def test_eight_jobs_at_once_on_a_fresh_sqlite_file(
+    finished: Checkout, known: Calls, tmp_path: Path
+) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    trainings = [Training(finished, known, tmp_path / str(n), uri) for n in range(8)]
+    for training in trainings:  # one results folder, each job with a state of its own
+        training.root = tmp_path
+    processes = [t.start(f"eight/{n}") for n, t in enumerate(trainings)]
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0] * 8
+    assert sync_tracking(tmp_path, uri).unsent == ()
+    client = MlflowClient(tracking_uri=uri)
+    for n, training in enumerate(trainings):
+        training.assert_trained()
+        training.assert_all_arrived(client, only_run(client, f"eight/{n}"))
+
+
+def test_a_killed_run_is_marked_when_it_is_resumed(
+    finished: Checkout, known: Calls, tmp_path: Path, database: str
+) -> None:
+    training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
+    kill_when_sent(training, client, "resumed")
+    run = only_run(client, "resumed")
+    assert run.info.status == "RUNNING"
+    training.run("resumed")
+    sync_tracking(training.root, database)
+    again = only_run(client, "resumed")
+    assert (again.info.run_id, again.info.status) == (run.info.run_id, "FINISHED")
+    assert again.data.tags["interruptions"] == "1"
+    training.assert_trained()
+    training.assert_all_arrived(client, again)
+
+
+def test_points_that_a_full_disk_kept_from_the_journal_come_back(
+    finished: Checkout, known: Calls, tmp_path: Path, database: str
+) -> None:
+    training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
+    training.live_after = 900.0  # what was not written was not sent either
+    process = training.start("gaps")
+    assert wait_until(lambda: training.step() >= 80, process)
+    process.kill()
+    process.join()
+    journal = training.state / JOURNAL
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[: len(lines) // 2]))
+    training.run("gaps")
+    sync_tracking(training.root, database)
+    training.assert_all_arrived(client, only_run(client, "gaps"))
+
+
+def test_a_clean_up_ends_our_dead_runs_and_no_others(
+    finished: Checkout, known: Calls, tmp_path: Path, database: str
+) -> None:
+    client = MlflowClient(database)
+    experiment = client.get_experiment_by_name("difftransformer/pretrain")
+    assert experiment is not None
+    foreign = client.create_run(experiment.experiment_id, run_name="foreign")
+    neighbour = Training(finished, known, tmp_path / "neighbour", database)
+    kill_when_sent(neighbour, client, "neighbour")
+    forgotten, living = (
+        Training(finished, known, tmp_path / name, database) for name in ("forgotten", "living")
+    )
+    living.root = forgotten.root  # one results folder
+    kill_when_sent(forgotten, client, "forgotten")
+    shutil.rmtree(forgotten.state)  # its journal is gone: sending finds nothing to mark
+    living.state = living.root / "living"
+    process = living.start("living")
+    assert wait_until(lambda: has_run(client, "living"), process)
+    assert sync_tracking(forgotten.root, database).unsent == ()
+    assert only_run(client, "forgotten").info.status == "RUNNING"
+    if process.is_alive():
+        assert close_stale(forgotten.root, database) == 1
+    ended = only_run(client, "forgotten")
+    assert (ended.info.status, ended.data.tags["resumable"]) == ("KILLED", "true")
+    assert only_run(client, "neighbour").info.status == "RUNNING"
+    assert client.get_run(foreign.info.run_id).info.status == "RUNNING"
+    process.join(120)
+    sync_tracking(forgotten.root, database)
+    assert only_run(client, "living").info.status == "FINISHED"
+    assert close_stale(forgotten.root, database) == 0
+    assert sync_tracking(neighbour.root, database).unsent == ()
+    assert only_run(client, "neighbour").info.status == "KILLED"
+
+
+def has_run(client: MlflowClient, name: str) -> bool:
+    experiment = client.get_experiment_by_name("difftransformer/pretrain")
+    assert experiment is not None
+    same = f"tags.`difftransformer.job` = '{name}'"
+    return bool(client.search_runs([experiment.experiment_id], same))
+
+
+def kill_when_sent(training: Training, client: MlflowClient, name: str) -> None:
+    process = training.start(name)
+    assert wait_until(lambda: has_run(client, name) and training.step() >= 20, process, 0.05)
+    process.kill()
+    process.join()
+    assert training.step() < 200, "it was through before the kill"

@@ -1,0 +1,226 @@
+"""Snakemake itself, or everything at once, is killed: the same command again completes.
+
+Nothing that was finished is done again: the jobs of all attempts are compared with the list of the
+first, and a training goes on from its checkpoint.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from attempts import TRAINED, assert_same, mounted
+from small_workflow import Checkout
+
+from difftransformer.provenance.comparison import compare_builds
+
+TARGET = "results/smoke/tables/table6.csv"
+EXPECTED = {
+    "pretrain smoke diff 0",
+    "evaluate smoke validation_slices diff 0",
+    "build_table smoke table6",
+}
+
+
+class Workflow:
+    """A finished workflow of its own in which the training of `diff` and what shows it is gone."""
+
+    def __init__(self, finished: Checkout, folder: Path) -> None:
+        self.folder, self.reference = folder, finished.folder / "results" / "smoke"
+        shutil.copytree(finished.folder, folder, dirs_exist_ok=True)
+        self.results = folder / "results" / "smoke"
+        for part in (*TRAINED, "state/*/diff", "state/build_table"):
+            for path in self.results.glob(part):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._attempts = 0
+
+    def start(self) -> "Attempt":
+        self._attempts += 1
+        return Attempt(self.folder, self.folder / f"attempt-{self._attempts}.txt")
+
+    def newest_step(self) -> int:
+        found = self.results.glob("state/pretrain/diff/0/*/checkpoint-????????")
+        return max((int(path.name[-8:]) for path in found), default=0)
+
+    def assert_as_undisturbed(self) -> None:
+        assert_same(self.reference, self.results)
+
+
+class Attempt:
+    """A running snakemake in a process group of its own."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self._log = log
+        with log.open("w") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "snakemake", TARGET, "--cores", "2"],
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(folder / "src"),
+                    "OMP_NUM_THREADS": "1",
+                    "MLFLOW_TRACKING_URI": "off",
+                },
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def finished(self) -> set[str]:
+        return set(re.findall(r"^\[\d+/\d+\] (.+) in [\d:]+$", self.said, re.MULTILINE))
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 300
+        while not condition():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.002)
+
+    def kill(self, everything: bool) -> None:
+        """Kill snakemake, whose jobs live on, or its whole process group."""
+        jobs = psutil.Process(self.process.pid).children(recursive=True)
+        if everything:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        assert self.process.wait() == -signal.SIGKILL
+        if everything:
+            time.sleep(0.2)
+            assert not [job for job in jobs if lives(job)]
+
+    def complete(self) -> set[str]:
+        assert self.process.wait(300) == 0, self.said
+        return self.finished()
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def workflow(finished: Checkout, tmp_path: Path) -> Workflow:
+    return Workflow(finished, tmp_path / "copy")
+
+
+def test_killed_with_all_jobs_then_twice_at_once(workflow: Workflow) -> None:
+    """The quick one: a kill of the whole group, and two calls in one folder after it."""
+    one = workflow.start()
+    one.wait_for(lambda: workflow.newest_step() >= 50)
+    one.kill(everything=True)
+    reached = workflow.newest_step()
+    two = workflow.start()
+    lock = workflow.results / "state" / "workflow.lock"
+    two.wait_for(lambda: lock.read_text() == f"{two.process.pid}\n")
+    three = workflow.start()
+    assert three.process.wait(120) != 0
+    assert f"error: process {two.process.pid} is building results/smoke already" in three.said
+    assert "Traceback" not in three.said
+    assert one.finished() | two.complete() == EXPECTED
+    assert not one.finished() & two.finished()
+    assert f"resuming from the checkpoint of step {reached}" in two.said
+    workflow.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("everything", [False, True], ids=["snakemake", "group"])
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_a_random_moment(workflow: Workflow, everything: bool, seed: int) -> None:
+    moment = random.Random(2 * seed + everything)
+    first = workflow.start()
+    if seed == 0:  # at any time from its start on
+        time.sleep(moment.uniform(0.5, 10))
+    elif seed == 3:  # behind the training
+        evaluated = workflow.results / "evaluations" / "validation_slices" / "diff"
+        first.wait_for(lambda: evaluated.exists() or "[1/3]" in first.said)
+        time.sleep(moment.uniform(0, 3))
+    else:
+        goal = moment.randrange(0, 150)
+        first.wait_for(lambda: workflow.newest_step() >= goal)
+        time.sleep(moment.uniform(0, 0.2))
+    first.kill(everything)
+    again = workflow.start()
+    done = again.complete()
+    assert first.finished() | done == EXPECTED
+    assert not first.finished() & done, "a finished job was done again"
+    workflow.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("everything", [False, True], ids=["snakemake", "group"])
+def test_sigterm_leaves_a_checkpoint(workflow: Workflow, everything: bool) -> None:
+    first = workflow.start()
+    first.wait_for(lambda: workflow.newest_step() >= 20)
+    if everything:
+        os.killpg(first.process.pid, signal.SIGTERM)
+    else:
+        first.process.terminate()
+    first.process.wait(60)
+    again = workflow.start()
+    done = again.complete()
+    assert first.finished() | done == EXPECTED
+    assert not first.finished() & done
+    workflow.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+def test_a_read_only_results_folder_is_named(
+    finished: Checkout, workflow: Workflow, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "disk", mebibytes=48) as disk:
+        shutil.copytree(workflow.folder / "results", disk / "results", symlinks=True)
+        shutil.rmtree(workflow.folder / "results")
+        (workflow.folder / "results").symlink_to(disk / "results")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        first = workflow.start()
+        assert first.process.wait(120) != 0
+        assert "Read-only file system" in first.said
+        assert "Traceback" not in first.said
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        assert workflow.start().complete() == EXPECTED
+        workflow.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+def test_a_damaged_shard_stops_the_workflow_and_is_mended(workflow: Workflow) -> None:
+    data = workflow.results / "data" / "stdlib_text"
+    shard = data / "train-00001.bin"
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    first = workflow.start()
+    assert first.process.wait(120) != 0
+    assert f"{shard.name}: content differs" in first.said
+    (data / "manifest.json").unlink()
+    done = workflow.start().complete()
+    assert done == EXPECTED | {"tokenise smoke stdlib_text"}
+    workflow.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+def test_a_rebuild_aside_is_the_same(finished: Checkout) -> None:
+    """The steps of `make verify`."""
+    rebuilt = finished.folder / "results-verify"
+    try:
+        finished.snakemake("--cores", "2", "--drop-metadata", "--config", "results=results-verify")
+        compared = compare_builds(finished.folder / "results" / "smoke", rebuilt / "smoke")
+    finally:
+        shutil.rmtree(rebuilt, ignore_errors=True)
+    assert [file.name for file in compared if not file.same] == []
+    kinds = {Path(file.name).suffix for file in compared}
+    assert {".bin", ".npy", ".safetensors", ".csv", ".md", ".tex", ".svg", ".json"} <= kinds
+    assert finished.planned() == set()
