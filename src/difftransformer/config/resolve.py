@@ -156,7 +156,8 @@ class Catalogue:
         entry = lookup(self.suites, name, "suite", place)
         layers = Layers().add(entry, f"{place}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
-        if self.project.benchmarks and entry.get("kind") in _WITH_ITEMS:
+        generated = layers.values.get("format") == "recall"
+        if self.project.benchmarks and entry.get("kind") in _WITH_ITEMS and not generated:
             layers.add({"data": self.project.benchmarks}, "benchmarks")
         if entry.get("kind") == "quantised" and "measured" in layers.values:
             layers.add({"suite": self._repeated(layers.values, f"{place}.{name}")}, "measured")

@@ -101,6 +101,9 @@ def test_documents_come_from_the_benchmarks_of_the_project(
     plan = load(repository, benchmarks=str(tmp_path / "benchmarks"))
     assert plan.benchmark_files("hallucination_text") == [str(items)]
     assert plan.benchmark_files("hallucination") == []  # generated rows need none
+    assert plan.catalogue.suite("hallucination") == load(repository).catalogue.suite(
+        "hallucination"
+    )
 
 
 def _item_file(folder: Path) -> None:
