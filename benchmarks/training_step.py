@@ -14,15 +14,14 @@ import os
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).parent / "records"
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 TARGETS = {
     "diff_v1 / diffllama": 1.3,
     "transformer / llama": 1.1,
@@ -72,13 +71,11 @@ class Subject:
     loss: Callable[[Any], Any]
     optimizer: Any
 
-    def step(self, tokens: Any, clock: Callable[[], float] = time.perf_counter) -> float:
-        """Run one training step and return its time in seconds."""
-        started = clock()
+    def step(self, tokens: Any) -> None:
+        """Run one training step."""
         self.optimizer.zero_grad(set_to_none=True)
         self.loss(tokens).backward()
         self.optimizer.step()
-        return clock() - started
 
 
 def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
@@ -156,38 +153,25 @@ def check_sizes(subjects: dict[str, Subject], shape: Shape) -> None:
             sys.exit(f"{mine} has {difference:+d} parameters against {other}, expected {extra:+d}")
 
 
-def peak_memory(one: Subject, tokens: Any) -> dict[str, int]:
-    """Bytes that live between steps, and the most a step allocates on top of them.
+def memory(one: Subject, tokens: Any) -> dict[str, int]:
+    """Bytes that live between steps, and the most a step allocates on top of them."""
+    import torch
 
-    Counted from the allocator's events of one profiled step (deterministic, unlike the resident
-    size of a process that ran other models before).
-    """
-    from torch.profiler import ProfilerActivity, profile
+    from difftransformer.analysis.timing import peak_memory
 
     one.optimizer.zero_grad(set_to_none=True)
     tensors = [*one.model.parameters(), *one.model.buffers()]
     tensors += [v for s in one.optimizer.state.values() for v in s.values() if hasattr(v, "numel")]
     resident = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        one.step(tokens)
-    kineto = profiler.profiler.kineto_results
-    events = [event for event in kineto.events() if event.name() == "[memory]"]
-    used = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        used += event.nbytes()
-        peak = max(peak, used)
-    return {"resident_bytes": resident, "step_bytes": peak}
-
-
-def quartiles(values: list[float]) -> dict[str, float]:
-    """Return median and quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return {"median": middle, "q1": low, "q3": high}
+    step_bytes = peak_memory(lambda: one.step(tokens), torch.device("cpu"))
+    return {"resident_bytes": resident, "step_bytes": step_bytes}
 
 
 def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str, Any]:
     """Time all subjects in turn; throughput in tokens per second of the clock, memory in bytes."""
     import torch
+
+    from difftransformer.analysis.timing import CLOCKS, spread, take_turns
 
     everyone = [ours(name, shape) for name in OURS]
     everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
@@ -196,18 +180,18 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
     generator = torch.Generator().manual_seed(0)
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=generator)
-    seconds: dict[str, list[float]] = {name: [] for name in subjects}
-    for repeat in range(warmup + repeats):
-        for name, one in subjects.items():
-            taken = one.step(tokens, CLOCKS[clock])
-            if repeat >= warmup:
-                seconds[name].append(taken)
+    seconds = take_turns(
+        {name: partial(one.step, tokens) for name, one in subjects.items()},
+        warmup=warmup,
+        repeats=repeats,
+        clock=CLOCKS[clock],
+    )
     per_step = shape.batch_size * shape.seq_len
     rows = {
         name: {
             "parameters": one.parameters,
-            "tokens_per_second": quartiles([per_step / taken for taken in seconds[name]]),
-            **peak_memory(one, tokens),
+            "tokens_per_second": spread([per_step / taken for taken in seconds[name]])._asdict(),
+            **memory(one, tokens),
         }
         for name, one in subjects.items()
     }
@@ -215,17 +199,19 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
 
 
 def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Ratio of throughputs within each repeat (neighbours in time), as median and quartiles."""
+    """Ratio of throughputs within each repeat, as median and quartiles."""
 
     def best(prefix: str) -> str:
         names = [name for name in seconds if name.split(" ")[0] == prefix]
         return min(names, key=lambda name: statistics.median(seconds[name]))
 
+    from difftransformer.analysis.timing import spread
+
     table: dict[str, dict[str, Any]] = {}
     for pair, target in TARGETS.items():
         mine, other = (best(name) for name in pair.split(" / "))
         values = [b / a for a, b in zip(seconds[mine], seconds[other], strict=True)]
-        table[pair] = {"against": other, "target": target, **quartiles(values)}
+        table[pair] = {"against": other, "target": target, **spread(values)._asdict()}
     return table
 
 
@@ -278,7 +264,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="timed steps of each subject")
     parser.add_argument(
         "--clock",
-        choices=CLOCKS,
+        choices=("wall", "cpu"),
         default="wall",
         help="wall time, or CPU time of the process, for a machine that is busy otherwise",
     )
@@ -287,6 +273,7 @@ def main() -> None:
     if arguments.repeats < 2:
         parser.error("--repeats must be at least 2: a median needs a spread")
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's C++ tells of every start
     import torch
 
     torch.set_num_threads(arguments.threads)

@@ -1,5 +1,6 @@
 """Subcommands of the rules that prepare data, train and evaluate."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -269,4 +270,36 @@ def evaluate(
             threads=threads,
             tracker=running.tracker,
             code=code,
+        )
+
+
+@command
+def measure_throughput(
+    slice: Slice,
+    output: Output,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Time training and forward passes of all rows of table 7 on this machine."""
+    # torch reads this when it is imported; the profiler's C++ says when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with reporting(log):
+        from difftransformer.analysis.throughput import KIND, fingerprint, measure_throughput
+        from difftransformer.config.throughput import ThroughputSlice
+
+        config = read(slice, ThroughputSlice)
+    identity = JobIdentity(
+        rule="measure_throughput",
+        stage=KIND,
+        scale=config.scale,
+        run=KIND,
+        fingerprint=fingerprint(config, code),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        measure_throughput(
+            config, output=output, threads=threads, tracker=running.tracker, code=code
         )

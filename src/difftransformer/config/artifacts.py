@@ -13,6 +13,8 @@ from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.spikes import SpikesConfig
 
+UNTRAINED = ("hyperparameters", "throughput")
+"""Measures that no row has to be trained for."""
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
 Test = Literal["paired_t", "equivalence", "noninferiority", "sign"]
@@ -63,6 +65,7 @@ class SectionConfig(Settings):
         "context_rms",
         "sinks",
         "hallucination",
+        "throughput",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
@@ -72,7 +75,7 @@ class SectionConfig(Settings):
         "is rounded, "
         "validation loss along training, spikes and divergence by learning rate or at each row's "
         "own, the context RMS by position, attention on the first token, "
-        "what judges find free of hallucination"
+        "what judges find free of hallucination, tokens per second and memory"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
@@ -120,7 +123,7 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        unmeasured = self.swept or self.reads_histories or self.measures == "hyperparameters"
+        unmeasured = self.swept or self.reads_histories or self.measures in UNTRAINED
         wanted = 0 if unmeasured else 1
         if len(self.suites) != wanted:
             raise ValueError(
@@ -208,6 +211,9 @@ class ClaimConfig(Settings):
         "sign test of the seeds that differ (McNemar's for yes-or-no outcomes)"
     )
     alpha: float = setting(0.05, meaning="Error rate of the test", gt=0, lt=0.5)
+    over: Literal["seeds", "repeats"] = setting(
+        "seeds", meaning="What the values are of: seeds, or timed repeats within one process"
+    )
     margin: float | None = setting(
         None, meaning="Largest difference that counts as none, in the unit of the metric", gt=0
     )

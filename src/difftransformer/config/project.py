@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.judges import Judges, JudgesConfig
 from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
+from difftransformer.config.throughput import ThroughputConfig
 
 MOST_SEEDS = 1000
 LARGEST_SEED = 2**32 - 1
@@ -219,6 +220,9 @@ class ScaleConfig(Settings):
         {},
         meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
         unit="per step",
+    )
+    throughput: ThroughputConfig | None = setting(
+        None, meaning="What table 7 times; null: it is not built at this scale"
     )
     families: dict[str, list[str]] = setting(
         {},

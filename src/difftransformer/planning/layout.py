@@ -56,6 +56,11 @@ class Layout:
         """Folder of judgements that cost something, shared by all scales."""
         return f"{self.root}/kept_judgements"
 
+    @property
+    def throughput(self) -> str:
+        """Result file of the timings."""
+        return f"{self.home}/throughput.json"
+
     def table(self, artifact: str) -> str:
         """Stem of a table's files."""
         return f"{self.home}/tables/{artifact}"

@@ -20,7 +20,7 @@ from difftransformer.config.artifact_slices import (
     check_artifact,
     slice_artifact,
 )
-from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
+from difftransformer.config.artifacts import UNTRAINED, ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.evaluation import PRETRAINED_KINDS
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.scale_runs import sweep_run
@@ -28,9 +28,11 @@ from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.judges.endpoint import require_environment
 from difftransformer.evaluation.pretrained_folder import model_files
+from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
+from difftransformer.planning.throughput import throughput_slice
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.tracking import check_uri
 from difftransformer.reporting.builders import builder_module
@@ -64,6 +66,8 @@ class Plan(RunPlan):
         trained = [name for name in self.catalogue.runs if self.pretrained(name) is None]
         for name in trained:
             self.run(name)
+        if self._timed_rows():
+            throughput_slice(self.catalogue, self._timed_rows())
         for name in self.catalogue.suites:
             self.benchmark_files(name)
         for artifact in self.artifacts:
@@ -79,7 +83,8 @@ class Plan(RunPlan):
         return {
             name: artifact
             for name, artifact in self.catalogue.artifacts.items()
-            if name in swept or not any(part.swept for part in artifact.sections)
+            if name in swept
+            or not any(part.swept or self._untimed(part) for part in artifact.sections)
         }
 
     @property
@@ -120,7 +125,7 @@ class Plan(RunPlan):
     def runs(self, artifact: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(artifact).values() for row in rows]
-        parts = [p for p in self.artifacts[artifact].sections if p.measures != "hyperparameters"]
+        parts = [p for p in self.artifacts[artifact].sections if p.measures not in UNTRAINED]
         return swept or list(dict.fromkeys(run for part in parts for run in self._rows(part)))
 
     def results(self, artifact: str) -> list[str]:
@@ -272,6 +277,10 @@ class Plan(RunPlan):
             for run, rates in sweep.rates().items()
         }
 
+    def _untimed(self, part: SectionConfig) -> bool:
+        """Whether a section shows timings, of which the scale makes none."""
+        return part.measures == "throughput" and self.catalogue.scale.throughput is None
+
     def _rows(self, part: SectionConfig) -> list[str]:
         """Runs of a section's rows, each at every setup of the family if it has one."""
         return [run for row in part.rows for run in self.catalogue.members(row.run, part.family)]
@@ -288,6 +297,22 @@ class Plan(RunPlan):
                 yield self.layout.evaluation(suite, run, seed)
                 for judge in self.judges(suite):
                     yield self.layout.judgement(judge, suite, run, seed)
+        if any(part.measures == "throughput" for part in self.artifacts[artifact].sections):
+            yield self.layout.throughput
+
+    def throughput_slice(self) -> str:
+        """Return the file of the throughput job's slice."""
+        return self._write("throughput", throughput_slice(self.catalogue, self._timed_rows()))
+
+    def throughput_gpus(self) -> int:
+        """Return the GPUs that the throughput job asks for."""
+        config = self.catalogue.scale.throughput
+        return int(config is not None and config.device == "cuda")
+
+    def _timed_rows(self) -> list[str]:
+        parts = [part for artifact in self.artifacts.values() for part in artifact.sections]
+        timed = [row.run for part in parts if part.measures == "throughput" for row in part.rows]
+        return list(dict.fromkeys(timed))
 
     def _evaluations(self, artifact: str) -> Iterator[tuple[str, str]]:
         """Every (suite, run) that an artifact reads, in the order of its rows."""
@@ -326,6 +351,9 @@ class Plan(RunPlan):
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         yield from super()._selected(rule, parts)
+        if rule == "measure_throughput":
+            for row in self._timed_rows():
+                yield variant_location(self.catalogue.run(row).model.attention["variant"])
         if rule in ("build_table", "build_figure"):
             artifact = self.artifacts[parts[0]]
             form = artifact.table if rule == "build_table" else artifact.figure

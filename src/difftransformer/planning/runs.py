@@ -44,6 +44,7 @@ ENTRIES = {
     "extend_context": "difftransformer.training.extend_context",
     "evaluate": "difftransformer.evaluation.evaluate",
     "judge_answers": "difftransformer.evaluation.judge_answers",
+    "measure_throughput": "difftransformer.analysis.throughput",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
     "build_report": "difftransformer.reporting.report_job",

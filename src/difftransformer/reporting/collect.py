@@ -9,6 +9,9 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
 
+THROUGHPUT = "throughput"
+"""Kind, and run, of the one result of the throughput job."""
+
 
 @dataclass(frozen=True)
 class Results:
@@ -58,6 +61,20 @@ class Results:
         except KeyError:
             path, what = f"judgements/{judge}/{suite}/{run}/{seed}.json", f"judgement by '{judge}'"
             raise _missing(what, run, seed, self.scale, path) from None
+
+    def timings(self) -> Result:
+        """Return the result of the throughput job.
+
+        Raises:
+            UserError: there is none; names the command.
+        """
+        try:
+            return self.evaluations[THROUGHPUT, THROUGHPUT, 0]
+        except KeyError:
+            raise UserError(
+                f"no timings at scale {self.scale}: make them with "
+                f"`snakemake results/{self.scale}/throughput.json --config scale={self.scale}`"
+            ) from None
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
         """Return a file that an evaluation left beside its result.

@@ -46,7 +46,7 @@ def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, f
     differences = [ours[seed] - theirs[seed] for seed in seeds]
     if len(seeds) < FEWEST_PAIRS:
         mean = sum(differences) / len(differences) if differences else None
-        have = f"{len(seeds)} {_paired(claim)}seed{'' if len(seeds) == 1 else 's'}"
+        have = f"{len(seeds)} {_units(claim, len(seeds))}"
         words = f"{have}, a verdict needs {FEWEST_PAIRS} or more"
         if mean is not None:
             words = f"{_difference(claim)} {signed(mean, 3)}; {words}"
@@ -117,7 +117,7 @@ def _paired_t(claim: ClaimConfig, differences: list[float]) -> Finding:
         name = "confirmed" if side == claim.direction else "contradicted"
     words = (
         f"{_difference(claim)} {_interval(found, 1 - claim.alpha)} over {found.n} "
-        f"{_paired(claim)}seeds, claimed {claim.direction} ({_paired(claim)}t test, "
+        f"{_units(claim)}, claimed {claim.direction} ({_paired(claim)}t test, "
         f"{probability(p_value)})"
     )
     return Finding(name, found.mean, found.low, found.high, p_value, words)
@@ -151,7 +151,7 @@ def _within_margin(claim: ClaimConfig, differences: list[float]) -> Finding:
         what = "noninferiority t test, lower is better"
     name: VerdictName = "confirmed" if inside else "contradicted" if outside else "inconclusive"
     words = (
-        f"{_difference(claim)} {_interval(found, level)} over {found.n} {_paired(claim)}seeds, "
+        f"{_difference(claim)} {_interval(found, level)} over {found.n} {_units(claim)}, "
         f"margin {bounds} ({what}, {probability(p_value)})"
     )
     return Finding(name, found.mean, found.low, found.high, p_value, words)
@@ -166,7 +166,7 @@ def _sign(claim: ClaimConfig, differences: list[float]) -> Finding:
         side = "higher" if higher > lower else "lower"
         name = "confirmed" if side == claim.direction else "contradicted"
     words = (
-        f"of {len(differences)} {_paired(claim)}seeds {higher} higher, {lower} lower, "
+        f"of {len(differences)} {_units(claim)} {higher} higher, {lower} lower, "
         f"{len(differences) - higher - lower} equal, claimed {claim.direction} (exact sign test, "
         f"{probability(p_value)})"
     )
@@ -184,6 +184,11 @@ def _difference(claim: ClaimConfig) -> str:
 
 def _paired(claim: ClaimConfig) -> str:
     return "paired " if isinstance(claim.against, str) else ""
+
+
+def _units(claim: ClaimConfig, number: int = 2) -> str:
+    """Name what the values are of."""
+    return _paired(claim) + (claim.over if number != 1 else claim.over.removesuffix("s"))
 
 
 def _interval(found: Estimate, level: float) -> str:

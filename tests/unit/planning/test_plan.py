@@ -1,6 +1,7 @@
 """The plan: what every job gets, and what it would rerun for."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import yaml
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import PaperFile
+from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
+from difftransformer.config.throughput import ThroughputSlice
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.models.transformer import count_parameters
 from difftransformer.planning.contents import paper_contents
@@ -248,3 +251,53 @@ def test_the_papers_scale_has_the_papers_settings(repository: Path) -> None:
                 if key == "heads" and row.run.endswith("830m"):
                     continue  # as printed they do not fit the hidden size; see the table's notes
                 assert row.facts[key] == pytest.approx(value, rel=0.06), (row.run, key)
+
+
+def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    assert plan.ngrams_file("quantised_loss", "diff") == plan.ngrams_file(
+        "validation_slices", "diff"
+    )
+    assert plan.ngrams_file("quantised_accuracy", "recall_diff") == []
+    items = Plan.load(repository / "config", {"scale": "gpu", "benchmarks": "builtin"})
+    assert items.benchmark_files("quantised_accuracy") == items.benchmark_files("hellaswag_0shot")
+    assert items.gpus("diff", "quantised_accuracy") == 1
+    codes = {suite: plan.code("evaluate", suite, "diff") for suite in plan.catalogue.suites}
+    assert len({codes[name] for name in ("recall", "quantised_accuracy", "quantised_loss")}) == 3
+    with pytest.raises(ConfigError, match=r"quantised_loss on run diff .* longer than"):
+        longer = _with_suite(plan.catalogue, "validation_slices", {"seq_len": 4096})
+        Plan(longer)._check_evaluation("quantised_loss", "diff")
+
+
+def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> Catalogue:
+    scale = catalogue.scale
+    suites = scale.suites | {name: scale.suites.get(name, {}) | changes}
+    return replace(catalogue, scale=scale.model_copy(update={"suites": suites}))
+
+
+def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
+    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
+    assert set(slice.models) == set(plan.artifacts["table7"].runs())
+    for shape, sizes in slice.config.shapes.items():
+        models = [by_shape[shape] for by_shape in slice.models.values()]
+        others = [one.model_dump(exclude={"attention"}) for one in models]
+        assert all(one == others[0] for one in others)
+        assert models[0].max_positions == sizes.seq_len
+        assert len({one.attention["head_dim"] for one in models}) == 1
+    assert plan.results("table7") == [plan.layout.throughput]
+    assert plan.interventions("table7") == [] and plan.histories("table7") == []
+    assert plan.throughput_gpus() == int(plan.scale in ("gpu", "paper"))
+
+
+def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    shutil.copytree(repository / "config", config)
+    file = config / "scales" / "smoke.yaml"
+    raw = yaml.safe_load(file.read_text())
+    raw["throughput"]["shapes"]["short"]["model"] = {"attention": {"head_dim": 7}}
+    file.write_text(yaml.safe_dump(raw))
+    with pytest.raises(ConfigError, match=r"throughput\.shapes\.short: row transformer"):
+        Plan.load(config, {"scale": "smoke"})
+    del raw["throughput"]
+    file.write_text(yaml.safe_dump(raw))
+    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts

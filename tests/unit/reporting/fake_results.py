@@ -12,6 +12,7 @@ from fake_judgements import judgements
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
+from fake_throughput import throughput
 from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import (
@@ -122,6 +123,7 @@ class FakeResults:
                 quantised(self, row, seed)
                 quantised(self, f"recall_{row}", seed)
                 self.recall_model(f"recall_{row}", seed)
+        throughput(self)
         for run in ("long_transformer", "long_diff"):
             for seed in seeds:
                 self.extended_model(run, seed)

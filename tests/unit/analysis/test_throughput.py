@@ -1,0 +1,110 @@
+"""The throughput job on small models: what its one result holds, and how it is interleaved."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.analysis.throughput import MODES, device_peak, measure_throughput, step
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.throughput import ThroughputConfig, ThroughputSlice
+from difftransformer.config.validation import validate
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.models.flops import forward_flops, training_flops
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+
+CPU = torch.device("cpu")
+SETTINGS: dict[str, Any] = {
+    "device": "cpu", "backends": ["eager", "blocked"], "warmup": 0, "repeats": 3, "threads": 1,
+    "shapes": {"short": {"label": "8", "seq_len": 8, "batch_size": 2}},
+}  # fmt: skip
+
+
+def config(**changes: Any) -> ThroughputConfig:
+    found: ThroughputConfig = validate(ThroughputConfig, SETTINGS | changes, "scale: throughput")
+    return found
+
+
+def model(variant: str) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=32,
+        d_model=16,
+        num_layers=1,
+        ffn_dim=24,
+        attention={"variant": variant, "head_dim": 4},
+        max_positions=8,
+    )
+
+
+def measured(folder: Path, **changes: Any) -> dict[str, Any]:
+    rows = {"transformer": {"short": model("softmax")}, "diff": {"short": model("diff_v1")}}
+    slice = ThroughputSlice(scale="unit", config=config(**changes), models=rows)
+    threads = torch.get_num_threads()
+    try:
+        measure_throughput(
+            slice, output=folder / "t.json", threads=1, tracker=NullTracker(), code=""
+        )
+    finally:
+        torch.set_num_threads(threads)
+    result = read_result(folder / "t.json")
+    assert result.provenance.hardware["cores"]
+    return dict(result.metrics)
+
+
+def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None:
+    metrics = measured(tmp_path)
+    for row, variant in (("transformer", "softmax"), ("diff", "diff_v1")):
+        for backend in ("eager", "blocked"):
+            for mode in MODES:
+                place = f"short/{row}/{backend}/{mode}"
+                seconds = [metrics[f"seconds/{place}/{number}"] for number in range(3)]
+                middle = 16 / sorted(seconds)[1]
+                assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
+                assert metrics[f"peak_bytes/{place}"] > 0
+                assert metrics[f"peak_share/{place}"] is None
+                count = training_flops if mode == "training" else forward_flops
+                assert metrics[f"flops_per_token/{place}"] == count(model(variant), 8)
+    eager = "peak_bytes/short/transformer/eager"
+    assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
+
+
+def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
+    found = []
+    for backend in ("eager", "blocked"):
+        one = Transformer.build(model("diff_v1"), "eager", 0)
+        tokens = torch.arange(18).view(2, 9)
+        step(one, backend, "forward", tokens, config())()
+        assert all(part.grad is None for part in one.parameters())
+        call = step(one, backend, "training", tokens, config())
+        call()
+        call()  # gradients of a call do not add to those of the one before
+        found.append([part.grad for part in one.parameters()])
+        assert all(grad is not None for grad in found[-1])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = config(peak_flops={"H100 PCIe": 1.0, "H100": 2.0})
+    assert device_peak(known, CPU) is None
+    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert device_peak(known, torch.device("cuda")) == peak
+
+
+def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="flash_attn"):
+        measured(tmp_path, backends=["flash_attn"], precision="bf16")
+    assert not (tmp_path / "t.json").exists()
+    for changes, said in (
+        ({"backends": ["flash_attn"]}, "half precision"),
+        ({"repeats": 2}, "repeats"),
+        ({"clock": "cpu", "device": "auto"}, "clock: cpu"),
+        ({"backends": ["sdpa", "sdpa"]}, "distinct"),
+        ({"shapes": {}}, "shapes"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            config(**changes)

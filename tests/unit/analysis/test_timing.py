@@ -1,0 +1,45 @@
+"""Turns are taken in rounds, spreads are quartiles, memory is that of one call's tensors."""
+
+import itertools
+
+import pytest
+import torch
+
+from difftransformer.analysis.timing import peak_memory, spread, take_turns
+
+
+def test_every_step_has_one_turn_a_round_and_neighbours_change() -> None:
+    done: list[str] = []
+    steps = {name: (lambda name=name: done.append(name)) for name in "abc"}
+    ticks = itertools.count()
+    seconds = take_turns(steps, warmup=1, repeats=3, clock=lambda: next(ticks))
+    assert ["".join(done[at : at + 3]) for at in range(0, 12, 3)] == ["abc", "cba", "abc", "cba"]
+    assert seconds == {name: [1, 1, 1] for name in "abc"}
+
+
+def test_what_slows_a_round_slows_all_of_it_alike() -> None:
+    now = 0.0
+
+    def work(cost: float) -> None:
+        nonlocal now
+        now += cost * (1 if now < 10 else 5)  # another job starts
+
+    steps = {"one": lambda: work(1.0), "two": lambda: work(2.0)}
+    seconds = take_turns(steps, warmup=0, repeats=20, clock=lambda: now)
+    ratios = [a / b for a, b in zip(seconds["one"], seconds["two"], strict=True)]
+    assert spread(ratios) == (0.5, 0.5, 0.5)
+    assert min(seconds["one"]) == 1.0 and max(seconds["one"]) == 5.0
+
+
+def test_spread_is_median_and_quartiles() -> None:
+    assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == (3.0, 2.0, 4.0)
+
+
+@pytest.mark.parametrize("size", [1000, 50_000])
+def test_peak_memory_is_that_of_the_tensors_that_live_together(size: int) -> None:
+    def step() -> None:
+        for _ in range(3):  # each is freed before the next
+            torch.empty(size, dtype=torch.float32).fill_(1.0)
+
+    found = peak_memory(step, torch.device("cpu"))
+    assert 4 * size <= found <= 4 * size + 4096

@@ -1,0 +1,43 @@
+"""The result of the throughput job, with the shape of a real one."""
+
+import random
+from typing import Any
+
+SHAPES = {"short": (128, 16), "long": (1024, 2)}
+SPEED = {
+    "transformer": 1.0, "transformer_halved_heads_groupnorm": 0.98, "diff": 0.93,
+    "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
+}  # fmt: skip
+REPEATS = 5
+
+
+def throughput(fake: Any, slow: float = 1.0) -> None:
+    """Write the one result; DIFF is ``slow`` times as fast as otherwise."""
+    noise = random.Random("throughput")
+    metrics: dict[str, float | None] = {}
+    for shape, (length, batch) in SHAPES.items():
+        for row, speed in SPEED.items():
+            for backend, gain in (("blocked", 1.1), ("sdpa", 1.0)):
+                for mode, base in (("training", 20_000), ("forward", 60_000)):
+                    place = f"{shape}/{row}/{backend}/{mode}"
+                    mean = base * speed * gain * (slow if row == "diff" else 1.0)
+                    for number in range(REPEATS):
+                        rate = mean * noise.gauss(1, 0.01)
+                        metrics[f"seconds/{place}/{number}"] = length * batch / rate
+                    metrics[f"peak_bytes/{place}"] = 25e6 / gain
+                    metrics[f"peak_share/{place}"] = None
+    config = {
+        "backends": ["blocked", "sdpa"], "repeats": REPEATS, "warmup": 2, "threads": 1,
+        "clock": "cpu", "device": "cpu",
+        "shapes": {name: {"label": f"{length} tokens", "seq_len": length, "batch_size": batch}
+                   for name, (length, batch) in SHAPES.items()},
+    }  # fmt: skip
+    model = {
+        "d_model": 128, "num_layers": 2, "ffn_dim": 384, "vocab_size": 1024,
+        "attention": {"head_dim": 32},
+    }  # fmt: skip
+    models = {row: dict.fromkeys(SHAPES, model) for row in SPEED}
+    fake.write(
+        fake.root / "throughput.json", "throughput", "throughput", 0, None, metrics,
+        {"config": config, "models": models},
+    )  # fmt: skip
