@@ -48,6 +48,10 @@ MODELS: dict[str, Case] = {
     "a backend that is not there": (
         slice("run", "training.backend", "flash_attn"), pretrain, ["flash_attn", "take sdpa"],
     ),
+    "a model larger than the memory": (
+        both(anew, slice("run", "model.vocab_size", 2**24), slice("run", "model.d_model", 2**17)),
+        pretrain, ["run diff: training needs about", "GiB are free: lower model.d_model (131072)"],
+    ),
     "a rate that diverges": (
         both(anew, slice("run", "training.lr", 1e30), slice("run", "training.grad_clip", None)),
         pretrain, ["diverged at step", "lower training.lr", "last good checkpoint is kept"],

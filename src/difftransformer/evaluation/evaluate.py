@@ -21,6 +21,7 @@ from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
 from difftransformer.provenance.result import Result, origin, write_result
 from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.memory import require_room_for_weights
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ def _load(
     """Load the model where the suite wants it; beside it, what `auto` came to."""
     _require_same_vocabulary(model, dataset)
     backend = choose_backend(suite.backend, device, suite.precision)
+    require_room_for_weights(read_config(model), str(model), device)
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 

@@ -193,12 +193,27 @@ def reporting(log: Path | None = None) -> Iterator[None]:
         logger.error("%s: %s; %s", error.filename or "writing", reason, cure)
         raise SystemExit(2) from error
     except Exception as error:
-        raise _fault(error) from error
+        if not is_out_of_memory(error):
+            raise _fault(error) from error
+        logger.error(
+            "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
+            "programs; what was finished is kept, and the same command continues",
+            masked(" ".join(str(error).split())[:120]) or type(error).__name__,
+        )
+        raise SystemExit(2) from error
     finally:
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
             with suppress(OSError):  # a full disk has been reported by what needed it
                 handler.close()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, in Python or in torch, which need not be loaded here."""
+    named = {kind.__name__ for kind in type(error).__mro__}
+    return bool({"MemoryError", "OutOfMemoryError"} & named) or "can't allocate memory" in str(
+        error
+    )
 
 
 class _LineFormatter(logging.Formatter):

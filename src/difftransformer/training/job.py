@@ -25,6 +25,7 @@ from difftransformer.training.device import prepare_process, resolve_device
 from difftransformer.training.distributed import rank_and_world
 from difftransformer.training.interrupt import listening
 from difftransformer.training.measure import Measurements
+from difftransformer.training.memory import require_memory
 from difftransformer.training.objective import Objective
 from difftransformer.training.outputs import publish, training_metrics
 from difftransformer.training.progress import Progress
@@ -77,6 +78,7 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         fingerprint = job_fingerprint(
             job.stage, job.slice, job.code, training_inputs(dataset, job.parent), job.seed
         )
+        require_memory(job.slice, device)
         seed_everything(job.seed)
         model = build_model(device)
         resolved["backend"] = model.backend

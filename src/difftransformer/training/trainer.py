@@ -15,6 +15,7 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.job import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.history import History
@@ -87,7 +88,7 @@ class Trainer:
             self.diverged_at = self.step
             logger.warning("%s; the run ends here, as training.on_divergence asks", error)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             raise UserError(
                 f"out of memory on {self._device} at {self.config.micro_batch} x "
@@ -235,8 +236,3 @@ class Trainer:
 
 def _is_due(step: int, every: int | None) -> bool:
     return every is not None and step % every == 0
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -1,0 +1,155 @@
+"""The memory that a training job will need, compared with what there is before it starts.
+
+    step        weights, gradients and two moments (4 bytes each), what the layers keep for the
+                backward pass, the gradients inside one layer, and one chunk of logits
+    checkpoint  weights and moments, and a copy of them that is being written
+
+Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary, C = chunk.
+"""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+from difftransformer.config.training import TrainingConfig
+from difftransformer.errors import UserError
+from difftransformer.models.kernels import choose_backend
+from difftransformer.models.loss import CACHED_LOGITS, FEWEST_ROWS
+from difftransformer.models.memory import saved_bytes_per_layer
+from difftransformer.models.transformer import count_parameters
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "DIFFTRANSFORMER_MEMORY_CHECK"
+LAYER_BACKWARD = 1.4
+"""Bytes at work in a layer's backward pass as a share of what it kept, with the allocator's gaps:
+1.1 to 1.5 measured over widths 128 to 512, 128 to 1024 positions, 2 and 4 layers on the CPU."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a job needs at its peak beyond a process that has only loaded its code."""
+
+    states: float
+    """Weights, gradients, moments."""
+    activations: float
+    logits: float
+    checkpoint: float
+    """The whole of the other peak, when a checkpoint is written; on the CPU alone."""
+
+    @property
+    def peak(self) -> float:
+        """The larger of the two peaks."""
+        return max(self.states + self.activations + self.logits, self.checkpoint)
+
+    def lower(self, config: TrainingConfig, model: ModelConfig) -> str:
+        """Say what to lower: the settings behind the largest part."""
+        if self.activations >= max(self.states, self.logits):
+            return (
+                f"training.micro_batch_size ({config.micro_batch}; gradients still accumulate to "
+                f"batch_size) or training.seq_len ({config.seq_len})"
+            )
+        if self.logits > self.states:
+            return (
+                f"training.loss_chunk ({config.loss_chunk}) or model.vocab_size "
+                f"({model.vocab_size})"
+            )
+        return (
+            f"model.d_model ({model.d_model}), model.num_layers ({model.num_layers}), "
+            f"model.ffn_dim ({model.ffn_dim}) or model.vocab_size ({model.vocab_size})"
+        )
+
+
+def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
+    """Estimate what training a run needs on a device; runs a layer on one sequence for it."""
+    model, config = slice.model, slice.training
+    parameters = count_parameters(model)
+    on_cpu = device.type == "cpu"
+    states, checkpoint = 16.0 * parameters, 24.0 * parameters if on_cpu else 0.0
+    if states > available_bytes(device):
+        return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
+    backend = choose_backend(config.backend, device.type, config.precision)
+    layer = saved_bytes_per_layer(model, backend, config.seq_len, device) * config.micro_batch
+    positions = config.micro_batch * config.seq_len
+    rows = min(positions, config.loss_chunk)
+    if on_cpu:
+        rows = min(rows, max(FEWEST_ROWS, CACHED_LOGITS // model.vocab_size))
+    # A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients.
+    logits = 4.0 * (
+        3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model
+    )
+    return MemoryEstimate(
+        states=states,
+        activations=layer * (model.num_layers + LAYER_BACKWARD),
+        logits=logits,
+        checkpoint=checkpoint,
+    )
+
+
+def require_memory(slice: RunSlice, device: torch.device) -> None:
+    """Compare the estimate with what is free; log it.
+
+    Raises:
+        UserError: it is more; the line says what to lower. DIFFTRANSFORMER_MEMORY_CHECK=off in the
+            environment only logs it.
+    """
+    estimate, free = estimate_memory(slice, device), available_bytes(device)
+    found = (
+        f"about {estimate.peak / _GIB:.2f} GiB on {device} (weights and optimiser "
+        f"{estimate.states / _GIB:.2f}, activations {estimate.activations / _GIB:.2f}, logits "
+        f"{estimate.logits / _GIB:.2f}), {free / _GIB:.2f} GiB are free"
+    )
+    logger.info("memory: training needs %s", found)
+    if estimate.peak > free and os.environ.get(VARIABLE, "").lower() != "off":
+        raise UserError(
+            f"run {slice.run}: training needs {found}: lower "
+            f"{estimate.lower(slice.training, slice.model)}; {VARIABLE}=off tries it all the same"
+        )
+
+
+def require_room_for_weights(model: ModelConfig, place: str, device: torch.device) -> None:
+    """Compare the weights of a model that is only evaluated with what is free.
+
+    Raises:
+        UserError: they are larger; ``place`` names the model.
+    """
+    weights, free = 4.0 * count_parameters(model), available_bytes(device)
+    if weights > free and os.environ.get(VARIABLE, "").lower() != "off":
+        raise UserError(
+            f"{place}: its weights need {weights / _GIB:.2f} GiB on {device}, "
+            f"{free / _GIB:.2f} GiB are free: close other programs, or take a larger machine"
+        )
+
+
+def available_bytes(device: torch.device) -> float:
+    """Return the memory a process can still get: of the GPU, or of the machine and its cgroup."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    free = float(psutil.virtual_memory().available)
+    for limit, used, kind in (
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+    ):
+        try:
+            most, taken = ((_CGROUP / name).read_text().strip() for name in (limit, used))
+            cached = _inactive_files((_CGROUP / kind).read_text())
+        except OSError:
+            continue  # not this version of cgroups, or none
+        if most.isdecimal():
+            free = min(free, int(most) - int(taken) + cached)
+    return free
+
+
+def _inactive_files(statistics: str) -> int:
+    """Page cache that the kernel gives back when it is asked for memory."""
+    found = (line.split() for line in statistics.splitlines())
+    return sum(int(value) for name, value in found if name == "inactive_file")

@@ -1,0 +1,49 @@
+"""Trains in a process of its own and prints the estimated and the measured peak, in bytes."""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from tiny_training import write_dataset
+
+from difftransformer.config.run import RunSlice
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.memory import estimate_memory
+from difftransformer.training.pretrain import pretrain
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(folder: Path, vocab_size: int, batch_size: int, seq_len: int, **model: int) -> None:
+    tokens = np.random.default_rng(0).integers(0, vocab_size, 3 * batch_size * (seq_len + 1))
+    splits = {"train": tokens, "validation": tokens[: 2 * (seq_len + 1)]}
+    dataset = write_dataset(folder / "data", splits, vocab_size=vocab_size)
+    slice = RunSlice.model_validate(
+        {
+            "scale": "unit", "run": "measured", "dataset": "random",
+            "model": {
+                "vocab_size": vocab_size, "max_positions": seq_len,
+                "attention": {"variant": "diff_v1", "head_dim": 32}, **model,
+            },
+            "training": {
+                "steps": 2, "seq_len": seq_len, "batch_size": batch_size, "lr": 1e-3,
+                "warmup_steps": 1, "device": "cpu",
+            },
+        }
+    )  # fmt: skip
+    before = peak()
+    estimated = estimate_memory(slice, torch.device("cpu")).peak
+    pretrain(
+        slice, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
+        threads=1, tracker=NullTracker("measured"), code="",
+    )  # fmt: skip
+    print(json.dumps({"estimated": estimated, "measured": peak() - before}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), **json.loads(sys.argv[2]))

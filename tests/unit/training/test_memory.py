@@ -1,0 +1,85 @@
+"""The estimate of a job's memory against what it really took, and what a refusal says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_training import make_slice
+
+from difftransformer.errors import UserError
+from difftransformer.training import memory
+
+SIZES = {
+    "states": {
+        "vocab_size": 512, "batch_size": 1, "seq_len": 64,
+        "d_model": 512, "num_layers": 5, "ffn_dim": 1536,
+    },
+    "activations": {
+        "vocab_size": 512, "batch_size": 8, "seq_len": 256,
+        "d_model": 256, "num_layers": 4, "ffn_dim": 768,
+    },
+    "logits": {
+        "vocab_size": 32768, "batch_size": 8, "seq_len": 256,
+        "d_model": 128, "num_layers": 2, "ffn_dim": 384,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("measured_training.py")
+    ended = subprocess.run(
+        [sys.executable, script, tmp_path, json.dumps(SIZES[size])],
+        capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    found = json.loads(ended.stdout)
+    assert found["measured"] > 200e6
+    assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seq_len": 32, "batch_size": 64}, "lower training.micro_batch_size (64;"),
+        ({"seq_len": 4, "batch_size": 1}, "lower model.d_model (32), model.num_layers (2)"),
+    ],
+)
+def test_a_job_too_large_is_refused_before_it_starts(
+    changes: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice, cpu = make_slice(**changes), torch.device("cpu")
+    memory.require_memory(slice, cpu)
+    estimate = memory.estimate_memory(slice, cpu)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: estimate.peak - 1)
+    with pytest.raises(UserError) as caught:
+        memory.require_memory(slice, cpu)
+    assert said in str(caught.value)
+    assert "GiB are free" in str(caught.value)
+    monkeypatch.setenv(memory.VARIABLE, "off")
+    memory.require_memory(slice, cpu)
+
+
+def test_running_out_all_the_same_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import resource\n"
+        "from difftransformer.provenance.job import reporting\n"
+        "with reporting():\n"
+        "    import torch\n"
+        "    limit = 16 * 2**30\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "    torch.empty(2**35)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "error: out of memory" in ended.stderr and "lower batch sizes" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_what_is_free_is_a_sane_number() -> None:
+    assert 2**20 < memory.available_bytes(torch.device("cpu")) < 2**50
