@@ -30,6 +30,7 @@ class RowSlice(Settings):
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
+    retrieval: str | None = setting(None, meaning="Its twin on key-value retrieval; null: none")
     pretrained: bool = setting(
         False, meaning="Whether the model comes from elsewhere: one result stands for all seeds"
     )
@@ -59,6 +60,7 @@ class SectionSlice(Settings):
     title: str = setting(meaning="Heading")
     measures: str = setting(meaning="Set of columns")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
+    retrieval_suites: list[str] = setting([], meaning="Suites of the rows' retrieval runs")
     rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
     families: list[FamilySlice] = setting(
         [], meaning="Rows of a section with a family; `rows` then has a run for each of its setups"
@@ -204,7 +206,10 @@ def check_artifact(declared: Declarations, name: str) -> None:
     where = f"{declared.place}: artifacts.{name}"
     for index, part in enumerate(artifact.sections):
         for number, row in enumerate(part.rows):
-            lookup(declared.labels, row.run, "run", f"{where}.sections[{index}].rows[{number}].run")
+            place = f"{where}.sections[{index}].rows[{number}]"
+            lookup(declared.labels, row.run, "run", f"{place}.run")
+            if row.retrieval is not None:
+                lookup(declared.labels, row.retrieval, "run", f"{place}.retrieval")
     if artifact.paper is not None:
         lookup(declared.paper, artifact.paper, "published table", f"{where}.paper")
     for claim_id in artifact.claims:
@@ -227,7 +232,12 @@ def _section(
     where: str,
 ) -> SectionSlice:
     families = _families(part, declared, members)
-    rows = [row for family in families for row in _rows(family, families, declared, facts)]
+    twins = {row.run: row.retrieval for row in part.rows}
+    rows = [
+        row.model_copy(update={"retrieval": twins.get(row.run)})
+        for family in families
+        for row in _rows(family, families, declared, facts)
+    ]
     # The scale decides what is swept; the artifact only orders it.
     shown = [row for row in rows if not part.swept or row.run in sweeps]
     if not shown:
@@ -239,6 +249,7 @@ def _section(
         title=part.title,
         measures=part.measures,
         suites=part.suites,
+        retrieval_suites=part.retrieval_suites,
         rows=shown,
         families=families if part.family is not None else [],
         sweep=[rate for row in shown for rate in sweeps[row.run]] if part.swept else [],

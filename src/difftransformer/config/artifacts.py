@@ -36,6 +36,9 @@ class RowConfig(Settings):
     paper: str | None = setting(
         None, meaning="Row of the published table beside it; null: that of the row's own run"
     )
+    retrieval: str | None = setting(
+        None, meaning="Run of the same architecture on key-value retrieval, for `variants`"
+    )
 
 
 class SectionConfig(Settings):
@@ -66,19 +69,22 @@ class SectionConfig(Settings):
         "sinks",
         "hallucination",
         "throughput",
+        "variants",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
         "tasks, the cumulative loss by position, loss by model size or by training tokens with "
         "fitted curves, needle accuracy by setting or by context length, attention shares, the "
         "outliers of one kind of activation, the settings of the rows, the score by bits of what "
-        "is rounded, "
-        "validation loss along training, spikes and divergence by learning rate or at each row's "
-        "own, the context RMS by position, attention on the first token, "
-        "what judges find free of hallucination, tokens per second and memory"
+        "is rounded, validation loss along training, spikes and divergence by learning rate or at "
+        "each row's own, the context RMS by position, attention on the first token, cost and "
+        "scores of variants, what judges find free of hallucination, tokens per second and memory"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
+    )
+    retrieval_suites: list[str] = setting(
+        [], meaning="Evaluation suites that the rows' `retrieval` runs need, for `variants`"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
     family: str | None = setting(
@@ -124,11 +130,15 @@ class SectionConfig(Settings):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
         unmeasured = self.swept or self.reads_histories or self.measures in UNTRAINED
-        wanted = 0 if unmeasured else 1
+        wanted = 0 if unmeasured else 2 if self.measures == "variants" else 1
         if len(self.suites) != wanted:
+            number = {0: "none", 1: "exactly one", 2: "two, of losses and of outliers"}[wanted]
+            raise ValueError(f"suites: measures {self.measures} read {number}, got {self.suites}")
+        twins = {row.retrieval is not None for row in self.rows}
+        if twins != {self.measures == "variants"} or len(self.retrieval_suites) != max(twins):
             raise ValueError(
-                f"suites: measures {self.measures} read {'exactly one' if wanted else 'none'}, "
-                f"got {self.suites}"
+                "retrieval and one of retrieval_suites belong to measures: variants, and every row "
+                "needs them there"
             )
         if (self.measures == "learning_rate") != (self.metric is not None):
             raise ValueError("metric belongs to measures: learning_rate, and is required there")
@@ -180,7 +190,9 @@ class ArtifactConfig(Settings):
 
     def runs(self) -> list[str]:
         """List the runs that rows name, in order; families and sweeps train others too."""
-        return list(dict.fromkeys(row.run for part in self.sections for row in part.rows))
+        rows = [row for part in self.sections for row in part.rows]
+        named = [name for row in rows for name in (row.run, row.retrieval) if name is not None]
+        return list(dict.fromkeys(named))
 
 
 class ClaimConfig(Settings):

@@ -71,6 +71,7 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
                 "run": other,
                 "paper": row.paper or row.run,
                 "against": runs.get(row.against or "", row.against),
+                "retrieval": runs.get(row.retrieval or "", row.retrieval),
             }
         )
         for row in part.rows

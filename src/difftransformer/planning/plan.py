@@ -33,6 +33,7 @@ from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
 from difftransformer.planning.throughput import throughput_slice
+from difftransformer.planning.variants import variant_facts
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.tracking import check_uri
 from difftransformer.reporting.builders import builder_module
@@ -126,7 +127,8 @@ class Plan(RunPlan):
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(artifact).values() for row in rows]
         parts = [p for p in self.artifacts[artifact].sections if p.measures not in UNTRAINED]
-        return swept or list(dict.fromkeys(run for part in parts for run in self._rows(part)))
+        shown = [run for part in parts for run in (*self._rows(part), *_retrieval(part))]
+        return swept or list(dict.fromkeys(shown))
 
     def results(self, artifact: str) -> list[str]:
         """Return the result files behind a table or figure: trainings, then evaluations."""
@@ -243,6 +245,8 @@ class Plan(RunPlan):
             return {}
         if part.measures == "hyperparameters":
             return hyperparameters(self.run(run))
+        if part.measures == "variants":
+            return variant_facts(self.run(run))
         model = self.run(run).model
         attention = model.attention
         return {
@@ -319,6 +323,8 @@ class Plan(RunPlan):
         for part in self.artifacts[artifact].sections:
             for run, suite in product(self._rows(part), part.suites):
                 yield suite, run
+            for run, suite in product(_retrieval(part), part.retrieval_suites):
+                yield suite, run
 
     def _check_artifact(self, name: str) -> None:
         check_artifact(self._declarations, name)
@@ -360,6 +366,11 @@ class Plan(RunPlan):
             assert form is not None
             kind: Kind = "table" if rule == "build_table" else "figure"
             yield builder_module(kind, form.builder)
+
+
+def _retrieval(part: SectionConfig) -> list[str]:
+    """Runs of a section's rows on key-value retrieval, those that have one."""
+    return [row.retrieval for row in part.rows if row.retrieval is not None]
 
 
 @cache

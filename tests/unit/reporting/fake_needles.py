@@ -21,7 +21,7 @@ ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff")
 def needle_results(fake: "FakeResults", seed: int) -> None:
     """Everything that table 2, table 3, figure 1 and figure 5 read, of one seed."""
     for row in ROWS:
-        _needles(fake, row, seed)
+        needles(fake, row, seed)
         _attention(fake, row, seed)
         _needles_long(fake, row, seed)
 
@@ -55,14 +55,16 @@ SHARED: Metrics = {"computed_positions": 460, "given_positions": 1000}
 """What sharing prefixes saved."""
 
 
-def _needles(fake: "FakeResults", row: str, seed: int) -> None:
+def needles(fake: "FakeResults", row: str, seed: int) -> None:
+    """Multi-needle retrieval of the recall twin of a row."""
     draw = random.Random(f"needles {row} {seed}")
     metrics: Metrics = dict(SHARED)
     for needles, asked in PAIRS:
         chance = 1 / needles if row == "transformer" else 0.99 - 0.02 * needles
         metrics |= _cells(draw, {f"n{needles}_r{asked}": chance}, asked)
     config = _config(pairs=[list(pair) for pair in PAIRS], lengths=None)
-    fake.evaluation(f"recall_{row}", seed, "needles", metrics, config)
+    for suite in ("needles", "needles_variants"):
+        fake.evaluation(f"recall_{row}", seed, suite, metrics, config)
 
 
 def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:

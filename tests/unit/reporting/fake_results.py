@@ -13,7 +13,7 @@ from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
 from fake_throughput import throughput
-from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
+from fake_v2 import ROWS, SWEPT_HOT, VARIANT_FACTS, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
@@ -84,6 +84,8 @@ def facts(run: str) -> dict[str, int | float | bool | str | None]:
         "heads": 2 if row != "transformer" else 4,
         "head_dim": 64 if row.startswith("transformer_") else 32,
         "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),
+        **VARIANT_FACTS,
+        "interpretation": "causal form" if "dint" in run else None,
     }
 
 
@@ -96,7 +98,7 @@ def sweep(run: str) -> list[SweepRow]:
 
 
 def base(run: str) -> str:
-    return re.sub(r"^recall_|_size_\d+$|_more_tokens$", "", run)
+    return re.sub(r"^recall_|_size_\d+$|_more_tokens$|_equal_flops$", "", run)
 
 
 def width(run: str) -> int:

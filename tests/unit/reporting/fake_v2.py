@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from fake_needles import needles
+from fake_outliers import outliers
+
 ROWS = {
     # Row -> (final loss, step at which it binds), as `fake_results.SHAPES`
     "transformer_gqa": (3.852, None),
@@ -24,6 +27,11 @@ ROWS = {
 }
 HOT = tuple(f"hot_{row.removesuffix('_gqa')}" for row in list(ROWS)[:7])
 SWEPT_HOT = ("hot_transformer", "hot_diff", "hot_diff_v2")
+ABLATIONS = ("diff_v2_across_groups", "diff_v2_no_lambda", "diff_v2_raw_lambda")
+VARIANT_FACTS = {
+    "parameters": 660_000, "ffn_dim": 344, "kv_bytes": 512, "training_flops": 3_500_000,
+}  # fmt: skip
+"""What planning says of a model, in the same terms."""
 PLACES = (2, 4, 16, 128)
 HOT_STEPS = 80
 
@@ -35,6 +43,13 @@ def v2_results(fake: Any, seed: int) -> None:
         sinks(fake, run, seed)
     for run in HOT:
         hot_model(fake, run, seed)
+    for row in (row for row in ROWS if row not in ABLATIONS):
+        for run in (row, f"{row}_equal_flops"):
+            needles(fake, run, seed)
+            if run != row:
+                fake.language_model(run, seed)
+                fake.recall_model(f"recall_{run}", seed)
+                outliers(fake, run, seed)
 
 
 def hot_sweeps(fake: Any, sweeps: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> None:
