@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from difftransformer.data.packed import PackedDataset, TokenView
@@ -82,3 +82,31 @@ def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) 
     else:
         with pytest.raises(IndexError):
             view[start]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    name=st.sampled_from(
+        ["manifest.json", "train-00000.bin", "validation-00000.bin", "train-00000.documents.npy"]
+    ),
+    at=st.integers(0, 4000),
+    content=st.binary(max_size=12),
+    signed=st.booleans(),
+)
+def test_any_damage_is_read_or_our_error(
+    stdlib: PackedDataset, tmp_path: Path, name: str, at: int, content: bytes, signed: bool
+) -> None:
+    folder = Path(shutil.copytree(stdlib.folder, tmp_path / "damaged", dirs_exist_ok=True))
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[:at] + content + whole[at + len(content) :])
+    try:
+        opened = PackedDataset.open(folder, verify=not signed)
+        for split in opened.manifest.splits:
+            packed = opened.split(split)
+            assert packed.tokens[:].max() < opened.manifest.vocab_size
+            assert packed.document_ends()[-1] == len(packed.tokens)
+    except DataError as error:
+        assert str(folder) in str(error) or "token id" in str(error)
+        assert "\n" not in str(error)

@@ -1,0 +1,107 @@
+"""Arbitrary YAML and arbitrary values give settings or our error, never another exception."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.run import RunSettings
+from difftransformer.config.validation import validate, validate_json, validate_part
+from difftransformer.config.yaml_files import parse_value
+from difftransformer.errors import ConfigError
+from difftransformer.planning.plan import Plan
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.binary(max_size=3)
+)
+KEYS = st.sampled_from(
+    ["model", "training", "attention", "lr", "betas", "steps", "d_model", "base", "label", "set",
+     "setup", "init_from", "variant", "probe", "sources", "kind", "tokenizer", "dataset"]
+) | st.text(max_size=4)  # fmt: skip
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+YAML = st.text(alphabet="ab01:-.{}[]&*!|>'\"#\n \t,?<%@e_~", max_size=40) | st.text(max_size=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(YAML)
+def test_any_text_is_yaml_or_our_error(text: str) -> None:
+    try:
+        parse_value(text, "some.yaml")
+    except ConfigError as error:
+        assert "\n" not in str(error)
+
+
+@settings(max_examples=100, deadline=None)
+@given(VALUES)
+def test_any_value_is_settings_or_our_error(value: Any) -> None:
+    for kind in (RunSettings, DatasetConfig):
+        try:
+            validate(kind, value, "place")
+        except ConfigError as error:
+            assert str(error).startswith("place: ")
+        try:
+            validate_part(kind, value, "place")
+        except ConfigError as error:
+            assert str(error).startswith("place: ")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=30))
+def test_any_bytes_are_a_slice_or_our_error(content: bytes) -> None:
+    with pytest.raises(ConfigError):
+        validate_json(RunSettings, content, "run.json")
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    name=st.sampled_from(["spoilt", "diff"]),
+    entry=st.dictionaries(KEYS, VALUES, max_size=2),
+    changes=st.dictionaries(
+        st.sampled_from(["model", "training"]), st.dictionaries(KEYS, VALUES, max_size=2)
+    ),
+    whole=st.booleans(),
+)
+def test_any_run_resolves_or_is_our_error(
+    name: str,
+    entry: dict[str, Any],
+    changes: dict[str, Any],
+    whole: bool,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from difftransformer.config import resolve
+
+    def read(path: Path) -> dict[str, Any]:
+        content = _read(path)
+        if path.name == "runs.yaml":
+            usable = {"label": "Spoilt", "base": "transformer"} if whole else {}
+            return {"runs": content["runs"] | {name: usable | {"set": changes} | entry}}
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resolve, "read_yaml", read)
+        try:
+            plan = Plan(Catalogue.load(repository / "config"))
+            plan.run(name)
+        except ConfigError as error:
+            assert str(error)
+
+
+_CACHE: dict[Path, dict[str, Any]] = {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from difftransformer.config.yaml_files import read_yaml
+
+    if path not in _CACHE:
+        _CACHE[path] = read_yaml(path)
+    return _CACHE[path]
