@@ -92,7 +92,7 @@ def tokenise(
     with reporting(log):
         config = dataset_slice(slice)
         folder = output.parent
-        tokenizer = None if config.config.recall else folder / "tokenizer.json"
+        tokenizer = None if config.config.generated else folder / "tokenizer.json"
         inputs = digest(tokenizer)
     identity = JobIdentity(
         rule="tokenise",

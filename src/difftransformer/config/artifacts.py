@@ -62,6 +62,8 @@ class SectionConfig(Settings):
         "quantised_logits",
         "quantised_weights",
         "quantised_kv_cache",
+        "many_shot",
+        "many_shot_orders",
         "loss_by_tokens",
         "stability",
         "spikes",
@@ -78,7 +80,8 @@ class SectionConfig(Settings):
         "outliers of one kind of activation, the settings of the rows, the score by bits of what "
         "is rounded, validation loss along training, spikes and divergence by learning rate or at "
         "each row's own, the context RMS by position, attention on the first token, cost and "
-        "scores of variants, what judges find free of hallucination, tokens per second and memory"
+        "scores of variants, what judges find free of hallucination, tokens per second and memory, "
+        "accuracy by number of demonstrations, or its spread over their orders"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.classification import ClassificationConfig
 
 TIKTOKEN_VOCABULARIES = {
     "gpt2": 50257,
@@ -15,12 +16,13 @@ TIKTOKEN_VOCABULARIES = {
 
 
 class BuiltinSource(Settings):
-    """Input that needs no download: the Python standard library, or generated recall rows."""
+    """Input that needs no download: the Python standard library, or generated rows."""
 
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
-    name: Literal["stdlib_text", "recall"] = setting(
+    name: Literal["stdlib_text", "recall", "classification"] = setting(
         meaning="stdlib_text: the .py files of the running Python's standard library; "
-        "recall: generated key-value retrieval rows, set by the dataset's `recall`."
+        "recall, classification: generated rows of key-value retrieval or of labelled items, set "
+        "by the dataset's settings of that name."
     )
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
     include_tests: bool = setting(
@@ -166,6 +168,13 @@ class RecallConfig(Settings):
         return self
 
 
+GeneratedRows = RecallConfig | ClassificationConfig
+"""Settings of any generated rows."""
+
+GENERATED = ("recall", "classification")
+"""Builtin sources that generate rows; a dataset has settings of the same name for them."""
+
+
 class LengthUpsampling(Settings):
     """Long documents more often, for training on long contexts.
 
@@ -240,7 +249,15 @@ class DatasetConfig(Settings):
         gt=0,
     )
     recall: RecallConfig | None = setting(None, meaning="Rows of the builtin source `recall`.")
+    classification: ClassificationConfig | None = setting(
+        None, meaning="Rows of the builtin source `classification`."
+    )
     seed: int = setting(0, meaning="Seed of generated rows, and of what upsampling keeps.", ge=0)
+
+    @property
+    def generated(self) -> GeneratedRows | None:
+        """Settings of generated rows; None for text."""
+        return self.recall if self.recall is not None else self.classification
 
     @property
     def vocab_size(self) -> int | None:
@@ -251,8 +268,8 @@ class DatasetConfig(Settings):
             case TiktokenTokenizer(name=name):
                 return TIKTOKEN_VOCABULARIES[name]
             case NoTokenizer():
-                assert self.recall is not None
-                return self.recall.vocab_size
+                assert self.generated is not None
+                return self.generated.vocab_size
         return None
 
     @property
@@ -264,18 +281,21 @@ class DatasetConfig(Settings):
 
     @model_validator(mode="after")
     def _coherent(self) -> "DatasetConfig":
-        generated = [
-            name
+        builtin = {
+            name: source.name
             for name, source in self.sources.items()
-            if isinstance(source, BuiltinSource) and source.name == "recall"
-        ]
+            if isinstance(source, BuiltinSource)
+        }
+        generated = [name for name, kind in builtin.items() if kind in GENERATED]
         if generated and len(self.sources) > 1:
             raise ValueError(f"source {generated[0]} is generated rows: it cannot be mixed")
-        if bool(generated) != (self.recall is not None):
-            raise ValueError("`recall` settings and a builtin source named recall go together")
+        for kind in GENERATED:
+            if (kind in builtin.values()) != (getattr(self, kind) is not None):
+                raise ValueError(f"`{kind}` settings and a builtin source named {kind} go together")
         if bool(generated) != (self.tokenizer.kind == "none"):
             raise ValueError(
-                "tokenizer kind none is for the builtin source recall, and only for it"
+                f"tokenizer kind none is for the builtin sources {' and '.join(GENERATED)}, and "
+                "only for them"
             )
         if generated and self.upsampling is not None:
             raise ValueError("upsampling is for documents: generated rows are all of one length")

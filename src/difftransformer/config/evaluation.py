@@ -8,6 +8,7 @@ from difftransformer.config.base import Settings, setting
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.hallucination import Hallucination
+from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
@@ -31,7 +32,8 @@ SuiteConfig = Annotated[
     | Quantised
     | ContextRms
     | Sinks
-    | Hallucination,
+    | Hallucination
+    | InContextLearning,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""

@@ -34,8 +34,9 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name
 
 def same_token_ids(one: DatasetConfig, other: DatasetConfig) -> bool:
     """Whether ids mean the same in two datasets that share no tokenizer file."""
-    if one.recall is not None and other.recall is not None:
-        return one.recall.vocabulary == other.recall.vocabulary
+    if one.generated is not None and other.generated is not None:
+        same_kind = type(one.generated) is type(other.generated)
+        return same_kind and one.generated.vocabulary == other.generated.vocabulary
     fixed = one.tokenizer.kind in ("tiktoken", "huggingface")
     return fixed and one.tokenizer == other.tokenizer
 

@@ -31,6 +31,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.config.scale_checks import check_names, check_settings, require_room
 from difftransformer.config.scale_runs import scale_runs, sweep_runs
 from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
+from difftransformer.config.suites.in_context_learning import GENERATED
 from difftransformer.config.validation import lookup, validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -156,12 +157,21 @@ class Catalogue:
         entry = lookup(self.suites, name, "suite", place)
         layers = Layers().add(entry, f"{place}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
-        generated = layers.values.get("format") == "recall"
-        if self.project.benchmarks and entry.get("kind") in _WITH_ITEMS and not generated:
+        if self._reads_benchmarks(layers.values):
             layers.add({"data": self.project.benchmarks}, "benchmarks")
         if entry.get("kind") == "quantised" and "measured" in layers.values:
             layers.add({"suite": self._repeated(layers.values, f"{place}.{name}")}, "measured")
         return validate(SuiteConfig, layers.values, f"{place}.{name}", layers.origin)
+
+    def _reads_benchmarks(self, suite: Mapping[str, Any]) -> bool:
+        """Whether `benchmarks` says where a suite's items come from."""
+        if suite.get("kind") == "in_context_learning":
+            # Generated items belong to the model's own words, and no others are builtin.
+            own = suite.get("data") == GENERATED
+            return not own and self.project.benchmarks not in (None, "builtin")
+        generated = suite.get("format") == "recall"
+        known = suite.get("kind") in _WITH_ITEMS
+        return self.project.benchmarks is not None and known and not generated
 
     def _repeated(self, suite: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Return the settings of the suite that another one repeats."""
@@ -239,7 +249,7 @@ class Catalogue:
         A dataset with a base keeps its name: `corpus` takes the place of its base.
         """
         corpus = self.project.corpus
-        if corpus is None or name in self._derived or self.dataset(name).recall is not None:
+        if corpus is None or name in self._derived or self.dataset(name).generated is not None:
             return name
         return corpus
 

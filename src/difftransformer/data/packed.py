@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.classification import ClassificationConfig
 from difftransformer.config.data import RecallConfig
 from difftransformer.config.validation import validate_json
 from difftransformer.data.token_view import REBUILD, TokenView
@@ -93,6 +94,9 @@ class Manifest(Settings):
         None, meaning="Positions in a row's targets, tokens[1:], that are answers."
     )
     recall: RecallConfig | None = setting(None, meaning="Settings of generated recall rows.")
+    classification: ClassificationConfig | None = setting(
+        None, meaning="Settings of generated rows of labelled items."
+    )
     splits: dict[str, SplitEntry] = setting(meaning="Tokens by split.")
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")
     digest: str = setting("", meaning="Hash of the content, free of paths and names of sources.")

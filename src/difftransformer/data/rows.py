@@ -1,12 +1,14 @@
-"""Packing generated recall rows into shards, with a tokenizer that writes them as words."""
+"""Packing generated rows into shards, with a tokenizer that writes them as words."""
 
 import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.data import DatasetConfig, GeneratedRows, RecallConfig
+from difftransformer.data import classification, recall
 from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry, retire_manifest
 from difftransformer.data.parts import (
     Part,
@@ -17,7 +19,6 @@ from difftransformer.data.parts import (
     split_entry,
     write_part,
 )
-from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.data.shards import token_dtype
 from difftransformer.data.words import write_words
 from difftransformer.provenance import atomic
@@ -30,7 +31,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
 
     Each shard has a random stream of its own, so that an interrupted job goes on where it was.
     """
-    settings = dataset.recall
+    settings = dataset.generated
     assert settings is not None and dataset.tokens is not None
     assert dataset.validation_budget is not None
     budgets = {"train": dataset.tokens, "validation": dataset.validation_budget}
@@ -46,7 +47,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     splits = {split: split_entry(parts[split]) for split in SPLITS}
     source = SourceEntry(
         kind="builtin",
-        origin=f"recall rows, seed {dataset.seed}",
+        origin=f"{_kind(settings)} rows, seed {dataset.seed}",
         share=1.0,
         tokens={split: entry.tokens for split, entry in splits.items()},
         documents={split: entry.documents for split, entry in splits.items()},
@@ -57,8 +58,9 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
         dtype=token_dtype(settings.vocab_size),
         tokenizer=write_words(output, settings),
         row_length=settings.row_length,
-        answer_positions=answer_positions(settings.haystack_length, settings.num_queries),
-        recall=settings,
+        answer_positions=_answers(settings),
+        recall=dataset.recall,
+        classification=dataset.classification,
         splits=splits,
         sources={name: source},
     )
@@ -67,7 +69,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
 def _pack_split(
     dataset: DatasetConfig, split: str, rows: int, inputs: str, output: Path, state: Path
 ) -> list[Part]:
-    settings = dataset.recall
+    settings = dataset.generated
     assert settings is not None
     rows_per_shard = max(1, dataset.shard_tokens // settings.row_length)
     shards = -(-rows // rows_per_shard)
@@ -92,7 +94,7 @@ def _pack_split(
 def _write_rows(
     dataset: DatasetConfig, split: str, index: int, rows: int, output: Path
 ) -> ShardEntry:
-    settings = dataset.recall
+    settings = dataset.generated
     assert settings is not None
     generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
     dtype = np.dtype(token_dtype(settings.vocab_size)).newbyteorder("<")
@@ -101,7 +103,7 @@ def _write_rows(
     with atomic.replacing(path) as aside, aside.open("wb") as stream:
         for start in range(0, rows, _ROWS_AT_ONCE):
             here = min(_ROWS_AT_ONCE, rows - start)
-            content = training_rows(settings, here, generator).astype(dtype).tobytes()
+            content = _rows(settings, here, generator).astype(dtype).tobytes()
             digest.update(content)
             stream.write(content)
         retire_manifest(output)
@@ -111,3 +113,20 @@ def _write_rows(
         documents=rows,
         sha256=digest.hexdigest(),
     )
+
+
+def _rows(settings: GeneratedRows, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Rows of either kind, [rows, row_length]."""
+    if isinstance(settings, RecallConfig):
+        return recall.training_rows(settings, rows, generator)
+    return classification.training_rows(settings, rows, generator)
+
+
+def _answers(settings: GeneratedRows) -> list[int]:
+    if isinstance(settings, RecallConfig):
+        return recall.answer_positions(settings.haystack_length, settings.num_queries)
+    return classification.label_positions(settings)
+
+
+def _kind(settings: GeneratedRows) -> str:
+    return "recall" if isinstance(settings, RecallConfig) else "classification"

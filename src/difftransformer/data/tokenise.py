@@ -72,8 +72,10 @@ def tokenise(
         DataError: A source, a file or the tokenizer is missing, empty or damaged.
         ConfigError: Tokenizer and dataset do not go together.
     """
-    if (tokenizer is None) != (dataset.recall is not None):
-        needs = "no tokenizer" if dataset.recall is not None else "a tokenizer (`train_tokenizer`)"
+    if (tokenizer is None) != (dataset.generated is not None):
+        needs = (
+            "no tokenizer" if dataset.generated is not None else "a tokenizer (`train_tokenizer`)"
+        )
         raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needs}")
     assert workers > 0
     output.mkdir(parents=True, exist_ok=True)

@@ -41,18 +41,19 @@ def task_files(task: str, data: str) -> dict[str, Path]:
             f"benchmarks: {root}: no such folder; name one with <task>/<split>.jsonl, 'hub' or "
             "'builtin'"
         )
-    found = {
-        split: path
-        for split in SPLITS
-        for ending in _ENDINGS
-        if (path := root / task / f"{split}{ending}").is_file()
-    }
+    found = {split: path for split in SPLITS if (path := jsonl_file(root / task, split))}
     if not set(found) & {"validation", "test"}:
         raise DataError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "
             f".jsonl.gz); put {task} there, or take it out of the suite's tasks"
         )
     return found
+
+
+def jsonl_file(folder: Path, split: str) -> Path | None:
+    """Return the file of a split's items, plain or compressed; None if there is none."""
+    paths = (folder / f"{split}{ending}" for ending in _ENDINGS)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def benchmark_files(suite: LanguageUnderstanding) -> list[Path]:

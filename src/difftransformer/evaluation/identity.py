@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite
 from difftransformer.config.suites.hallucination import Hallucination
+from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.benchmarks import benchmark_digest
+from difftransformer.evaluation.classification_items import labelled_files
 from difftransformer.evaluation.hallucination_items import items_digest
 from difftransformer.evaluation.pretrained_folder import model_digest
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
@@ -76,6 +78,8 @@ def _identity(
     asked = measured_suite(slice.config)
     if isinstance(asked, LanguageUnderstanding):
         inputs["benchmarks"] = benchmark_digest(asked)
+    if isinstance(asked, InContextLearning):
+        inputs["items"] = [file_sha256(path) for path in labelled_files(asked)]
     if isinstance(asked, Hallucination):
         inputs["benchmarks"] = items_digest(asked)
     digest = slice_fingerprint(inputs)

@@ -116,6 +116,29 @@ class Scorer:
         return int(choice)
 
     @torch.no_grad()
+    def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
+        """Append tokens to the cache, ``chunk`` positions at a time."""
+        with self._autocast():
+            for start in range(0, len(tokens), chunk):
+                new = torch.tensor([tokens[start : start + chunk]], device=self.device)
+                self.model.hidden_states(new, cache=cache)
+
+    @torch.no_grad()
+    def next_log_probabilities(self, tokens: Sequence[int], cache: Cache) -> Tensor:
+        """Log-probabilities of what follows the last token, float32 [V], on the CPU.
+
+        Args:
+            tokens: T token ids that go on behind the cache, to which they are appended.
+            cache: Keys and values of everything before, for a batch of one.
+        """
+        weight = self.model.output_weight
+        with self._autocast():
+            new = torch.tensor([tokens], device=self.device)
+            hidden = self.model.hidden_states(new, cache=cache)[0, -1]
+            logits = hidden.to(weight.dtype) @ weight.T
+        return logits.float().log_softmax(-1).cpu()
+
+    @torch.no_grad()
     def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
         """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
 

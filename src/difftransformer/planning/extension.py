@@ -16,7 +16,7 @@ def check_extension(catalogue: Catalogue, child: RunSlice, parent: RunSlice) -> 
     require_same_model(child.model, parent.model, place, parent.run)
     owner = catalogue.tokenizer_owner(parent.dataset)
     ours, theirs = catalogue.dataset(child.dataset), catalogue.dataset(parent.dataset)
-    shared = catalogue.tokenizer_owner(child.dataset) == owner and ours.recall is None
+    shared = catalogue.tokenizer_owner(child.dataset) == owner and ours.generated is None
     if not shared and not same_token_ids(ours, theirs):
         raise ConfigError(
             f"{place}: dataset {child.dataset} has other token ids than {parent.dataset} of run "

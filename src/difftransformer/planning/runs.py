@@ -19,6 +19,8 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.hallucination import Hallucination
+from difftransformer.config.suites.in_context_learning import InContextLearning
+from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
@@ -27,6 +29,7 @@ from difftransformer.config.suites.sinks import Sinks
 from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
+from difftransformer.evaluation.classification_items import labelled_files
 from difftransformer.evaluation.hallucination_items import item_files
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import variant_location
@@ -213,11 +216,13 @@ class RunPlan:
     def benchmark_files(self, suite: str) -> list[str]:
         """Return the items that a suite asks, those that lie in files."""
         config = self.asked(suite)
-        match config.kind:
-            case "language_understanding":
+        match config:
+            case LanguageUnderstanding():
                 return [str(path) for path in benchmark_files(config)]
-            case "hallucination":
+            case Hallucination():
                 return [str(path) for path in item_files(config).values()]
+            case InContextLearning():
+                return [str(path) for path in labelled_files(config)]
         return []
 
     def parent_result(self, run: str, seed: int) -> str:
@@ -253,6 +258,10 @@ class RunPlan:
             case Needles() | AttentionAllocation():
                 recall = self.catalogue.dataset(slice.dataset).recall
                 misfit = config.misfit(config.most_needles, longest, recall)
+            case InContextLearning():
+                misfit = config.misfit(
+                    longest, self.catalogue.dataset(slice.dataset).classification
+                )
             case Hallucination():
                 misfit = config.misfit(longest, self.catalogue.dataset(slice.dataset).recall)
             case ValidationSlices() | Outliers() | ContextRms() | Sinks() if (

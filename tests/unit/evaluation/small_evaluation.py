@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from difftransformer.config.classification import ClassificationConfig
 from difftransformer.config.data import RecallConfig
 from difftransformer.config.model import ModelConfig
+from difftransformer.data.classification import label_positions
+from difftransformer.data.classification import training_rows as labelled_rows
 from difftransformer.data.packed import (
     Manifest,
     PackedDataset,
@@ -33,6 +36,8 @@ MAX_POSITIONS = 40
 RECALL = RecallConfig(
     row_length=33, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
 )
+
+ITEMS = ClassificationConfig(items=6, num_classes=6, words_per_class=3, num_labels=8, max_classes=6)
 
 
 def model_config(vocab_size: int, max_positions: int = MAX_POSITIONS) -> ModelConfig:
@@ -134,6 +139,26 @@ def write_recall(folder: Path) -> Path:
             splits={"train": entry, "validation": entry},
             sources={},
             recall=RECALL,
+        ),
+    )
+
+
+def write_labelled_items(folder: Path) -> Path:
+    """A dataset of a few rows of labelled items."""
+    folder.mkdir()
+    rows = labelled_rows(ITEMS, 12, np.random.default_rng(0))
+    entry = _split(folder, "rows.bin", rows.reshape(-1), len(rows), None)
+    return _write_manifest(
+        folder,
+        Manifest(
+            vocab_size=ITEMS.vocab_size,
+            dtype="uint16",
+            tokenizer=write_words(folder, ITEMS),
+            row_length=ITEMS.row_length,
+            answer_positions=label_positions(ITEMS),
+            splits={"train": entry, "validation": entry},
+            sources={},
+            classification=ITEMS,
         ),
     )
 

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from fake_judgements import judgements
+from fake_many_shot import many_shot_results
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
@@ -79,7 +80,7 @@ def artifact_slice(
 
 
 def facts(run: str) -> dict[str, int | float | bool | str | None]:
-    row = base(run).removeprefix("long_")
+    row = base(run).removeprefix("long_").removeprefix("icl_")
     return {
         "heads": 2 if row != "transformer" else 4,
         "head_dim": 64 if row.startswith("transformer_") else 32,
@@ -131,6 +132,7 @@ class FakeResults:
                 self.extended_model(run, seed)
         for seed in seeds:
             needle_results(self, seed)
+            many_shot_results(self, seed)
             v2_results(self, seed)
             judgements(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):

@@ -1,0 +1,95 @@
+"""Answering items behind one many-shot prompt, against each item alone and every label alone.
+
+    python benchmarks/many_shot.py [--demonstrations 32 128 512] [--items 16]
+
+A fresh model of tiny scale (2 layers, 128 wide) reads generated demonstrations of 8 classes and
+answers items among their labels in three ways: items share the keys and values of the prompt; each
+item computes the prompt anew; each label of each item is scored by a pass of its own without any
+cache. All three give the same answers; the CPU time differs. The last two are timed on a few items.
+"""
+
+import argparse
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from difftransformer.config.classification import ClassificationConfig
+from difftransformer.config.model import ModelConfig
+from difftransformer.data.classification import labelled_items
+from difftransformer.evaluation.label_decoding import Labels, brute_force
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.shared_prompt import SharedPrompt
+from difftransformer.models.transformer import Transformer
+
+VARIANTS = ("softmax", "diff_v1")
+CLASSES = 8
+FEW = 4
+
+
+def every_label_alone(
+    scorer: Scorer, labels: Labels, prompt: list[int], items: list[list[int]]
+) -> list[int]:
+    """Answers by one whole pass for each label of each item."""
+    answers = []
+    for item in items:
+        table = []
+        for path in labels.paths:
+            targets = torch.tensor([[*prompt, *item, *path]])
+            losses = scorer.losses(targets, 8192)[0, -len(path) :]
+            table.append((-losses).tolist())
+        answers.append(brute_force(labels, table, "exact"))
+    return answers
+
+
+def timed(answer: Callable[..., list[int]], *arguments: Any) -> tuple[float, list[int]]:
+    """CPU seconds and answers."""
+    begun = process_time()
+    found = answer(*arguments)
+    return process_time() - begun, found
+
+
+def main() -> None:
+    """Print a table of milliseconds an item and speed-ups."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--demonstrations", type=int, nargs="+", default=[32, 128, 512])
+    parser.add_argument("--items", type=int, default=32)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = ClassificationConfig()
+    print("| variant | demonstrations | items | shared ms | alone ms | labels alone ms "
+          "| against alone | against labels alone |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
+    for variant in VARIANTS:
+        for number in arguments.demonstrations:
+            config = ModelConfig(
+                vocab_size=rows.vocab_size, d_model=128, num_layers=2, ffn_dim=384,
+                max_positions=number * rows.item_length + rows.item_length,
+                attention={"variant": variant, "head_dim": 32},
+            )  # fmt: skip
+            scorer = Scorer(Transformer.build(config, "blocked", 0).eval(), torch.device("cpu"))
+            drawn = np.arange(number + arguments.items)[None] % CLASSES
+            found = labelled_items(rows, drawn, np.random.default_rng(0))
+            words, names = found.words[0].tolist(), found.labels[0].tolist()
+            pairs = zip(words[:number], names[:number], strict=True)
+            prompt = [token for text, label in pairs for token in (*text, label)]
+            items = words[number:]
+            labels = Labels([(label,) for label in names[:CLASSES]], list(map(str, names)))
+            shared = SharedPrompt(scorer, labels, "exact", 4096)
+            alone = SharedPrompt(scorer, labels, "exact", 4096, share=False)
+            shared.answers(prompt, items[:2])
+            one, first = timed(shared.answers, prompt, items)
+            two, second = timed(alone.answers, prompt, items[:FEW])
+            three, third = timed(every_label_alone, scorer, labels, prompt, items[:FEW])
+            assert first[:FEW] == second == third
+            each = [1000 * one / len(items), 1000 * two / FEW, 1000 * three / FEW]
+            print(
+                f"| {variant} | {number} | {len(items)} | {each[0]:.2f} | {each[1]:.2f} "
+                f"| {each[2]:.2f} | {each[1] / each[0]:.1f} | {each[2] / each[0]:.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Generated rows of labelled items: a label is told by the row alone, a class by its words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from difftransformer.config.classification import ClassificationConfig
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.classification import label_positions, training_rows
+from difftransformer.data.loader import Windows
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.tokenise import tokenise
+from difftransformer.data.words import row_words
+
+ITEMS = ClassificationConfig(
+    items=6, words=2, num_classes=5, words_per_class=3, num_labels=4, min_classes=2, max_classes=4
+)
+
+
+def test_rows_pair_each_class_with_one_label() -> None:
+    rows = training_rows(ITEMS, 400, np.random.default_rng(0))
+    assert rows.shape == (400, 18)
+    drawn = set()
+    for row in rows.reshape(400, 6, 3):
+        classes = (row[:, :2] - ITEMS.num_labels) // ITEMS.words_per_class
+        assert (classes[:, 0] == classes[:, 1]).all() and (row[:, 0] != row[:, 1]).all()
+        pairs = set(zip(classes[:, 0].tolist(), row[:, 2].tolist(), strict=True))
+        assert len(pairs) == len({one for one, _ in pairs}) == len({label for _, label in pairs})
+        assert row[:, 2].max() < ITEMS.num_labels and 1 <= len(pairs) <= 4
+        drawn |= pairs
+    assert len(drawn) == 5 * 4  # no label belongs to a class
+
+
+def test_labels_are_the_answers_of_a_row() -> None:
+    row = training_rows(ITEMS, 1, np.random.default_rng(0))[0]
+    answers = row[1:][label_positions(ITEMS)]
+    assert answers.tolist() == row.reshape(6, 3)[:, 2].tolist()
+
+
+def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    settings = {
+        "sources": {"items": {"kind": "builtin", "name": "classification"}},
+        "tokenizer": {"kind": "none"},
+        "tokens": 1700,
+        "validation_tokens": 170,
+        "classification": ITEMS.model_dump(),
+    }
+    tokenise(DatasetConfig.model_validate(settings), None, tmp_path, tmp_path / "state", 1)
+    dataset = PackedDataset.open(tmp_path, verify=True)
+    assert dataset.manifest.classification == ITEMS and dataset.manifest.recall is None
+    assert dataset.manifest.answer_positions == [1, 4, 7, 10, 13, 16]
+    assert len(Windows(dataset, "train", 17)) == 100
+    words = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert words.encode("c0a c0c l3 c4b").ids == [4, 6, 3, 17]
+    assert len(set(row_words(ITEMS))) == ITEMS.vocab_size == words.get_vocab_size()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"words": 4}, "words 4 of an item differ"),
+        ({"max_classes": 5}, "num_labels 4"),
+        ({"min_classes": 4, "max_classes": 3}, "must ascend"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ClassificationConfig.model_validate(ITEMS.model_dump() | changes)
+
+
+def test_settings_and_source_go_together() -> None:
+    settings = {
+        "sources": {"items": {"kind": "builtin", "name": "classification"}},
+        "tokenizer": {"kind": "none"},
+        "tokens": 1700,
+    }
+    with pytest.raises(ValidationError, match="`classification` settings and a builtin source"):
+        DatasetConfig.model_validate(settings)

@@ -1,0 +1,45 @@
+"""Results of the many-shot suites with the shape of real ones."""
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fake_results import FakeResults
+
+ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff")
+TASKS = {"trec": 2, "trec_fine": 4, "banking77": 6, "clinic150": 8}
+ITEMS = 100
+
+
+def many_shot_results(fake: "FakeResults", seed: int) -> None:
+    """Everything that figures 6, 7 and 11 read, of one seed."""
+    for row in ROWS:
+        run = f"icl_{row}"
+        fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
+        fake.training(run, seed, {"validation_loss": 1.0})
+        for task, classes in TASKS.items():
+            numbers = [classes * times for times in (1, 2, 3)]
+            _suite(fake, row, seed, f"icl_{task}", task, numbers, "random", 1)
+            _suite(fake, row, seed, f"icl_{task}_random", task, numbers[-1:], "random", 10)
+        _suite(fake, row, seed, "icl_trec_alternating", "trec", [6], "alternating", 30)
+
+
+def _suite(
+    fake: "FakeResults", row: str, seed: int, suite: str, task: str, numbers: list[int],
+    order: str, orders: int,
+) -> None:  # fmt: skip
+    draw = random.Random(f"{suite} {row} {seed}")
+    skill = 0.5 if row == "transformer" else 0.9
+    metrics: dict[str, float | int | None] = {
+        "chance": 1 / TASKS[task], "computed_positions": 30, "given_positions": 1000,
+    }  # fmt: skip
+    for number in numbers:
+        chance = skill - 0.3 / number
+        found = [sum(draw.random() < chance for _ in range(ITEMS)) for _ in range(orders)]
+        metrics |= {f"accuracy_n{number}_o{i}": right / ITEMS for i, right in enumerate(found)}
+        metrics[f"accuracy_n{number}"] = sum(found) / (orders * ITEMS)
+    config = {
+        "task": task, "data": "generated", "classes": TASKS[task], "order": order,
+        "order_seeds": orders, "draws": 1, "test_items": ITEMS, "decoding": "greedy",
+    }  # fmt: skip
+    fake.evaluation(f"icl_{row}", seed, suite, metrics, config)

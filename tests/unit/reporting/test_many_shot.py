@@ -1,0 +1,79 @@
+"""Figures 6, 7 and 11 from results with known counts."""
+
+import csv
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.errors import UserError
+from difftransformer.reporting.measures.many_shot import plateau
+from difftransformer.reporting.table_job import build_table
+
+
+def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def metrics(fake: FakeResults, suite: str, run: str) -> list[dict[str, float]]:
+    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
+    return [json.loads(path.read_text())["metrics"] for path in sorted(paths)]
+
+
+def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("figure6"), fake.results, tmp_path / "figure6")
+    cells = read(tmp_path / "figure6.csv")
+    for task, classes in {"trec": 2, "clinic150": 8}.items():
+        found = metrics(fake, f"icl_{task}", "icl_diff")
+        first, *late = [classes, 2 * classes, 3 * classes]
+        mean = 100 * fmean(one[f"accuracy_n{first}"] for one in found)
+        at_first = cells["icl_diff", f"{task}_generated_n{first}"]
+        assert float(at_first["value"]) == pytest.approx(mean) and not at_first["paper_value"]
+        mean = 100 * fmean(one[f"accuracy_n{number}"] for one in found for number in late)
+        assert float(cells["icl_diff", f"{task}_plateau"]["value"]) == pytest.approx(mean)
+    assert cells["icl_transformer", "clinic150_plateau"]["paper_value"] == "72.5"
+    text = (tmp_path / "figure6.md").read_text()
+    assert "stand-in: generated items, 8 classes" in text and "C4.5" in text
+    assert "guessing gives 12.5" in text and "3% were" in text
+
+
+def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_path: Path) -> None:
+    for name, suite, column, number, orders in (
+        ("figure11", "icl_banking77_random", "banking77_random", 18, 10),
+        ("figure7", "icl_trec_alternating", "trec_alternating", 6, 30),
+    ):
+        build_table(artifact_slice(name), fake.results, tmp_path / name)
+        cells = read(tmp_path / f"{name}.csv")
+        by_order = [
+            [100 * one[f"accuracy_n{number}_o{order}"] for order in range(orders)]
+            for one in metrics(fake, suite, "icl_diff")
+        ]
+        for ending, value in {
+            "margin": fmean(max(one) - min(one) for one in by_order),
+            "deviation": fmean(stdev(one) for one in by_order),
+            "mean": fmean(fmean(one) for one in by_order),
+            "o3": fmean(one[3] for one in by_order),
+        }.items():
+            found = float(cells["icl_diff", f"{column}_{ending}"]["value"])
+            assert found == pytest.approx(value), ending
+    assert cells["icl_transformer", "trec_alternating_margin"]["paper_value"] == "56.7"
+    assert cells["icl_diff", "trec_alternating_o0"]["paper_value"] == "90.0"
+    assert "C5.5" in (tmp_path / "figure7.md").read_text()
+
+
+def test_the_plateau_is_the_upper_half() -> None:
+    assert plateau([6, 12, 30, 60]) == [30, 60] and plateau([8]) == [8]
+
+
+def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
+    artifact = artifact_slice("figure6")
+    part = artifact.sections[0].model_copy(update={"measures": "many_shot_orders"})
+    with pytest.raises(UserError, match="icl_trec' has one order"):
+        build_table(
+            artifact.model_copy(update={"sections": [part], "claims": {}}),
+            fake.results,
+            tmp_path / "t",
+        )
