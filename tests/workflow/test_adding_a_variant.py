@@ -48,3 +48,7 @@ def test_the_page_makes_a_variant_and_its_table(
     checkout.snakemake(*build[1:], "--cores", "1")
     rows = (checkout.folder / "results/smoke/tables/my_table.csv").read_text()
     assert "\nmy_table,head_gain," in rows
+
+    assert checkout.planned("headline") == set()  # all others are as they were
+    checkout.edit(file, "fill_(1.0)", "fill_(0.5)")
+    assert checkout.planned("headline", *build[1:]) == planned

@@ -22,6 +22,9 @@ VARIANTS = [
     pytest.param({"variant": "softmax"}, False, id="softmax"),
     pytest.param({"variant": "softmax", "num_kv_heads": 2, "norm": True}, True, id="softmax-gqa"),
     pytest.param({"variant": "diff_v1"}, True, id="diff_v1"),
+    pytest.param({"variant": "diff_v2"}, True, id="diff_v2"),
+    pytest.param({"variant": "gpt_oss_sink"}, False, id="gpt_oss_sink"),
+    pytest.param({"variant": "dint"}, True, id="dint"),
     pytest.param(
         {"variant": "diff_v1", "num_heads": 4, "num_kv_heads": 2}, False, id="diff_v1-gqa"
     ),
