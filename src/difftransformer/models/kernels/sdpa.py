@@ -19,7 +19,15 @@ FURTHER_COLUMNS = 8
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`."""
+    """See `Kernel.attention`.
+
+    One query, as in decoding, is not causal: the heads of a group are then so many queries of one
+    head, and its keys and values are read once.
+    """
+    if q.shape[-2] == 1 and q.shape[1] != k.shape[1]:
+        rows = q.reshape(k.shape[0], k.shape[1], -1, q.shape[-1])
+        out = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask, scale=scale)
+        return out.reshape(len(q), 1, q.shape[1], -1)
     queries, keys = q.shape[-2], k.shape[-2]
     if mask is None and 1 < queries < keys:
         mask = causal(queries, keys, q.device)
