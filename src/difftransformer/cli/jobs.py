@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import BaseModel
@@ -29,6 +29,12 @@ from difftransformer.cli.frame import (
 )
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity, reporting
+
+if TYPE_CHECKING:
+    from difftransformer.config.run import RunSlice
+
+Trained = Annotated[Path, typer.Option(help="training.json; weights are written beside it.")]
+Parent = Annotated[Path, typer.Option(help="training.json of the run that goes on.")]
 
 
 @command
@@ -122,7 +128,7 @@ def count_ngrams(slice: Slice, dataset: Dataset, output: Output, log: Log = None
 def pretrain(
     slice: Slice,
     dataset: Dataset,
-    output: Annotated[Path, typer.Option(help="training.json; weights are written beside it.")],
+    output: Trained,
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
@@ -154,9 +160,9 @@ def pretrain(
 @command
 def extend_context(
     slice: Slice,
-    model: Annotated[Path, typer.Option(help="training.json of the run that goes on.")],
+    model: Parent,
     dataset: Dataset,
-    output: Annotated[Path, typer.Option(help="training.json; weights are written beside it.")],
+    output: Trained,
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
@@ -166,35 +172,66 @@ def extend_context(
 ) -> None:
     """Train a finished run on at a longer context, or continue where an earlier call stopped."""
     with reporting(log):
-        from difftransformer.config.run import RunSlice
-        from difftransformer.data.packed import PackedDataset
-        from difftransformer.training.extend_context import extend_context, open_parent
-        from difftransformer.training.upstream import training_inputs
+        from difftransformer.training.extend_context import extend_context
 
-        config = read(slice, RunSlice)
-        opened = PackedDataset.open(dataset.parent)
-        parent = open_parent(config, model.parent, opened, seed)
-        inputs = training_inputs(opened, parent)
-    identity = JobIdentity(
-        rule="extend_context",
-        stage="extend_context",
+        config, identity = _continuation(
+            "extend_context", slice, model.parent, dataset.parent, seed, threads, code
+        )
+    train = partial(extend_context, config, model=model.parent, dataset=dataset.parent)
+    train = partial(train, seed=seed, threads=threads, code=code)
+    _train(train, identity, config, output, results, tracking, log)
+
+
+@command
+def continue_training(
+    slice: Slice,
+    model: Parent,
+    dataset: Dataset,
+    output: Trained,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Train a finished run on with other text, or continue where an earlier call stopped."""
+    with reporting(log):
+        from difftransformer.training.continue_training import continue_training
+
+        config, identity = _continuation(
+            "continue_training", slice, model.parent, dataset.parent, seed, threads, code
+        )
+    train = partial(
+        continue_training, config, model=model.parent, dataset=dataset.parent, seed=seed
+    )
+    train = partial(train, threads=threads, code=code)
+    _train(train, identity, config, output, results, tracking, log)
+
+
+def _continuation(
+    rule: str, slice: Path, model: Path, dataset: Path, seed: int, threads: int, code: str
+) -> tuple["RunSlice", JobIdentity]:
+    """Return the run that a training continues another one for, and which job that is."""
+    from difftransformer.config.run import RunSlice
+    from difftransformer.data.packed import PackedDataset
+    from difftransformer.training.continuation import open_parent
+    from difftransformer.training.upstream import training_inputs
+
+    config = read(slice, RunSlice)
+    opened = PackedDataset.open(dataset)
+    parent = open_parent(config, model, opened, seed)
+    inputs = training_inputs(opened, parent)
+    return config, JobIdentity(
+        rule=rule,
+        stage=rule,
         scale=config.scale,
         run=config.run,
         seed=seed,
-        fingerprint=job_fingerprint("extend_context", config, code, inputs, seed),
+        fingerprint=job_fingerprint(rule, config, code, inputs, seed),
         upstream=(parent.job_id,),
         threads=threads,
     )
-    train = partial(
-        extend_context,
-        config,
-        model=model.parent,
-        dataset=dataset.parent,
-        seed=seed,
-        threads=threads,
-        code=code,
-    )
-    _train(train, identity, config, output, results, tracking, log)
 
 
 def _train(

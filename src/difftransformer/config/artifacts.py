@@ -72,6 +72,8 @@ class SectionConfig(Settings):
         "hallucination",
         "throughput",
         "variants",
+        "mathematics",
+        "math_by_tokens",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
@@ -81,7 +83,8 @@ class SectionConfig(Settings):
         "is rounded, validation loss along training, spikes and divergence by learning rate or at "
         "each row's own, the context RMS by position, attention on the first token, cost and "
         "scores of variants, what judges find free of hallucination, tokens per second and memory, "
-        "accuracy by number of demonstrations, or its spread over their orders"
+        "accuracy by number of demonstrations, or its spread over their orders, accuracy on sets "
+        "of mathematics, or its mean by tokens of training"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"

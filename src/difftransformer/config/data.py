@@ -16,13 +16,14 @@ TIKTOKEN_VOCABULARIES = {
 
 
 class BuiltinSource(Settings):
-    """Input that needs no download: the Python standard library, or generated rows."""
+    """Input that needs no download: the Python standard library, or what is generated here."""
 
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
-    name: Literal["stdlib_text", "recall", "classification"] = setting(
+    name: Literal["stdlib_text", "recall", "classification", "arithmetic"] = setting(
         meaning="stdlib_text: the .py files of the running Python's standard library; "
         "recall, classification: generated rows of key-value retrieval or of labelled items, set "
-        "by the dataset's settings of that name."
+        "by the dataset's settings of that name; arithmetic: generated questions with worked "
+        "answers, without end."
     )
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
     include_tests: bool = setting(
@@ -31,6 +32,12 @@ class BuiltinSource(Settings):
     max_bytes: int | None = setting(
         None, meaning="Most text taken from stdlib_text; None takes all.", unit="bytes", gt=0
     )
+    style: Literal["worked", "reasoned"] = setting(
+        "worked",
+        meaning="How arithmetic is answered: by its equations, or by a longer chain of thought "
+        "that names results and checks some of them.",
+    )
+    generator_seed: int = setting(0, meaning="Seed of the questions of arithmetic.", ge=0)
 
 
 class FilesSource(Settings):
@@ -62,6 +69,11 @@ class HubSource(Settings):
         None, meaning="Split to validate on; None holds documents out by hash."
     )
     text_field: str = setting("text", meaning="Column with the text.")
+    template: str | None = setting(
+        None,
+        meaning="Text made of several columns, in place of text_field: names of columns in braces, "
+        "with [key] or [index] for what lies inside, as in {conversations[1][value]}.",
+    )
     revision: str = setting(
         meaning="Commit or tag: hub datasets change, so it must be pinned.", min_length=1
     )
@@ -299,7 +311,8 @@ class DatasetConfig(Settings):
             )
         if generated and self.upsampling is not None:
             raise ValueError("upsampling is for documents: generated rows are all of one length")
-        if self.tokens is None and (generated or self.when_exhausted == "repeat"):
-            reason = "generated rows" if generated else "when_exhausted: repeat"
+        endless = [name for name, kind in builtin.items() if kind in (*GENERATED, "arithmetic")]
+        if self.tokens is None and (endless or self.when_exhausted == "repeat"):
+            reason = f"source {endless[0]}" if endless else "when_exhausted: repeat"
             raise ValueError(f"{reason} without `tokens` would never end: set a budget of tokens")
         return self

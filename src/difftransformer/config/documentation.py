@@ -215,7 +215,10 @@ def _default(field: FieldInfo) -> str:
 
 def _as_yaml(value: Any) -> str:
     """Write a value as in a YAML file: 1.0e-08 is a number there, 1e-08 a text."""
-    text = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10**6)
+    style = '"' if isinstance(value, str) and "\n" in value else None  # one line each
+    text = yaml.safe_dump(
+        [value], default_flow_style=True, default_style=style, allow_unicode=True, width=10**6
+    )
     return f"`{text.strip()[1:-1]}`"
 
 

@@ -10,6 +10,7 @@ from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
@@ -20,6 +21,9 @@ from difftransformer.config.suites.validation_slices import ValidationSlices
 
 PRETRAINED_KINDS = frozenset({"language_understanding"})
 """Kinds of suites that measure models from elsewhere too."""
+
+BENCHMARK_KINDS = frozenset({"language_understanding", "mathematics", "hallucination"})
+"""Kinds of suites whose items `benchmarks` of config.yaml may take from elsewhere."""
 
 SuiteConfig = Annotated[
     ValidationSlices
@@ -33,7 +37,8 @@ SuiteConfig = Annotated[
     | ContextRms
     | Sinks
     | Hallucination
-    | InContextLearning,
+    | InContextLearning
+    | Mathematics,
     Field(discriminator="kind"),
 ]
 """Any suite; a kind's measurement is ``difftransformer.evaluation.<kind>.measure``."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile, PaperFile
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.evaluation import SuiteConfig
+from difftransformer.config.evaluation import BENCHMARK_KINDS, SuiteConfig
 from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.overrides import load_project
@@ -38,9 +38,6 @@ from difftransformer.errors import ConfigError
 
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
-
-_WITH_ITEMS = ("language_understanding", "hallucination")
-"""Kinds of suites that ask items of benchmarks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +138,8 @@ class Catalogue:
                 own = {key: value for key, value in entry.items() if key != "base"}
                 if member in self._derived:
                     _require_same_text(own, where)
+                if entry is self.datasets[member] and "sources" in own:
+                    layers.values.pop("sources", None)  # other text in the base's token ids
                 layers.add(own, where)
         checked: DatasetConfig = validate(
             DatasetConfig, layers.values, f"{place}.{name}", layers.origin
@@ -170,7 +169,7 @@ class Catalogue:
             own = suite.get("data") == GENERATED
             return not own and self.project.benchmarks not in (None, "builtin")
         generated = suite.get("format") == "recall"
-        known = suite.get("kind") in _WITH_ITEMS
+        known = suite.get("kind") in BENCHMARK_KINDS
         return self.project.benchmarks is not None and known and not generated
 
     def _repeated(self, suite: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Settings of the one trainer: budget, batch, optimiser, precision, validation, checkpoints."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from difftransformer.config.base import Settings, setting
 
@@ -161,6 +161,11 @@ class TrainingConfig(Settings):
     keep_checkpoints: int = setting(
         2, meaning="Newest checkpoints of the training state that are kept.", gt=0
     )
+    keep_weights: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+        [],
+        meaning="Shares of the budget after which the weights are kept beside the final ones, for "
+        "suites that measure a model as it learns; rounded to whole steps.",
+    )
     log_every: int = setting(
         10,
         meaning="Steps between rows of the history; the loss of a row is their mean.",
@@ -206,6 +211,11 @@ class TrainingConfig(Settings):
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} must be below the run's {self.total_steps} steps"
             )
+        if len(set(self.kept_steps) - {0, self.total_steps}) < len(self.keep_weights):
+            raise ValueError(
+                f"keep_weights {self.keep_weights} of {self.total_steps} steps are not distinct "
+                "steps before the last: leave some out"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         return self
@@ -227,3 +237,8 @@ class TrainingConfig(Settings):
             return self.steps
         assert self.tokens is not None
         return -(-self.tokens // self.tokens_per_step)
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps whose weights are kept, ascending, the last not among them."""
+        return sorted(round(share * self.total_steps) for share in self.keep_weights)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.data.sources import Cursor
+from difftransformer.data.documents import Cursor
 
 
 class TokenisedDocument(NamedTuple):

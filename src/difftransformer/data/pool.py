@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from difftransformer.data.documents import Document
 from difftransformer.data.mixture import TokenisedDocument
-from difftransformer.data.sources import Document
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.errors import DataError
 

@@ -5,46 +5,16 @@ import hashlib
 import platform
 import sysconfig
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from difftransformer.config.data import BuiltinSource, DatasetConfig, FilesSource, HubSource
-from difftransformer.data.readers import Fields, read_records, require_unicode
+from difftransformer.data.arithmetic import document_at
+from difftransformer.data.documents import Cursor, Document, Source
+from difftransformer.data.hub import Hub
+from difftransformer.data.readers import Fields, read_records
 from difftransformer.errors import DataError
-
-
-class Cursor(NamedTuple):
-    """A place in a source: how often it was read through, file in it, record in the file."""
-
-    repeat: int = 0
-    unit: int = 0
-    record: int = 0
-
-
-class Document(NamedTuple):
-    """A text, its licence and the cursor just behind it."""
-
-    text: str
-    licence: str
-    cursor: Cursor
-
-
-class Source(Protocol):
-    """What every kind of source offers."""
-
-    kind: str
-    weight: float
-    origin: str
-
-    @property
-    def has_validation(self) -> bool:
-        """Whether it names held-out text itself, so that nothing is held out by hash."""
-
-    def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Documents from a cursor on; `split` matters only with has_validation."""
-
-    def identity(self) -> list[Any]:
-        """Return what decides its documents, in JSON types; other work is not continued."""
 
 
 class StdlibText:
@@ -99,6 +69,32 @@ class StdlibText:
         return [self.origin, [[path.name, path.stat().st_size] for path in self._files]]
 
 
+class Arithmetic:
+    """Generated questions with worked answers, without end; see `difftransformer.data.arithmetic`.
+
+    Each document has a random stream of its own, so any cursor can be gone on from.
+    """
+
+    kind = "builtin"
+    has_validation = False
+
+    def __init__(self, config: BuiltinSource) -> None:
+        self.weight = config.weight
+        self.origin = f"generated arithmetic, {config.style}, seed {config.generator_seed}"
+        self._config = config
+
+    def read(self, split: str, start: Cursor) -> Iterator[Document]:
+        """Yield the documents from a cursor on."""
+        seed, style = self._config.generator_seed, self._config.style
+        for index in count(start.record):
+            text = document_at(seed, index, style)
+            yield Document(text, "MIT", Cursor(start.repeat, 0, index + 1))
+
+    def identity(self) -> list[Any]:
+        """Return seed and style."""
+        return [self.origin]
+
+
 class Files:
     """Text files named by globs, in sorted order."""
 
@@ -147,74 +143,6 @@ class Files:
         ]
 
 
-class Hub:
-    """A dataset of the Hugging Face hub (or a local folder in its layout), streamed."""
-
-    kind = "hub"
-
-    def __init__(self, name: str, config: HubSource) -> None:
-        self.weight = config.weight
-        self.origin = f"{config.dataset} at {config.revision}"
-        self._name = name
-        self._config = config
-
-    @property
-    def has_validation(self) -> bool:
-        """Whether a validation split is named."""
-        return self._config.validation_split is not None
-
-    def read(self, split: str, start: Cursor) -> Iterator[Document]:
-        """Yield the rows of the split."""
-        config = self._config
-        held_out = split == "validation" and config.validation_split is not None
-        chosen = config.validation_split if held_out else config.split
-        try:
-            rows = iter(self._load(str(chosen)).skip(start.record))
-        except Exception as error:  # the datasets library raises dozens of kinds
-            raise self._failure(error) from None
-        number = start.record
-        while True:
-            try:
-                row = next(rows, None)
-            except Exception as error:  # network errors of any transport
-                raise self._failure(error) from None
-            if row is None:
-                return
-            text = row.get(config.text_field)
-            if not isinstance(text, str):
-                raise DataError(
-                    f"source {self._name}: row {number} of {config.dataset} has no text in "
-                    f"{config.text_field!r}; its fields are {', '.join(sorted(row))}"
-                )
-            require_unicode(text, f"source {self._name}: row {number} of {config.dataset}")
-            number += 1
-            yield Document(text, config.licence, Cursor(start.repeat, 0, number))
-
-    def _load(self, split: str) -> Any:
-        import datasets
-
-        config = self._config
-        local = Path(config.dataset).is_dir()
-        return datasets.load_dataset(
-            config.dataset,
-            config.config,
-            split=split,
-            revision=None if local else config.revision,
-            streaming=True,
-        )
-
-    def _failure(self, error: Exception) -> DataError:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return DataError(
-            f"source {self._name}: {self._config.dataset} at {self._config.revision} cannot be "
-            f"loaded ({type(error).__name__}: {reason}); check name, revision and network"
-        )
-
-    def identity(self) -> list[Any]:
-        """Return the settings: the pinned revision says it all."""
-        return [self._config.model_dump(mode="json")]
-
-
 def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
     """Open the text sources of a dataset, by name.
 
@@ -228,6 +156,8 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
                 opened[name] = Files(name, config)
             case HubSource():
                 opened[name] = Hub(name, config)
+            case BuiltinSource(name="arithmetic"):
+                opened[name] = Arithmetic(config)
             case BuiltinSource():
                 assert config.name == "stdlib_text", "rows are generated, not read"
                 opened[name] = StdlibText(config)

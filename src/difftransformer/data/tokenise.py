@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
+from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.mixture import MixedStream, Mixture
 from difftransformer.data.packed import (
     MANIFEST,
@@ -34,7 +35,7 @@ from difftransformer.data.pool import Submit, encode_documents, encoders
 from difftransformer.data.progress import Progress
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import token_dtype, write_shard
-from difftransformer.data.sources import Cursor, Document, Source, documents, open_sources
+from difftransformer.data.sources import documents, open_sources
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.data.upsampling import kept
 from difftransformer.errors import ConfigError, DataError

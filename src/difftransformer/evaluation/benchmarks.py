@@ -5,7 +5,6 @@ data set on the hub. Our own few items lie in such a folder of this package. Lig
 it.
 """
 
-import gzip
 import hashlib
 import json
 from collections.abc import Iterator
@@ -14,17 +13,22 @@ from typing import Any
 
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import (
+    BUILTIN,
+    HUB,
+    item_lines,
+    items_folder,
+    jsonl_file,
+)
+from difftransformer.evaluation.math_items import set_files
 
-HUB, BUILTIN = "hub", "builtin"
+BenchmarkSuite = LanguageUnderstanding | Mathematics
+"""Suites whose items may lie in files."""
+
 SPLITS = ("train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
-_ENDINGS = (".jsonl", ".jsonl.gz")
-
-
-def data_kind(data: str) -> str:
-    """Say where items come from: "hub", "builtin" or "files"."""
-    return data if data in (HUB, BUILTIN) else "files"
 
 
 def task_files(task: str, data: str) -> dict[str, Path]:
@@ -35,12 +39,7 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     """
     if data == HUB:
         return {}
-    root = _BUILTIN if data == BUILTIN else Path(data).expanduser()
-    if not root.is_dir():
-        raise DataError(
-            f"benchmarks: {root}: no such folder; name one with <task>/<split>.jsonl, 'hub' or "
-            "'builtin'"
-        )
+    root = _BUILTIN if data == BUILTIN else items_folder(data)
     found = {split: path for split in SPLITS if (path := jsonl_file(root / task, split))}
     if not set(found) & {"validation", "test"}:
         raise DataError(
@@ -50,28 +49,32 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     return found
 
 
-def jsonl_file(folder: Path, split: str) -> Path | None:
-    """Return the file of a split's items, plain or compressed; None if there is none."""
-    paths = (folder / f"{split}{ending}" for ending in _ENDINGS)
-    return next((path for path in paths if path.is_file()), None)
-
-
-def benchmark_files(suite: LanguageUnderstanding) -> list[Path]:
+def benchmark_files(suite: BenchmarkSuite) -> list[Path]:
     """Return every file that a suite reads.
 
     Raises:
-        DataError: As for `task_files`.
+        DataError: The folder is missing, or lacks a task.
     """
-    return [path for task in suite.tasks for path in task_files(task, suite.data).values()]
+    return [path for _, path in _named_files(suite)]
 
 
-def benchmark_digest(suite: LanguageUnderstanding) -> str:
+def benchmark_digest(suite: BenchmarkSuite) -> str:
     """sha256 over the names and the content of every file that a suite reads."""
     digest = hashlib.sha256()
-    for task in suite.tasks:
-        for split, path in task_files(task, suite.data).items():
-            digest.update(f"{task}/{split}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    for name, path in _named_files(suite):
+        digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _named_files(suite: BenchmarkSuite) -> Iterator[tuple[str, Path]]:
+    """Files under names that do not change with the folder they lie in."""
+    for task in suite.tasks:
+        if isinstance(suite, Mathematics):
+            for path in set_files(task, suite.data):
+                yield f"{task}/{path.name.partition('.jsonl')[0]}", path
+        else:
+            for split, path in task_files(task, suite.data).items():
+                yield f"{task}/{split}", path
 
 
 def check_items(task: str, path: Path) -> None:
@@ -122,24 +125,3 @@ def _value(item: Any, field: str) -> Any:
     for key in field.split("."):
         item = item.get(key) if isinstance(item, dict) else None
     return item
-
-
-def item_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines of a file of items with their numbers, blank ones left out.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); put the file there again") from None
-
-
-def first_line(error: Exception) -> str:
-    """Name an error of a library in one line."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

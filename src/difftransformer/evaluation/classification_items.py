@@ -17,8 +17,8 @@ from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.data.classification import labelled_items
 from difftransformer.data.words import row_words
 from difftransformer.errors import DataError
-from difftransformer.evaluation.benchmarks import HUB, item_lines, jsonl_file
 from difftransformer.evaluation.demonstrations import Example, LabelledSet
+from difftransformer.evaluation.item_files import HUB, item_lines, jsonl_file
 
 SPLITS = ("train", "test")
 

@@ -78,7 +78,9 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     else:
         assert model is not None and opened is not None, slice.run
         scorer, resolved = _load(model, opened, slice.config, device)
-        subject = Subject(scorer, opened, device, ngrams, details=aside, state=state, seed=seed)
+        subject = Subject(
+            scorer, opened, device, ngrams, details=aside, state=state, seed=seed, model=model
+        )
     tracker.log_params({"resolved": resolved})
     metrics = _measure(slice.config, subject)
     _require_finite(metrics, slice.run if model is None else str(model))

@@ -16,7 +16,7 @@ import numpy as np
 from difftransformer.config.hallucination_sets import HALLUCINATION_SETS, HallucinationSet
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.errors import DataError
-from difftransformer.evaluation.benchmarks import BUILTIN, HUB, first_line, item_lines
+from difftransformer.evaluation.item_files import BUILTIN, HUB, first_line, item_lines
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 

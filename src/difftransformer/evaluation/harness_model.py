@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from lm_eval.models.huggingface import HFLM
 
-from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.config.suites.base import SuiteSettings
 from difftransformer.errors import CheckpointError
-from difftransformer.evaluation.benchmarks import first_line
+from difftransformer.evaluation.item_files import first_line
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.models.transformer import Transformer
@@ -45,9 +45,7 @@ class CountingLM(HFLM):  # type: ignore[misc]
         return found
 
 
-def language_model(
-    suite: LanguageUnderstanding, subject: Subject | PretrainedSubject
-) -> CountingLM:
+def language_model(suite: SuiteSettings, subject: Subject | PretrainedSubject) -> CountingLM:
     """Wrap a model as the `lm_eval` command would.
 
     Raises:

@@ -15,7 +15,8 @@ from lm_eval.tasks import TaskManager
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.errors import DataError
-from difftransformer.evaluation.benchmarks import check_items, first_line, task_files
+from difftransformer.evaluation.benchmarks import check_items, task_files
+from difftransformer.evaluation.item_files import first_line
 
 _SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
 

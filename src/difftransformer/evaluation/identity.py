@@ -7,6 +7,7 @@ from difftransformer.config.evaluation import EvaluationSlice, measured_suite
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.benchmarks import benchmark_digest
@@ -76,7 +77,7 @@ def _identity(
     slice: EvaluationSlice, inputs: dict[str, Any], upstream: tuple[str, ...], seed: int, code: str
 ) -> EvaluationIdentity:
     asked = measured_suite(slice.config)
-    if isinstance(asked, LanguageUnderstanding):
+    if isinstance(asked, LanguageUnderstanding | Mathematics):
         inputs["benchmarks"] = benchmark_digest(asked)
     if isinstance(asked, InContextLearning):
         inputs["items"] = [file_sha256(path) for path in labelled_files(asked)]

@@ -8,30 +8,24 @@ A finished task is kept, so a killed job goes on with the next one.
 import json
 import logging
 import math
-import os
 import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
 import lm_eval
-from lm_eval.api.task import Task
 from lm_eval.utils import handle_non_serializable
 
 from difftransformer.config.language_tasks import AVERAGE, LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
-from difftransformer.evaluation.harness_model import CountingLM, language_model
+from difftransformer.evaluation.harness_model import language_model
+from difftransformer.evaluation.harness_run import ask, bars_for_people, quiet
 from difftransformer.evaluation.harness_tasks import load_task, task_manager
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.provenance.atomic import replacing, write_text
 
 logger = logging.getLogger(__name__)
-
-_NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub")
 
 
 def measure(suite: LanguageUnderstanding, subject: Subject | PretrainedSubject) -> Metrics:
@@ -53,8 +47,7 @@ def measure(suite: LanguageUnderstanding, subject: Subject | PretrainedSubject) 
         CheckpointError: The model cannot be loaded.
         DataError: Items are missing or damaged, or the hub cannot be reached.
     """
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    quiet()
     subject.state.mkdir(parents=True, exist_ok=True)
     unfinished = [task for task in suite.tasks if not _summary(subject.state, task).is_file()]
     for task in set(suite.tasks) - set(unfinished):
@@ -74,36 +67,16 @@ def _evaluate(
 ) -> None:
     """Measure tasks one by one; the summary of a task is written last."""
     manager = task_manager(tasks)
-    with TemporaryDirectory() as cache, _bars_for_people():
+    with TemporaryDirectory() as cache, bars_for_people():
         loaded = {task: load_task(manager, suite, task, Path(cache)) for task in tasks}
         model = language_model(suite, subject)
         for task in tasks:
             started, requests, cut = monotonic(), model.requests, model.cut
-            found = _ask(suite, model, loaded[task])
+            found = ask(model, loaded[task], suite.limit)
             share = (model.cut - cut) / (model.requests - requests)
             _keep(subject.state, task, found, share)
             seconds = monotonic() - started
             logger.info("%s: %d items in %.1f s", task, len(found["samples"][task]), seconds)
-
-
-def _ask(suite: LanguageUnderstanding, model: CountingLM, task: Task) -> dict[str, Any]:
-    found: dict[str, Any] = lm_eval.evaluate(
-        lm=model,
-        task_dict={"tasks": {task.task_name: task}, "groups": {}, "group_map": {}},
-        limit=suite.limit,
-        log_samples=True,
-    )
-    return found
-
-
-@contextmanager
-def _bars_for_people() -> Iterator[None]:
-    """Keep progress bars off a stderr that nobody watches, such as a log."""
-    if sys.stderr.isatty():
-        yield
-        return
-    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
-        yield
 
 
 def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:

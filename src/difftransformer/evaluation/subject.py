@@ -24,6 +24,7 @@ class Subject:
         details: Existing folder for samples and arrays; they become outputs of the job.
         state: Folder that outlives a killed job, for suites that resume; the suite makes it.
         seed: Seed of the training.
+        model: Folder of the finished training, for the suites that read more of it.
     """
 
     scorer: Scorer
@@ -33,6 +34,7 @@ class Subject:
     details: Path
     state: Path
     seed: int
+    model: Path | None = None
 
 
 @dataclass(frozen=True)

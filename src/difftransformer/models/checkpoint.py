@@ -45,9 +45,7 @@ def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
         model: The model, on any device.
         config: Settings to store beside the weights, usually ``model.config``.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_bytes(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    save_weights(folder / WEIGHTS, model)
     write_text(folder / f"{STUB_MODULE}.py", STUB)
     content = {
         "architectures": [ARCHITECTURE],
@@ -57,6 +55,12 @@ def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
         "model_type": MODEL_TYPE,
     }
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
+
+
+def save_weights(path: Path, model: Transformer) -> None:
+    """Write the tensors of a model alone, atomically; missing folders are made."""
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_bytes(path, save(tensors, metadata={"format": "pt"}))
 
 
 def read_config(folder: Path) -> ModelConfig:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite, suite_module
+from difftransformer.config.extension import OF_POSITIONS
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
@@ -21,6 +22,7 @@ from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
+from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.config.suites.needles import AttentionAllocation, Needles
 from difftransformer.config.suites.nll_by_position import NllByPosition
 from difftransformer.config.suites.outliers import Outliers
@@ -45,6 +47,7 @@ ENTRIES = {
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
     "extend_context": "difftransformer.training.extend_context",
+    "continue_training": "difftransformer.training.continue_training",
     "evaluate": "difftransformer.evaluation.evaluate",
     "judge_answers": "difftransformer.evaluation.judge_answers",
     "measure_throughput": "difftransformer.analysis.throughput",
@@ -111,8 +114,13 @@ class RunPlan:
         return slice
 
     def training_rule(self, run: str) -> str:
-        """Return the rule that trains a run."""
-        return "pretrain" if self.catalogue.parent(run) is None else "extend_context"
+        """Return the rule that trains a run: a child with other positions is extended."""
+        parent = self.catalogue.parent(run)
+        if parent is None:
+            return "pretrain"
+        ours, theirs = self.run(run).model, self.run(parent).model
+        longer = any(getattr(ours, key) != getattr(theirs, key) for key in OF_POSITIONS)
+        return "extend_context" if longer else "continue_training"
 
     def trained_by(self, rule: str) -> str:
         """Return a regular expression of the runs that a rule trains."""
@@ -217,7 +225,7 @@ class RunPlan:
         """Return the items that a suite asks, those that lie in files."""
         config = self.asked(suite)
         match config:
-            case LanguageUnderstanding():
+            case LanguageUnderstanding() | Mathematics():
                 return [str(path) for path in benchmark_files(config)]
             case Hallucination():
                 return [str(path) for path in item_files(config).values()]
@@ -268,6 +276,11 @@ class RunPlan:
                 config.seq_len > longest
             ):
                 misfit = f"seq_len {config.seq_len} is longer than its max_positions {longest}"
+            case Mathematics() if config.max_new_tokens >= longest:
+                misfit = (
+                    f"max_new_tokens {config.max_new_tokens} leaves no room for a prompt in its "
+                    f"max_positions {longest}"
+                )
             case NllByPosition() if config.length > longest:
                 misfit = f"length {config.length} is longer than its max_positions {longest}"
         if misfit is not None:
@@ -278,7 +291,7 @@ class RunPlan:
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
-            case "pretrain" | "extend_context":
+            case "pretrain" | "extend_context" | "continue_training":
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
             case "judge_answers":
                 yield judge_module(parts[0])

@@ -22,7 +22,16 @@ from difftransformer.config.base import Settings
 from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
-_PACKAGES = ("difftransformer", "torch", "numpy", "transformers", "lm-eval", "tokenizers", "mlflow")
+_PACKAGES = (
+    "difftransformer",
+    "torch",
+    "numpy",
+    "transformers",
+    "lm-eval",
+    "math-verify",
+    "tokenizers",
+    "mlflow",
+)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
 _SOURCES = Path(__file__).resolve().parent

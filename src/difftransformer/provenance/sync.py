@@ -17,7 +17,16 @@ from difftransformer.provenance.sender import one_line
 from difftransformer.provenance.spool import JOURNAL, Record, Sent, is_written, read_records
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
-STAGES = ("tokenise", "pretrain", "extend_context", "evaluate", "judge", "throughput", "tables")
+STAGES = (
+    "tokenise",
+    "pretrain",
+    "extend_context",
+    "continue_training",
+    "evaluate",
+    "judge",
+    "throughput",
+    "tables",
+)
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
     state/checkpoint-00000120/tensors.safetensors   weights, optimiser, generators, running sums
                               state.json            step, loader position, history, settings digest
                               sums.json             sha256 of the two: what makes it whole
+    state/kept/step-00000060.safetensors            weights that are published, see `keep_weights`
 
 A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so a kill at any moment
 leaves the one before. Nothing is pickled.
@@ -23,8 +24,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from difftransformer.errors import CheckpointError
+from difftransformer.models.checkpoint import save_weights
+from difftransformer.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
+
+KEPT = "kept"
+"""Folder of weights at steps before the last, below the state and the outputs."""
 
 _TENSORS, _STATE, _SUMS = "tensors.safetensors", "state.json", "sums.json"
 _PREFIX, _PARTIAL, _DAMAGED = "checkpoint-", ".partial", ".damaged"
@@ -78,6 +84,27 @@ class CheckpointStore:
             ) from error
         self._prune()
 
+    def keep_weights(self, step: int, model: Transformer) -> None:
+        """Write the weights after a step, to be published with the final ones.
+
+        A run resumed from before the step writes the same bytes again.
+
+        Raises:
+            CheckpointError: the file system refused.
+        """
+        path = self.kept_weights(step)
+        try:
+            save_weights(path, model)
+        except OSError as error:
+            raise CheckpointError(
+                f"weights of step {step} could not be written to {path} ({_reason(error)}): make "
+                "room there and start again to continue"
+            ) from error
+
+    def kept_weights(self, step: int) -> Path:
+        """File of the weights after a step."""
+        return self._folder / KEPT / kept_name(step)
+
     def newest_whole(self, names: Iterable[str] = ()) -> Snapshot | None:
         """Return the newest checkpoint whose sums hold and that has all tensors of ``names``.
 
@@ -124,6 +151,11 @@ class CheckpointStore:
             shutil.rmtree(self._folder / f"{_PREFIX}{step:08d}")
         for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
             shutil.rmtree(damaged)
+
+
+def kept_name(step: int) -> str:
+    """File of the weights after a step, in the folder `KEPT`."""
+    return f"step-{step:08d}.safetensors"
 
 
 def _read(folder: Path, step: int) -> Snapshot:

@@ -104,7 +104,8 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
             | {"resolved": resolved, "upstream": upstream},
             provenance=origin(fingerprint, started=started, threads=job.threads),
         )
-        publish(job.output, model, trainer.history, dataset, result)
+        kept = [store.kept_weights(step) for step in config.kept_steps]
+        publish(job.output, model, trainer.history, dataset, result, kept)
 
 
 def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:

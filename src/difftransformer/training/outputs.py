@@ -1,6 +1,7 @@
 """The output folder of a finished training: model, tokenizer, history and, last, the result."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
@@ -10,6 +11,7 @@ from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import replacing
 from difftransformer.provenance.result import Result, write_result
+from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.history import History
 from difftransformer.training.measure import accuracy_column
 
@@ -21,9 +23,16 @@ Metrics = dict[str, float | int | None]
 
 
 def publish(
-    output: Path, model: Transformer, history: History, dataset: PackedDataset, result: Result
+    output: Path,
+    model: Transformer,
+    history: History,
+    dataset: PackedDataset,
+    result: Result,
+    kept: Sequence[Path],
 ) -> None:
     """Write every declared output whole, the result last; the same bytes at every call.
+
+    ``kept`` are weights of steps before the last. Their folder is there without any, too.
 
     Only the times in the result's provenance differ between calls.
 
@@ -37,6 +46,11 @@ def publish(
             if (dataset.folder / name).is_file():
                 with replacing(output / name) as aside:
                     shutil.copyfile(dataset.folder / name, aside)
+        shutil.rmtree(output / KEPT, ignore_errors=True)
+        (output / KEPT).mkdir()
+        for path in kept:
+            with replacing(output / KEPT / path.name) as aside:
+                shutil.copyfile(path, aside)
         history.write_csv(output / HISTORY)
         write_result(output / RESULT, result)
     except OSError as error:

@@ -45,7 +45,8 @@ def pretrain(
     """
     if slice.init_from is not None:
         raise ConfigError(
-            f"run {slice.run} continues {slice.init_from}: train it with `extend_context`"
+            f"run {slice.run} continues {slice.init_from}: train it with `extend_context` or "
+            "`continue_training`"
         )
 
     def build(device: torch.device) -> Transformer:

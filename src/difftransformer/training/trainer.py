@@ -149,6 +149,9 @@ class Trainer:
             self._add_row(lr, measured, progress, tracker)
         if last or progress.due():
             progress.report(self.step, self._latest_loss(), lr)
+        if self.step in config.kept_steps:
+            self._check(lr)
+            store.keep_weights(self.step, self.model)
         stopping = stop.signal is not None and not last
         if last or stopping or _is_due(self.step, config.checkpoint_every):
             self._check(lr)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from difftransformer.data.documents import Cursor
 from difftransformer.data.mixture import MixedStream, Mixture, TokenisedDocument
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.sources import Cursor
 from difftransformer.errors import DataError
 
 Pack = Callable[..., PackedDataset]

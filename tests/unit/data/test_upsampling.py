@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from difftransformer.config.data import LengthUpsampling
+from difftransformer.data.documents import Cursor
 from difftransformer.data.mixture import TokenisedDocument
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.sources import Cursor
 from difftransformer.data.upsampling import kept
 from difftransformer.errors import DataError
 

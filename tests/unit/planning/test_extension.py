@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.config.extension import OF_POSITIONS
+from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
 SCALES = ("smoke", "tiny", "gpu", "paper")
@@ -16,7 +17,9 @@ def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
 
 
 def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> None:
-    extended = [name for name, entry in plan.catalogue.runs.items() if entry.init_from]
+    extended = [
+        name for name in plan.catalogue.runs if plan.training_rule(name) == "extend_context"
+    ]
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
     for name in extended:
         child, parent = plan.run(name), plan.run(str(plan.run(name).init_from))
@@ -43,11 +46,44 @@ def test_paper_scale_extends_as_printed(repository: Path) -> None:
 
 
 def test_every_run_is_trained_by_one_rule(plan: Plan) -> None:
-    fresh, extended = (
-        set(plan.trained_by(rule).split("|")) for rule in ("pretrain", "extend_context")
-    )
-    assert fresh | extended == set(plan.catalogue.runs)
-    assert not fresh & extended
+    rules = ("pretrain", "extend_context", "continue_training")
+    fresh, extended, continued = (set(plan.trained_by(rule).split("|")) for rule in rules)
+    assert fresh | extended | continued == set(plan.catalogue.runs)
+    assert not (fresh & extended or fresh & continued or extended & continued)
+    assert {"math_diff", "reasoning_diff"} <= continued
+
+
+def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
+    first, second = plan.run("math_diff"), plan.run("reasoning_diff")
+    assert second.init_from == "math_diff"
+    assert first.init_from == ("diff" if plan.scale in ("smoke", "tiny") else "long_diff")
+    assert first.model == second.model
+    assert first.training.kept_steps and first.dataset != second.dataset
+    owners = {plan.catalogue.tokenizer_owner(run.dataset) for run in (first, second)}
+    assert owners == {plan.catalogue.tokenizer_owner(plan.run("diff").dataset)}
+    sources = plan.catalogue.dataset(first.dataset).sources
+    assert len(sources) == 1 and not set(sources) & {"stdlib", "fineweb_edu"}
+
+
+def test_paper_scale_has_the_printed_budgets_of_mathematics(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "paper"})
+    first, second = plan.run("math_diff").training, plan.run("reasoning_diff").training
+    assert (first.lr, second.lr) == (8e-5, 1e-5)
+    for training, tokens, batch in ((first, 20e9, 4e6), (second, 2e9, 1e6)):
+        assert training.total_steps * training.tokens_per_step == pytest.approx(tokens, rel=0.01)
+        assert training.tokens_per_step == pytest.approx(batch, rel=0.05)
+    kept = [step * first.tokens_per_step for step in first.kept_steps]
+    assert kept == pytest.approx([6e9, 8e9, 10e9, 12e9, 14e9, 16e9, 18e9], rel=0.01)
+    assert plan.catalogue.suite("mathematics_by_tokens").max_new_tokens == 1024
+    assert plan.catalogue.suite("mathematics").max_new_tokens == 16384
+
+
+def test_a_parent_with_another_vocabulary_is_refused_before_any_job(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    entry = plan.catalogue.runs["math_diff"]
+    plan.catalogue.runs["wrong"] = entry.model_copy(update={"init_from": "recall_diff"})
+    with pytest.raises(ConfigError, match=r"runs.yaml: runs.wrong.init_from: model.vocab_size is"):
+        plan.run("wrong")
 
 
 def test_a_derived_dataset_shares_the_tokenizer_of_its_base(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fake_judgements import judgements
 from fake_many_shot import many_shot_results
+from fake_mathematics import mathematics
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
@@ -100,6 +101,7 @@ def sweep(run: str) -> list[SweepRow]:
 
 def base(run: str) -> str:
     return re.sub(r"^recall_|_size_\d+$|_more_tokens$|_equal_flops$", "", run)
+    return re.sub(r"^(recall|math|reasoning)_|_size_\d+$|_more_tokens$", "", run)
 
 
 def width(run: str) -> int:
@@ -137,6 +139,7 @@ class FakeResults:
             judgements(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 self.understanding(run, seed, shots)
+            self.mathematics(seed)
         for run in SWEPT:
             for entry in sweep(run):
                 for seed in seeds:
@@ -148,6 +151,13 @@ class FakeResults:
                     self.language_model(run, seed)
             self.language_model(f"{row}_more_tokens", seed)
         return self
+
+    def mathematics(self, seed: int) -> None:
+        stages = {"math": "mathematics_by_tokens", "reasoning": "mathematics"}
+        for row in ("transformer", "transformer_halved_heads_groupnorm", "diff"):
+            for stage, suite in stages.items():
+                self.language_model(f"{stage}_{row}", seed)
+                mathematics(self, f"{stage}_{row}", seed, suite)
 
     def language_model(self, run: str, seed: int) -> None:
         noise = random.Random(f"{run}{seed}")

@@ -1,0 +1,38 @@
+"""What every source of text yields: documents, each with the place behind it."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+
+class Cursor(NamedTuple):
+    """A place in a source: how often it was read through, file in it, record in the file."""
+
+    repeat: int = 0
+    unit: int = 0
+    record: int = 0
+
+
+class Document(NamedTuple):
+    """A text, its licence and the cursor just behind it."""
+
+    text: str
+    licence: str
+    cursor: Cursor
+
+
+class Source(Protocol):
+    """What every kind of source offers."""
+
+    kind: str
+    weight: float
+    origin: str
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether it names held-out text itself, so that nothing is held out by hash."""
+
+    def read(self, split: str, start: Cursor) -> Iterator[Document]:
+        """Documents from a cursor on; `split` matters only with has_validation."""
+
+    def identity(self) -> list[Any]:
+        """Return what decides its documents, in JSON types; other work is not continued."""

@@ -1,0 +1,52 @@
+"""Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from difftransformer.errors import DataError
+
+HUB, BUILTIN = "hub", "builtin"
+ENDINGS = (".jsonl", ".jsonl.gz")
+
+
+def items_folder(data: str) -> Path:
+    """Return the folder that `data` names.
+
+    Raises:
+        DataError: There is none.
+    """
+    root = Path(data).expanduser()
+    if not root.is_dir():
+        raise DataError(
+            f"benchmarks: {root}: no such folder; name one with <task>/<split>.jsonl, 'hub' or "
+            "'builtin'"
+        )
+    return root
+
+
+def jsonl_file(folder: Path, split: str) -> Path | None:
+    """Return the file of a split's items, plain or compressed; None if there is none."""
+    paths = (folder / f"{split}{ending}" for ending in ENDINGS)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def item_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not blank, with their numbers.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); put the file there again") from None
+
+
+def first_line(error: Exception) -> str:
+    """Name an error of a library in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

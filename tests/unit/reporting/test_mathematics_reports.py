@@ -1,0 +1,65 @@
+"""Figures 9 and 10 as tables, from results with known accuracies."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from fake_mathematics import KEPT, mathematics
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.errors import UserError
+from difftransformer.reporting.table_job import build_table
+
+
+def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def means(fake: FakeResults, suite: str, run: str, name: str) -> float:
+    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
+    found = [json.loads(path.read_text())["metrics"][name] for path in paths]
+    assert len(found) == 3
+    return float(sum(found) / 3)
+
+
+def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("figure9"), fake.results, tmp_path / "figure9")
+    cells, suite = read(tmp_path / "figure9.csv"), "mathematics_by_tokens"
+    for tokens in KEPT:
+        expected = 100 * means(fake, suite, "math_diff", f"average_t{tokens}")
+        assert float(cells["math_diff", f"t{tokens}"]["value"]) == pytest.approx(expected)
+        expected = 100 * means(fake, suite, "math_diff", f"svamp_t{tokens}")
+        assert float(cells["math_diff", f"svamp_t{tokens}"]["value"]) == pytest.approx(expected)
+    assert cells["math_diff", "final"]["paper_value"] == "31.4"
+    assert ("math_diff", "final_difference") in cells
+    text = (tmp_path / "figure9.md").read_text()
+    assert "M.1" in text and "confirmed" in text and "generated arithmetic" in text
+
+
+def test_figure_10_has_every_set_and_the_length_of_output(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    build_table(artifact_slice("figure10"), fake.results, tmp_path / "figure10")
+    cells, run = read(tmp_path / "figure10.csv"), "reasoning_transformer"
+    for column, factor in (("gsm8k", 100), ("average", 100), ("average_tokens", 1)):
+        expected = factor * means(fake, "mathematics", run, column)
+        assert float(cells[run, column]["value"]) == pytest.approx(expected)
+    assert cells[run, "average_tokens"]["paper_value"] == "6913.0"
+    assert cells["reasoning_diff", "tabmwp"]["paper_value"] == "32.4"
+    text = (tmp_path / "figure10.md").read_text()
+    assert "M.3" in text and "M.4" in text and "fill their room" in text
+
+
+def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: Path) -> None:
+    for row in artifact_slice("figure9").sections[0].rows:
+        small.language_model(row.run, 0)
+        metrics = mathematics(small, row.run, 0, "mathematics_by_tokens")
+        path = small.results[-1]
+        result = json.loads(path.read_text())
+        result["metrics"] = {name: one for name, one in metrics.items() if "_t300" not in name}
+        result["metrics"] = {n: one for n, one in result["metrics"].items() if "_t600" not in n}
+        path.write_text(json.dumps(result))
+    with pytest.raises(UserError, match=r"at the end alone: give its run `training.keep_weights`"):
+        build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")

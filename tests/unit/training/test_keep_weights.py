@@ -1,0 +1,49 @@
+"""Weights kept on the way: those of their step, published, and the same after a kill."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from stopping import assert_same_outcome, checkpoints, start, wait_until
+from tiny_training import Train, make_slice
+
+KEPT = ["step-00000010.safetensors", "step-00000020.safetensors"]
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "out" / "kept").iterdir())}
+
+
+def test_they_are_the_weights_of_their_step(train: Train) -> None:
+    folder = train(make_slice(steps=40, keep_weights=[0.5, 0.25], checkpoint_every=20))
+    assert list(kept(folder)) == KEPT
+    ours = load_file(folder / "out" / "kept" / KEPT[1])
+    state = load_file(folder / "state" / "checkpoint-00000020" / "tensors.safetensors")
+    assert ours and all(tensor.equal(state[f"model.{name}"]) for name, tensor in ours.items())
+    final = load_file(folder / "out" / "model.safetensors")
+    assert ours.keys() == final.keys()
+    assert not all(tensor.equal(final[name]) for name, tensor in ours.items())
+
+
+def test_without_any_there_is_an_empty_folder(train: Train) -> None:
+    assert kept(train(make_slice())) == {}
+
+
+def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_path: Path) -> None:
+    slice = make_slice(steps=101, keep_weights=[0.1, 0.5], checkpoint_every=8)
+    undisturbed = train(slice, "undisturbed")
+    process = start(train, slice, "killed")
+    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 16, process)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    train(slice, "killed")
+    assert_same_outcome(undisturbed, tmp_path / "killed")
+    assert kept(undisturbed) == kept(tmp_path / "killed")
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.51], [0.01], [0.99]])
+def test_shares_must_be_distinct_steps_before_the_last(shares: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"keep_weights .* of 8 steps are not distinct steps"):
+        make_slice(keep_weights=shares)
