@@ -28,11 +28,9 @@ def kill_at(rebuild: Rebuild, goal: int, pause: float) -> None:
 
 def test_a_training_killed_again_and_again(untrained: Rebuild) -> None:
     moment = random.Random(0)
-    for goal in sorted(moment.sample(range(10, 170), 4)):
-        kill_at(untrained, goal, moment.uniform(0.0, 0.1))
-    assert not untrained.leftovers("training.json") or "diff" not in str(
-        untrained.leftovers("runs/diff/*")
-    )
+    for goal in sorted(moment.sample(range(10, 150), 4)):
+        kill_at(untrained, goal, moment.uniform(0.0, 0.05))
+    assert not untrained.leftovers("runs/diff/0/training.json")
     said = untrained.complete("pretrain", *LAST)
     assert "resuming from the checkpoint of step" in said
     untrained.assert_as_undisturbed()
@@ -45,7 +43,7 @@ def test_a_training_killed_at_a_random_moment(untrained: Rebuild, seed: int) -> 
     if seed == 0:  # while it starts
         kill_at(untrained, 0, moment.uniform(0.0, 0.5))
     else:
-        kill_at(untrained, moment.randrange(0, 180), moment.uniform(0.0, 0.1))
+        kill_at(untrained, moment.randrange(0, 150), moment.uniform(0.0, 0.05))
     reached = untrained.newest_step()
     said = untrained.complete("pretrain", *LAST)
     if reached:
@@ -71,18 +69,22 @@ def test_a_training_killed_inside_the_write_of_a_checkpoint(untrained: Rebuild, 
     untrained.assert_as_undisturbed()
 
 
-@pytest.mark.parametrize("index", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild, index: int) -> None:
-    made = rebuild("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy")
-    half = f".train-{index:05d}.*.partial.bin"
-    process = made.start("tokenise")
-    assert wait_until(lambda: bool(made.leftovers(half)), process, pause=0.0)
-    kill(process)
-    assert made.leftovers(half)
-    finished = {path: path.stat().st_mtime_ns for path in made.leftovers("train-*.bin")}
-    assert len(finished) == index
+def test_tokenising_killed_inside_the_write_of_a_shard(rebuild: MakeRebuild) -> None:
+    made = rebuild()
+    data, half = made.results / "data" / "stdlib_text", ".train-0000[1-9].*.partial.bin"
+    for _ in range(30):  # until a kill fell between the first byte and the rename
+        made.drop("data/*/manifest.json", "data/*/*.bin", "data/*/.*", "data/*/*.npy", "state")
+        process = made.start("tokenise")
+        wait_until(lambda: any(data.glob(half)), process, pause=0.0)
+        process.kill()
+        process.join()
+        if any(data.glob(half)):
+            break
+    (leftover,) = data.glob(half)
+    finished = {path: path.stat().st_mtime_ns for path in data.glob("train-*.bin")}
+    assert leftover.name.startswith(f".train-{len(finished):05d}.")
     said = made.complete("tokenise")
-    assert f"train: {index} finished shards are taken over" in said
+    assert f"train: {len(finished)} finished shards are taken over" in said
     assert finished == {path: path.stat().st_mtime_ns for path in finished}
     made.assert_as_undisturbed()
 
@@ -91,7 +93,7 @@ def test_an_evaluation_and_a_table_killed_at_random_moments(rebuild: MakeRebuild
     made, moment = rebuild("evaluations/*/diff", "tables/*"), random.Random(0)
     for rule in ("evaluate", "build_table"):
         process = made.start(rule)
-        time.sleep(moment.uniform(0.05, 0.3))
+        time.sleep(moment.uniform(0.02, 0.15))
         kill(process)
         made.complete(rule)
     made.assert_as_undisturbed()

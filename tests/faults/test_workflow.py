@@ -42,9 +42,9 @@ class Workflow:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         self._attempts = 0
 
-    def start(self) -> "Attempt":
+    def start(self, target: str = TARGET) -> "Attempt":
         self._attempts += 1
-        return Attempt(self.folder, self.folder / f"attempt-{self._attempts}.txt")
+        return Attempt(self.folder, self.folder / f"attempt-{self._attempts}.txt", target)
 
     def newest_step(self) -> int:
         found = self.results.glob("state/pretrain/diff/0/*/checkpoint-????????")
@@ -57,11 +57,11 @@ class Workflow:
 class Attempt:
     """A running snakemake in a process group of its own."""
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, target: str) -> None:
         self._log = log
         with log.open("w") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", TARGET, "--cores", "2"],
+                [sys.executable, "-m", "snakemake", target, "--cores", "2"],
                 cwd=folder,
                 env={
                     **os.environ,
@@ -206,8 +206,10 @@ def test_a_damaged_shard_stops_the_workflow_and_is_mended(workflow: Workflow) ->
     assert first.process.wait(120) != 0
     assert f"{shard.name}: content differs" in first.said
     (data / "manifest.json").unlink()
-    done = workflow.start().complete()
-    assert done == EXPECTED | {"tokenise smoke stdlib_text"}
+    # The dataset by itself first: its users are not run again for a manifest with the same content.
+    mended = workflow.start("results/smoke/data/stdlib_text/manifest.json").complete()
+    assert mended == {"tokenise smoke stdlib_text"}
+    assert first.finished() | workflow.start().complete() == EXPECTED
     workflow.assert_as_undisturbed()
 
 
