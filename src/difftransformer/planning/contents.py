@@ -5,6 +5,8 @@ from collections.abc import Collection
 from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.config.resolve import Catalogue
 
+_OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as the paper does."
+
 
 def paper_contents(
     catalogue: Catalogue, buildable: Collection[str], reported: Collection[str]
@@ -29,6 +31,8 @@ def paper_contents(
         missing = _left_out(catalogue, item.artifact)
         if missing:
             return _line(item, ["built here", "needs scale"], f"Without {', '.join(missing)}.")
+        if _judged(catalogue, item.artifact) and "endpoint" not in catalogue.project.judge:
+            return _line(item, ["built here", "needs a judge"], _OFFLINE)
         return _line(item, ["built here"])
 
     return [
@@ -43,6 +47,12 @@ def _left_out(catalogue: Catalogue, artifact: str) -> list[str]:
     """Labels of the rows that the scale leaves out."""
     stand_ins = catalogue.scale.stand_ins.get(artifact, {})
     return [catalogue.runs[run].label for run, other in stand_ins.items() if other is None]
+
+
+def _judged(catalogue: Catalogue, artifact: str) -> bool:
+    """Whether a judge decides what the artifact shows."""
+    suites = {suite for part in catalogue.artifacts[artifact].sections for suite in part.suites}
+    return any(catalogue.suite(suite).kind == "hallucination" for suite in suites)
 
 
 def _line(item: PaperItem, states: list[State], words: str = "") -> ItemStatus:

@@ -222,7 +222,9 @@ def test_models_of_text_stand_in_where_prompts_are_english(
 def test_every_table_and_figure_of_the_papers_has_a_status(plan: Plan) -> None:
     paper = plan.catalogue.papers.papers["diff_v1"]
     names = [item.item for item in paper.items]
-    assert len(set(names)) == len(names)
+    tables, figures = ([n for n in names if n.startswith(kind)] for kind in ("Table", "Figure"))
+    assert tables == [f"Table {i}" for i in range(1, 11)]
+    assert {name.rstrip("ab") for name in figures} == {f"Figure {i}" for i in range(1, 12)}
     for paper_status in paper_contents(plan.catalogue, plan.artifacts, ["table1"]):
         for item in paper_status.items:
             assert item.states == ["nothing to measure"] or item.artifact in plan.artifacts
@@ -232,6 +234,14 @@ def test_every_table_and_figure_of_the_papers_has_a_status(plan: Plan) -> None:
             elif item.artifact:
                 assert item.states == ["not in this report"]
                 assert f"snakemake {item.artifact} --config scale={plan.scale}" in item.words
+
+
+def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"report": ["table4", "table5"]})
+    (paper,) = paper_contents(plan.catalogue, plan.artifacts, plan.reported)
+    states = {item.artifact: item.states for item in paper.items}
+    assert states["table4"] == ["built here", "needs a judge"]
+    assert states["table5"] == ["built here"]
 
 
 def test_tables_of_settings_train_nothing(plan: Plan) -> None:
