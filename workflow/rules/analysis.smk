@@ -1,4 +1,4 @@
-# Contract: needs nothing; makes {ROOT}/{scale}/throughput.json, timings of the machine that it runs
+# Contract: needs nothing; makes {ROOT}/{scale}/throughput.json and decoding.json, timings of the machine that it runs
 # on. Takes all cores, so that no other job of the workflow disturbs them.
 
 
@@ -20,4 +20,25 @@ rule measure_throughput:
         "Measure throughput"
     shell:
         "difftransformer measure_throughput --slice {params.cfg} --code {params.code}"
+        " --threads {threads} --output {output} --results {params.root} --log {log}"
+
+
+rule measure_decoding:
+    output:
+        PLAN.layout.decoding,
+    log:
+        f"{ROOT}/{PLAN.scale}/logs/measure_decoding.log",
+    conda:
+        ENVIRONMENT
+    threads: lambda wildcards: workflow.cores or 1
+    resources:
+        gpu=PLAN.decoding_gpus(),
+    params:
+        root=lambda wildcards: ROOT,
+        cfg=lambda wildcards: PLAN.decoding_slice(),
+        code=lambda wildcards: PLAN.code("measure_decoding"),
+    message:
+        "Measure decoding"
+    shell:
+        "difftransformer measure_decoding --slice {params.cfg} --code {params.code}"
         " --threads {threads} --output {output} --results {params.root} --log {log}"

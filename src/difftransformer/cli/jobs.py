@@ -340,3 +340,31 @@ def measure_throughput(
         measure_throughput(
             config, output=output, threads=threads, tracker=running.tracker, code=code
         )
+
+
+@command
+def measure_decoding(
+    slice: Slice,
+    output: Output,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Time decoding with a KV cache of all rows of v2_decoding on this machine."""
+    with reporting(log):
+        from difftransformer.analysis.decoding import KIND, fingerprint, measure_decoding
+        from difftransformer.config.decoding import DecodingSlice
+
+        config = read(slice, DecodingSlice)
+    identity = JobIdentity(
+        rule="measure_decoding",
+        stage=KIND,
+        scale=config.scale,
+        run=KIND,
+        fingerprint=fingerprint(config, code),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        measure_decoding(config, output=output, threads=threads, tracker=running.tracker, code=code)

@@ -13,7 +13,7 @@ from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.spikes import SpikesConfig
 
-UNTRAINED = ("hyperparameters", "throughput")
+UNTRAINED = ("hyperparameters", "throughput", "decoding")
 """Measures that no row has to be trained for."""
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
@@ -74,6 +74,7 @@ class SectionConfig(Settings):
         "variants",
         "mathematics",
         "math_by_tokens",
+        "decoding",
     ] = setting(
         meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
         "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.decoding import DecodingConfig
 from difftransformer.config.judges import Judges, JudgesConfig
 from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
 from difftransformer.config.throughput import ThroughputConfig
@@ -223,6 +224,9 @@ class ScaleConfig(Settings):
     )
     throughput: ThroughputConfig | None = setting(
         None, meaning="What table 7 times; null: it is not built at this scale"
+    )
+    decoding: DecodingConfig | None = setting(
+        None, meaning="What `v2_decoding` times; null: it is not built at this scale"
     )
     families: dict[str, list[str]] = setting(
         {},

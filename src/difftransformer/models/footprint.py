@@ -3,21 +3,26 @@
 import torch
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.rotary import RotaryTable
 
-_POSITIONS = 2
+_WIDTH, _POSITIONS = 8, 2
 
 
+@torch.no_grad()
 def cached_numbers(config: ModelConfig) -> int:
     """Return how many numbers the caches of all layers grow by with each position.
 
-    The model runs without memory on the meta device, so this holds for any variant, whatever it
-    puts into the cache.
+    An attention layer with the model's heads, on an input of few dimensions, fills a cache: so this
+    holds for any variant, whatever it keeps.
     """
-    with torch.device("meta"), torch.no_grad():
-        model = Transformer(config.model_copy(update={"num_layers": 1}), "eager")  # all are alike
-        cache = PrefixCache(_POSITIONS)
-        model.hidden_states(torch.zeros(1, _POSITIONS, dtype=torch.long), cache=cache)
+    attention = configure(config.attention, config.d_model)
+    layer = attention_class(attention.variant)(attention, _WIDTH, 0, "eager")
+    rope = RotaryTable(attention.head_dim, config.rope_theta).span(
+        0, _POSITIONS, torch.device("cpu")
+    )
+    cache = PrefixCache(_POSITIONS)
+    layer(torch.zeros(1, _POSITIONS, _WIDTH), rope, None, cache)
     held = sum(tensor.numel() for tensor in cache.held(0))
     return config.num_layers * held // _POSITIONS

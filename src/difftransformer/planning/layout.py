@@ -61,6 +61,11 @@ class Layout:
         """Result file of the timings."""
         return f"{self.home}/throughput.json"
 
+    @property
+    def decoding(self) -> str:
+        """Result file of the timings of decoding."""
+        return f"{self.home}/decoding.json"
+
     def table(self, artifact: str) -> str:
         """Stem of a table's files."""
         return f"{self.home}/tables/{artifact}"

@@ -30,6 +30,7 @@ from difftransformer.evaluation.judges.endpoint import require_environment
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.contents import paper_contents
+from difftransformer.planning.decoding import decoding_slice
 from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
 from difftransformer.planning.throughput import throughput_slice
@@ -69,6 +70,8 @@ class Plan(RunPlan):
             self.run(name)
         if self._timed_rows():
             throughput_slice(self.catalogue, self._timed_rows())
+        if self._timed_rows("decoding"):
+            decoding_slice(self.catalogue, self._timed_rows("decoding"))
         for name in self.catalogue.suites:
             self.benchmark_files(name)
         for artifact in self.artifacts:
@@ -283,7 +286,9 @@ class Plan(RunPlan):
 
     def _untimed(self, part: SectionConfig) -> bool:
         """Whether a section shows timings, of which the scale makes none."""
-        return part.measures == "throughput" and self.catalogue.scale.throughput is None
+        scale = self.catalogue.scale
+        made = {"throughput": scale.throughput, "decoding": scale.decoding}
+        return part.measures in made and made[part.measures] is None
 
     def _rows(self, part: SectionConfig) -> list[str]:
         """Runs of a section's rows, each at every setup of the family if it has one."""
@@ -303,6 +308,8 @@ class Plan(RunPlan):
                     yield self.layout.judgement(judge, suite, run, seed)
         if any(part.measures == "throughput" for part in self.artifacts[artifact].sections):
             yield self.layout.throughput
+        if any(part.measures == "decoding" for part in self.artifacts[artifact].sections):
+            yield self.layout.decoding
 
     def throughput_slice(self) -> str:
         """Return the file of the throughput job's slice."""
@@ -313,9 +320,19 @@ class Plan(RunPlan):
         config = self.catalogue.scale.throughput
         return int(config is not None and config.device == "cuda")
 
-    def _timed_rows(self) -> list[str]:
+    def decoding_slice(self) -> str:
+        """Return the file of the decoding job's slice."""
+        slice = decoding_slice(self.catalogue, self._timed_rows("decoding"))
+        return self._write("decoding", slice)
+
+    def decoding_gpus(self) -> int:
+        """Return the GPUs that the decoding job asks for."""
+        config = self.catalogue.scale.decoding
+        return int(config is not None and config.device == "cuda")
+
+    def _timed_rows(self, measures: str = "throughput") -> list[str]:
         parts = [part for artifact in self.artifacts.values() for part in artifact.sections]
-        timed = [row.run for part in parts if part.measures == "throughput" for row in part.rows]
+        timed = [row.run for part in parts if part.measures == measures for row in part.rows]
         return list(dict.fromkeys(timed))
 
     def _evaluations(self, artifact: str) -> Iterator[tuple[str, str]]:
@@ -357,8 +374,9 @@ class Plan(RunPlan):
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         yield from super()._selected(rule, parts)
-        if rule == "measure_throughput":
-            for row in self._timed_rows():
+        timed = {"measure_throughput": "throughput", "measure_decoding": "decoding"}.get(rule)
+        if timed is not None:
+            for row in self._timed_rows(timed):
                 yield variant_location(self.catalogue.run(row).model.attention["variant"])
         if rule in ("build_table", "build_figure"):
             artifact = self.artifacts[parts[0]]

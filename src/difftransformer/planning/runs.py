@@ -51,6 +51,7 @@ ENTRIES = {
     "evaluate": "difftransformer.evaluation.evaluate",
     "judge_answers": "difftransformer.evaluation.judge_answers",
     "measure_throughput": "difftransformer.analysis.throughput",
+    "measure_decoding": "difftransformer.analysis.decoding",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
     "build_report": "difftransformer.reporting.report_job",

@@ -25,6 +25,7 @@ STAGES = (
     "evaluate",
     "judge",
     "throughput",
+    "decoding",
     "tables",
 )
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too

@@ -9,8 +9,8 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
 
-THROUGHPUT = "throughput"
-"""Kind, and run, of the one result of the throughput job."""
+THROUGHPUT, DECODING = "throughput", "decoding"
+"""Kinds, and runs, of the one result of the throughput job and of that of the decoding job."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,20 @@ class Results:
             raise UserError(
                 f"no timings at scale {self.scale}: make them with "
                 f"`snakemake results/{self.scale}/throughput.json --config scale={self.scale}`"
+            ) from None
+
+    def decoding(self) -> Result:
+        """Return the result of the decoding job.
+
+        Raises:
+            UserError: there is none; names the command.
+        """
+        try:
+            return self.evaluations[DECODING, DECODING, 0]
+        except KeyError:
+            raise UserError(
+                f"no timings of decoding at scale {self.scale}: make them with "
+                f"`snakemake results/{self.scale}/decoding.json --config scale={self.scale}`"
             ) from None
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:

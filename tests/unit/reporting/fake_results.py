@@ -14,7 +14,7 @@ from fake_mathematics import mathematics
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
-from fake_throughput import throughput
+from fake_throughput import decoding, throughput
 from fake_v2 import ROWS, SWEPT_HOT, VARIANT_FACTS, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import (
@@ -129,6 +129,7 @@ class FakeResults:
                 quantised(self, f"recall_{row}", seed)
                 self.recall_model(f"recall_{row}", seed)
         throughput(self)
+        decoding(self)
         for run in ("long_transformer", "long_diff"):
             for seed in seeds:
                 self.extended_model(run, seed)

@@ -41,3 +41,27 @@ def throughput(fake: Any, slow: float = 1.0) -> None:
         fake.root / "throughput.json", "throughput", "throughput", 0, None, metrics,
         {"config": config, "models": models},
     )  # fmt: skip
+
+
+def decoding(fake: Any) -> None:
+    """Write the one result of the decoding job."""
+    noise = random.Random("decoding")
+    metrics: dict[str, float | None] = {}
+    rows = ("transformer_gqa", "diff_gqa", "diff_v2")
+    for row in rows:
+        metrics[f"cache_bytes/{row}"] = 2048.0
+        for batch in (1, 4):
+            for context in (256, 1024):
+                for number in range(REPEATS):
+                    speed = batch * 1000 * SPEED[row] / context**0.2 * noise.gauss(1, 0.01)
+                    place = f"b{batch}/s{context}/{row}/sdpa"
+                    metrics[f"seconds/{place}/{number}"] = batch * 8 / speed
+    config = {
+        "batches": [1, 4], "contexts": [256, 1024], "new_tokens": 8, "backends": ["sdpa"],
+        "device": "cpu", "clock": "cpu", "warmup": 1, "repeats": REPEATS, "threads": 1,
+    }  # fmt: skip
+    model = {"d_model": 512, "num_layers": 4, "attention": {"head_dim": 64}}
+    fake.write(
+        fake.root / "decoding.json", "decoding", "decoding", 0, None, metrics,
+        {"config": config, "models": dict.fromkeys(rows, model)},
+    )  # fmt: skip

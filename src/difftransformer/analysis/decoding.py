@@ -1,0 +1,166 @@
+"""Speed of decoding with a KV cache, and the bytes of the cache (DIFF V2 post).
+
+At each batch size and context length every row and backend has one turn in each round, so that a
+machine with other work to do disturbs all alike; ratios are taken within a round. Models hold
+random weights and read random tokens: neither changes the time.
+
+Shapes: B = batch, S = positions in the cache.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from difftransformer.analysis.timing import spread, take_turns
+from difftransformer.config.decoding import DecodingSlice
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.cache import PrefixCache
+from difftransformer.models.device import choose_device
+from difftransformer.models.kernels import choose_backend
+from difftransformer.models.products import linear
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.result import Number, Result, job_id, origin, write_result
+from difftransformer.provenance.tracking import Tracker
+
+logger = logging.getLogger(__name__)
+
+KIND = "decoding"
+_CHUNK = 1024
+
+
+def fingerprint(slice: DecodingSlice, code: str) -> str:
+    """Identity of the job's result; the machine is recorded in it and no part of this."""
+    return job_fingerprint("measure_decoding", slice, code, "", None)
+
+
+def measure_decoding(
+    slice: DecodingSlice, *, output: Path, threads: int, tracker: Tracker, code: str
+) -> None:
+    """Time every row at every batch size and context length and write one result file.
+
+    Metrics are named {what}/b{batch}/s{context}/{row}/{backend}: seconds, followed by /{round}, of
+    each timed round; tokens_per_second, median over rounds. cache_bytes/{row}: what the tensors of
+    the cache grow by for each position of one sequence.
+
+    Args:
+        slice: What is timed, and the models.
+        output: JSON file of the result.
+        threads: Cores of the job, threads of one operation unless the settings say otherwise.
+        tracker: Receives the medians and the result file.
+        code: Fingerprint of the code that is timed.
+
+    Raises:
+        BackendError: A backend or device that was asked for cannot be used here.
+    """
+    started = datetime.now(UTC)
+    config = slice.config
+    threads = config.threads or threads
+    torch.set_num_threads(threads)
+    device = choose_device(config.device, "decoding.device")
+    for backend in config.backends:
+        choose_backend(backend, device, config.precision)
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    models = {
+        row: Transformer.build(one, "sdpa", 0).to(device, dtype).eval()
+        for row, one in slice.models.items()
+    }
+    metrics: dict[str, Number] = {}
+    for batch, context in product(config.batches, config.contexts):
+        metrics |= _measure(models, slice, batch, context, device)
+    identity = fingerprint(slice, code)
+    resolved = {"device": str(device), "threads": threads}
+    result = Result(
+        kind=KIND,
+        job_id=job_id(KIND, KIND, None, identity),
+        scale=slice.scale,
+        run=KIND,
+        seed=0,
+        metrics=metrics,
+        settings=slice.model_dump(mode="json") | {"resolved": resolved},
+        provenance=origin(identity, started=started, threads=threads),
+    )
+    write_result(output, result)
+    tracker.log_params({"resolved": resolved})
+    tracker.log_metrics(
+        {key: one for key, one in metrics.items() if one is not None and "seconds/" not in key}
+    )
+    tracker.log_artifact(output)
+
+
+@torch.no_grad()
+def _measure(
+    models: dict[str, Transformer], slice: DecodingSlice, batch: int, context: int,
+    device: torch.device,
+) -> dict[str, Number]:  # fmt: skip
+    """Time all rows at one batch size and context length; their caches exist together."""
+    config = slice.config
+    caches = {
+        row: filled_cache(one, batch, context, config.new_tokens) for row, one in models.items()
+    }
+    steps = {
+        (row, backend): turn(model, backend, caches[row], batch, context, config.new_tokens)
+        for row, model in models.items()
+        for backend in config.backends
+    }
+    clock = time.process_time if config.clock == "cpu" else time.perf_counter
+    seconds = take_turns(
+        steps, warmup=config.warmup, repeats=config.repeats, clock=clock, device=device
+    )
+    metrics: dict[str, Number] = {
+        f"cache_bytes/{row}": cache_bytes(caches[row], len(model.layers), batch * context)
+        for row, model in models.items()
+    }
+    for (row, backend), taken in seconds.items():
+        place = f"b{batch}/s{context}/{row}/{backend}"
+        metrics |= {f"seconds/{place}/{number}": one for number, one in enumerate(taken)}
+        speed = spread([batch * config.new_tokens / one for one in taken]).median
+        metrics[f"tokens_per_second/{place}"] = speed
+        logger.info("%s: %.4g tokens/s", place, speed)
+    return metrics
+
+
+@torch.no_grad()
+def filled_cache(model: Transformer, batch: int, context: int, room: int) -> PrefixCache:
+    """Return the cache of a model that has read ``context`` random tokens in B sequences."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.config.vocab_size, (batch, context), generator=generator)
+    tokens = tokens.to(model.embedding.weight.device)
+    cache = PrefixCache(context + room)
+    for part in torch.split(tokens, _CHUNK, dim=1):
+        model.hidden_states(part, cache=cache)
+    return cache
+
+
+def turn(
+    model: Transformer, backend: str, cache: PrefixCache, batch: int, context: int, new_tokens: int
+) -> Callable[[], Tensor]:
+    """Return what writes ``new_tokens`` greedily behind the context, again at each call."""
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    start = torch.zeros(batch, 1, dtype=torch.long, device=model.embedding.weight.device)
+
+    @torch.no_grad()
+    def run() -> Tensor:
+        for layer in layers:
+            layer.backend = backend
+        cache.keep(context)
+        token, written = start, []
+        for _ in range(new_tokens):
+            hidden = model.hidden_states(token, cache=cache)
+            token = linear(hidden, model.output_weight).argmax(-1)
+            written.append(token)
+        return torch.cat(written, dim=1)
+
+    return run
+
+
+def cache_bytes(cache: PrefixCache, layers: int, positions: int) -> float:
+    """Bytes of the tensors that are held, over all layers, for each of ``positions``."""
+    held = [tensor for layer in range(layers) for tensor in cache.held(layer)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in held) / positions

@@ -1,0 +1,90 @@
+"""The decoding job on small models: it writes what the whole forward pass chooses, and counts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.analysis.decoding import cache_bytes, filled_cache, measure_decoding, turn
+from difftransformer.config.decoding import DecodingConfig, DecodingSlice
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.validation import validate
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.models.footprint import cached_numbers
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+
+SETTINGS: dict[str, Any] = {
+    "device": "cpu", "backends": ["eager", "sdpa"], "warmup": 0, "repeats": 3, "threads": 1,
+    "batches": [1, 3], "contexts": [8], "new_tokens": 4,
+}  # fmt: skip
+VARIANTS = ("softmax", "diff_v1", "diff_v2")
+
+
+def config(**changes: Any) -> DecodingConfig:
+    found: DecodingConfig = validate(DecodingConfig, SETTINGS | changes, "scale: decoding")
+    return found
+
+
+def model(variant: str) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=32, d_model=32, num_layers=2, ffn_dim=24, max_positions=16,
+        attention={"variant": variant, "head_dim": 4, "heads_per_kv_head": 2},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+@torch.no_grad()
+def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend: str) -> None:
+    built = Transformer.build(model(variant), "eager", 0)
+    cache = filled_cache(built, 3, 8, 4)
+    step = turn(built, backend, cache, 3, 8, 4)
+    written = step()
+    assert torch.equal(step(), written)  # from the same context again
+    tokens = torch.randint(32, (3, 8), generator=torch.Generator().manual_seed(0))
+    tokens = torch.cat((tokens, torch.zeros(3, 1, dtype=torch.long)), dim=1)
+    for place in range(4):
+        chosen = built(tokens)[:, -1:].argmax(-1)
+        assert torch.equal(chosen, written[:, place : place + 1])
+        tokens = torch.cat((tokens, chosen), dim=1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bytes_are_those_of_the_tensors(variant: str) -> None:
+    cache = filled_cache(Transformer.build(model(variant), "sdpa", 0), 3, 8, 4)
+    assert cache_bytes(cache, 2, 3 * 8) == 4 * cached_numbers(model(variant))
+
+
+def test_every_row_backend_and_load_is_in_the_one_result(tmp_path: Path) -> None:
+    slice = DecodingSlice(scale="unit", config=config(), models={v: model(v) for v in VARIANTS})
+    threads = torch.get_num_threads()
+    try:
+        measure_decoding(
+            slice, output=tmp_path / "d.json", threads=1, tracker=NullTracker(), code=""
+        )
+    finally:
+        torch.set_num_threads(threads)
+    metrics = read_result(tmp_path / "d.json").metrics
+    for variant in VARIANTS:
+        assert metrics[f"cache_bytes/{variant}"] == metrics["cache_bytes/softmax"]
+        for batch in (1, 3):
+            for backend in ("eager", "sdpa"):
+                place = f"b{batch}/s8/{variant}/{backend}"
+                seconds = [metrics[f"seconds/{place}/{number}"] for number in range(3)]
+                assert all(isinstance(one, float) and one > 0 for one in seconds)
+                median = sorted(float(one or 0) for one in seconds)[1]
+                assert metrics[f"tokens_per_second/{place}"] == pytest.approx(batch * 4 / median)
+
+
+def test_what_cannot_be_timed_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="clock: cpu does not see"):
+        config(clock="cpu", device="auto")
+    if not torch.cuda.is_available():
+        slice = DecodingSlice(scale="unit", config=config(device="cuda"), models={})
+        with pytest.raises(BackendError, match=r"decoding\.device"):
+            measure_decoding(
+                slice, output=tmp_path / "d.json", threads=1, tracker=NullTracker(), code=""
+            )
