@@ -114,7 +114,7 @@ def _measure(
         steps, warmup=config.warmup, repeats=config.repeats, clock=clock, device=device
     )
     metrics: dict[str, Number] = {
-        f"cache_bytes/{row}": cache_bytes(caches[row], len(model.layers), batch * context)
+        f"cache_bytes/{row}": cache_bytes(caches[row], len(model.layers))
         for row, model in models.items()
     }
     for (row, backend), taken in seconds.items():
@@ -160,7 +160,8 @@ def turn(
     return run
 
 
-def cache_bytes(cache: PrefixCache, layers: int, positions: int) -> float:
-    """Bytes of the tensors that are held, over all layers, for each of ``positions``."""
+def cache_bytes(cache: PrefixCache, layers: int) -> float:
+    """Bytes of the tensors that are held, over all layers, for each position of a sequence."""
     held = [tensor for layer in range(layers) for tensor in cache.held(layer)]
+    positions = held[0].shape[0] * cache.get_seq_length()
     return sum(tensor.numel() * tensor.element_size() for tensor in held) / positions
