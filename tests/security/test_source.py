@@ -81,8 +81,8 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
 def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:
     """Names are checked when they are read (`Name`), the results folder too; nothing else is."""
     ours = re.compile(
-        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code)|ROOT"
-        r"|input(\.(base|model|data|ngrams|results|tables|figures))?"
+        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept)|ROOT"
+        r"|input(\.(base|model|result|data|ngrams|results|tables|figures))?"
     )
     for path in sorted((repository / "workflow").rglob("*.smk")):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:

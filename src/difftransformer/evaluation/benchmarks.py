@@ -18,6 +18,7 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
+    MissingItemsError,
     item_lines,
     items_folder,
     jsonl_file,
@@ -35,16 +36,18 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     """Return the files of a task by split; none for the hub.
 
     Raises:
-        DataError: The folder is missing, or holds nothing to evaluate the task on.
+        DataError: The folder is missing.
+        MissingItemsError: It holds nothing to evaluate the task on.
     """
     if data == HUB:
         return {}
     root = _BUILTIN if data == BUILTIN else items_folder(data)
     found = {split: path for split in SPLITS if (path := jsonl_file(root / task, split))}
     if not set(found) & {"validation", "test"}:
-        raise DataError(
+        raise MissingItemsError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "
-            f".jsonl.gz); put {task} there, or take it out of the suite's tasks"
+            f".jsonl.gz); put {task} there, or take it out of the suite's tasks",
+            root / task / "validation.jsonl",
         )
     return found
 

@@ -18,7 +18,7 @@ from difftransformer.data.classification import labelled_items
 from difftransformer.data.words import row_words
 from difftransformer.errors import DataError
 from difftransformer.evaluation.demonstrations import Example, LabelledSet
-from difftransformer.evaluation.item_files import HUB, item_lines, jsonl_file
+from difftransformer.evaluation.item_files import HUB, MissingItemsError, item_lines, jsonl_file
 
 SPLITS = ("train", "test")
 
@@ -27,7 +27,8 @@ def labelled_files(suite: InContextLearning) -> list[Path]:
     """Files that a suite reads; none for the hub and for generated items.
 
     Raises:
-        DataError: The folder is missing, or lacks a split of the task.
+        DataError: The folder is missing.
+        MissingItemsError: It lacks a split of the task.
     """
     if suite.generated or suite.data == HUB:
         return []
@@ -41,9 +42,10 @@ def labelled_files(suite: InContextLearning) -> list[Path]:
     files = [jsonl_file(folder, split) for split in SPLITS]
     for split, path in zip(SPLITS, files, strict=True):
         if path is None:
-            raise DataError(
+            raise MissingItemsError(
                 f"benchmarks: {folder}: holds no {split}.jsonl (or .jsonl.gz), which "
-                f"{suite.task} needs; put it there, or set `data` of the suite to hub"
+                f"{suite.task} needs; put it there, or set `data` of the suite to hub",
+                folder / f"{split}.jsonl",
             )
     return [path for path in files if path is not None]
 

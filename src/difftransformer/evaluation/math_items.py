@@ -11,6 +11,7 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
+    MissingItemsError,
     item_lines,
     items_folder,
     jsonl_file,
@@ -25,16 +26,18 @@ def set_files(name: str, data: str) -> list[Path]:
     """Return the files of a set; none where it is generated or comes from the hub.
 
     Raises:
-        DataError: The folder is missing, or holds no items of the set.
+        DataError: The folder is missing.
+        MissingItemsError: It holds no items of the set.
     """
     if data in (HUB, BUILTIN):
         return []
     root = items_folder(data)
     found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root / name, stem))]
     if not found:
-        raise DataError(
+        raise MissingItemsError(
             f"benchmarks: {root / name}: holds no {MATH_SETS[name].files[0]}.jsonl or .jsonl.gz; "
-            f"put {name} there, or take it out of the suite's tasks"
+            f"put {name} there, or take it out of the suite's tasks",
+            root / name / f"{MATH_SETS[name].files[0]}.jsonl",
         )
     return found
 

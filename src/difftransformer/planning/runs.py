@@ -4,7 +4,7 @@ The workflow asks a `Plan` and holds no knowledge of its own. Slices go to jobs 
 their content, so that a changed setting is a changed parameter of exactly the jobs it concerns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
 from difftransformer.evaluation.classification_items import labelled_files
 from difftransformer.evaluation.hallucination_items import item_files
+from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.extension import check_extension
@@ -223,16 +224,15 @@ class RunPlan:
         return [str(path) for path in model_files(known)]
 
     def benchmark_files(self, suite: str) -> list[str]:
-        """Return the items that a suite asks, those that lie in files."""
-        config = self.asked(suite)
-        match config:
-            case LanguageUnderstanding() | Mathematics():
-                return [str(path) for path in benchmark_files(config)]
-            case Hallucination():
-                return [str(path) for path in item_files(config).values()]
-            case InContextLearning():
-                return [str(path) for path in labelled_files(config)]
-        return []
+        """Return the items that a suite asks, those that lie in files.
+
+        A file that is not there is named all the same: who asks for the suite hears of the missing
+        input before any job starts, and nobody else does.
+        """
+        try:
+            return [str(path) for path in _item_files(self.asked(suite))]
+        except MissingItemsError as missing:
+            return [str(missing.path)]
 
     def parent_result(self, run: str, seed: int) -> str:
         """Return the result of the training that a run continues."""
@@ -323,3 +323,14 @@ class RunPlan:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, slice.model_dump_json(indent=2) + "\n")
         return str(path)
+
+
+def _item_files(config: Any) -> Iterable[Path]:
+    match config:
+        case LanguageUnderstanding() | Mathematics():
+            return benchmark_files(config)
+        case Hallucination():
+            return item_files(config).values()
+        case InContextLearning():
+            return labelled_files(config)
+    return []

@@ -56,7 +56,7 @@ def test_heads_are_those_of_the_layer(text: Path, variant: str) -> None:
     layer = model.layers[0]
     x = layer.attention_norm(model.embedding(tokens))
     rope = model._rotary.span(0, LENGTH, x.device)
-    values = layer.attention._heads(x, rope)[2]
+    values = layer.attention.heads(x, rope)[2]
     values = values.repeat_interleave(heads // values.shape[1], dim=1)
     expected = (layer.attention.attention_maps(x, rope) @ values).transpose(1, 2)
     torch.testing.assert_close(seen[0, BEFORE], expected, rtol=1e-4, atol=1e-5)

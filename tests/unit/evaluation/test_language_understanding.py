@@ -119,15 +119,15 @@ def test_a_killed_job_goes_on_with_the_next_task(
     tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = measure(tmp_path / "whole", llama, limit=6)
-    ask, asked = language_understanding._ask, []
+    ask, asked = language_understanding.ask, []
 
-    def dies_at_the_second(config: Any, model: Any, task: Any) -> Any:
+    def dies_at_the_second(model: Any, task: Any, limit: int | None) -> Any:
         asked.append(task.task_name)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return ask(config, model, task)
+        return ask(model, task, limit)
 
-    monkeypatch.setattr(language_understanding, "_ask", dies_at_the_second)
+    monkeypatch.setattr(language_understanding, "ask", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path / "killed", llama, limit=6)
     assert measure(tmp_path / "killed", llama, limit=6) == whole

@@ -311,3 +311,14 @@ def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path
     del raw["throughput"]
     file.write_text(yaml.safe_dump(raw))
     assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts
+
+
+def test_a_set_that_a_folder_lacks_is_a_missing_input_of_its_suite_alone(
+    repository: Path, tmp_path: Path
+) -> None:
+    items = tmp_path / "piqa" / "validation.jsonl"
+    items.parent.mkdir()
+    items.write_text("{}\n")
+    plan = Plan.load(repository / "config", {"benchmarks": str(tmp_path)})
+    missing = plan.benchmark_files("mathematics")
+    assert missing == [str(tmp_path / "gsm8k" / "test.jsonl")]

@@ -100,8 +100,8 @@ def sweep(run: str) -> list[SweepRow]:
 
 
 def base(run: str) -> str:
-    return re.sub(r"^recall_|_size_\d+$|_more_tokens$|_equal_flops$", "", run)
-    return re.sub(r"^(recall|math|reasoning)_|_size_\d+$|_more_tokens$", "", run)
+    before, after = r"^(recall|math|reasoning)_", r"_size_\d+$|_more_tokens$|_equal_flops$"
+    return re.sub(f"{before}|{after}", "", run)
 
 
 def width(run: str) -> int:

@@ -68,7 +68,8 @@ def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Pa
 
 
 def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path) -> None:
-    for name in TABLES:
+    timed = {"table7", "v2_decoding"}  # their intervals are over repeats of one job
+    for name in set(TABLES) - timed:
         build_table(artifact_slice(name, seeds=(0,)), fake.results, tmp_path / name)
         text = (tmp_path / f"{name}.md").read_text()
         assert "One seed (0): no interval." in text

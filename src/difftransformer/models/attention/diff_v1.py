@@ -106,7 +106,7 @@ class DifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        q, k, v = self._heads(x, rope)
+        q, k, v = self.heads(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         lam, scale = self.current_lambda(), self.head_dim**-0.5
@@ -121,15 +121,16 @@ class DifferentialAttention(Attention):
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`: the first map minus lambda times the second."""
-        return self.attention_rows(x, rope, self._heads(x, rope)[1])
+        return self.attention_rows(x, rope, self.heads(x, rope)[1])
 
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
-        q, _, _ = self._heads(x, rope)
+        q, _, _ = self.heads(x, rope)
         lam, scale = self.current_lambda(), self.head_dim**-0.5
         return differential_map(q, keys, lam, scale=scale, mask=None)
 
-    def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of every head, with their positions in them."""
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
         return split_heads(self._project(x), rope, heads, 2 * self.head_dim)
 

@@ -57,7 +57,7 @@ class DintAttention(DifferentialAttention):
 
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`; quadratic in S, for A3."""
-        q, _, _ = self._heads(x, rope)
+        q, _, _ = self.heads(x, rope)
         (k, first_q), T, scale = self._split(keys), x.shape[1], self.head_dim**-0.5
         rows = attention_map(first_q, k[:, 0::2], scale=scale, mask=None)
         second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=None)
@@ -71,7 +71,7 @@ class DintAttention(DifferentialAttention):
 
     def _queries_and_held(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, 2H, T, d], what the cache holds as keys [B, 2G + H, T, d], and values."""
-        q, k, v = self._heads(x, rope)
+        q, k, v = self.heads(x, rope)
         return q, torch.cat((k, q[:, 0::2]), dim=1), v
 
     def _split(self, held: Tensor) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,7 @@ class ThresholdDifferentialAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        q, k, v = self._heads(x, rope)
+        q, k, v = self.heads(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
         values = v.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
@@ -94,11 +94,11 @@ class ThresholdDifferentialAttention(Attention):
 
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """See `Attention.attention_maps`."""
-        return self.attention_rows(x, rope, self._heads(x, rope)[1])
+        return self.attention_rows(x, rope, self.heads(x, rope)[1])
 
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
-        return self._map(self._heads(x, rope)[0], keys, None)
+        return self._map(self.heads(x, rope)[0], keys, None)
 
     def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
@@ -113,7 +113,8 @@ class ThresholdDifferentialAttention(Attention):
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
         return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
 
-    def _heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of every head, with their positions in them."""
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
         return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
 
