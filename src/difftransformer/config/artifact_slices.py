@@ -3,14 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from difftransformer.config.artifacts import (
-    ArtifactConfig,
-    ClaimConfig,
-    Kind,
-    PaperTable,
-    SectionConfig,
-)
+from difftransformer.config.artifacts import ArtifactConfig, ClaimConfig, Kind, SectionConfig
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.config.papers import PaperStatus
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.config.spikes import SpikesConfig

@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile, PaperFile
+from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.evaluation import BENCHMARK_KINDS, SuiteConfig
 from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.overrides import load_project
+from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, PaperFile
+from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile
 from difftransformer.config.base import setting
 from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.evaluation import SuiteConfig
+from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
 from difftransformer.config.run import RunSettings

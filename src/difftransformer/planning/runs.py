@@ -18,17 +18,11 @@ from difftransformer.config.judges import JudgementSlice, JudgeName, judge_modul
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
-from difftransformer.config.suites.context_rms import ContextRms
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.config.suites.mathematics import Mathematics
-from difftransformer.config.suites.needles import AttentionAllocation, Needles
-from difftransformer.config.suites.nll_by_position import NllByPosition
-from difftransformer.config.suites.outliers import Outliers
 from difftransformer.config.suites.quantised import Quantised
-from difftransformer.config.suites.sinks import Sinks
-from difftransformer.config.suites.validation_slices import ValidationSlices
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.benchmarks import benchmark_files
 from difftransformer.evaluation.classification_items import labelled_files
@@ -38,6 +32,7 @@ from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.extension import check_extension
 from difftransformer.planning.layout import Layout
+from difftransformer.planning.misfits import misfit_of
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -261,29 +256,8 @@ class RunPlan:
         """Refuse what does not fit the run's model or data, where settings alone show it."""
         if self.pretrained(run) is not None:
             return
-        config, slice = self.asked(suite), self.run(run)
-        misfit, longest = None, slice.model.max_positions
-        match config:
-            case Needles() | AttentionAllocation():
-                recall = self.catalogue.dataset(slice.dataset).recall
-                misfit = config.misfit(config.most_needles, longest, recall)
-            case InContextLearning():
-                misfit = config.misfit(
-                    longest, self.catalogue.dataset(slice.dataset).classification
-                )
-            case Hallucination():
-                misfit = config.misfit(longest, self.catalogue.dataset(slice.dataset).recall)
-            case ValidationSlices() | Outliers() | ContextRms() | Sinks() if (
-                config.seq_len > longest
-            ):
-                misfit = f"seq_len {config.seq_len} is longer than its max_positions {longest}"
-            case Mathematics() if config.max_new_tokens >= longest:
-                misfit = (
-                    f"max_new_tokens {config.max_new_tokens} leaves no room for a prompt in its "
-                    f"max_positions {longest}"
-                )
-            case NllByPosition() if config.length > longest:
-                misfit = f"length {config.length} is longer than its max_positions {longest}"
+        slice = self.run(run)
+        misfit = misfit_of(self.asked(suite), slice, self.catalogue.dataset(slice.dataset))
         if misfit is not None:
             raise ConfigError(
                 f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "

@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import Fact
-from difftransformer.config.artifacts import PaperTable
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach

@@ -10,13 +10,8 @@ from difftransformer.config.artifact_slices import (
     check_artifact,
     slice_artifact,
 )
-from difftransformer.config.artifacts import (
-    ArtifactsFile,
-    ClaimsFile,
-    PaperFile,
-    PaperTable,
-    SectionConfig,
-)
+from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile, SectionConfig
+from difftransformer.config.paper_values import PaperFile, PaperTable
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml

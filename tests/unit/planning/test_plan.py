@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.artifacts import PaperFile
+from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
 from difftransformer.config.throughput import ThroughputSlice

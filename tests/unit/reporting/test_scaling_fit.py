@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from difftransformer.config.artifacts import PaperFile
+from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.reporting.scaling_fit import (

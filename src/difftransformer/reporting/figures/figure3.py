@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from difftransformer.config.artifact_slices import ArtifactSlice, FamilySlice, SectionSlice
-from difftransformer.config.artifacts import PaperTable
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.drawing import INK, SOFT, Look, looks, printable, tidy

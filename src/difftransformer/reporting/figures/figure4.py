@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.config.artifacts import PaperTable
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.curves import Curve, draw, over_seeds

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.config.artifacts import PaperTable
 from difftransformer.config.math_sets import AVERAGE
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import draw, over_seeds

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.config.artifacts import PaperTable
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import (

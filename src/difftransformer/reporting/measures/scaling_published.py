@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from difftransformer.config.artifact_slices import FamilySlice, SectionSlice
-from difftransformer.config.artifacts import PaperTable
+from difftransformer.config.paper_values import PaperTable
 from difftransformer.config.scaling import ScalingConfig
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.document import Cell, Column, Row, Section
