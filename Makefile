@@ -56,8 +56,8 @@ verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all
 	difftransformer compare_builds results/$(SCALE) results-verify/$(SCALE)
 	rm -rf results-verify
 
-test: install  ## the whole test suite
-	pytest
+test: install  ## the whole test suite, a worker for each core
+	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	pytest tests/faults -m ""
