@@ -208,11 +208,16 @@ def reporting(log: Path | None = None) -> Iterator[None]:
                 handler.close()
 
 
+_SAID_WITHOUT_MEMORY = ("can't allocate memory", "could not create a primitive")
+"""What torch's allocator and oneDNN say; neither has an exception of its own for it."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, in Python or in torch, which need not be loaded here."""
     named = {kind.__name__ for kind in type(error).__mro__}
-    return bool({"MemoryError", "OutOfMemoryError"} & named) or "can't allocate memory" in str(
-        error
+    said = str(error)
+    return bool({"MemoryError", "OutOfMemoryError"} & named) or any(
+        words in said for words in _SAID_WITHOUT_MEMORY
     )
 
 
