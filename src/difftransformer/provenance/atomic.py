@@ -3,15 +3,19 @@
 A reader, a killed job or a power cut sees either the old file or the new one. The temporary file
 lies in the same folder (a rename is atomic only within one file system), is hidden, keeps the
 suffix of the target (writers such as ``savefig`` choose the format by it) and carries the process
-id, so an orphaned job and its successor never write into each other's file.
+id, so an orphaned job and its successor never write into each other's file. What a killed process
+left is removed by the next one that writes the same file.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 
 @contextmanager
@@ -29,6 +33,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    _remove_leftovers(target)
     try:
         yield aside
         _sync(aside)
@@ -51,6 +56,19 @@ def write_bytes(path: Path | str, data: bytes) -> None:
 def write_text(path: Path | str, text: str) -> None:
     """Write ``text`` to ``path`` atomically, as UTF-8 with the line ends it has."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what processes that are no more have left of ``target``."""
+    ours = re.compile(
+        rf"\.{re.escape(target.stem)}\.(\d+)\.partial{re.escape(target.suffix)}", re.ASCII
+    )
+    with os.scandir(target.parent) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(".")]
+    for name in names:
+        found = ours.fullmatch(name)
+        if found and not psutil.pid_exists(int(found[1])):
+            target.with_name(name).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

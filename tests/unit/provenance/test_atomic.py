@@ -56,3 +56,9 @@ def test_kill_inside_a_write_leaves_the_old_file(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code, str(path)], env=os.environ, check=False)
     assert ended.returncode == -9
     assert path.read_text() == "whole"
+    foreign = [tmp_path / f".{name}.partial" for name in (f"checkpoint.{os.getppid()}", "other.7")]
+    for leftover in foreign:  # of a process that lives, and of another file
+        leftover.write_text("torn")
+    assert len(list(tmp_path.iterdir())) == 4
+    write_text(path, "new")
+    assert sorted(tmp_path.iterdir()) == sorted([*foreign, path])
