@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout
 
-from difftransformer.cli import jobs, judging, reports
+from difftransformer import cli
 from difftransformer.cli.frame import app
 from difftransformer.planning.runs import ENTRIES
 
@@ -34,7 +34,7 @@ def test_a_rule_calls_the_subcommand_of_its_name(repository: Path) -> None:
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_a_subcommand_calls_the_function_of_its_name(name: str) -> None:
     assert name in {command.name for command in app.registered_commands}
-    assert any(hasattr(room, name) for room in (jobs, judging, reports))
+    assert any(hasattr(getattr(cli, room), name) for room in cli.__all__)
     assert callable(getattr(importlib.import_module(ENTRIES[name]), name))
 
 

@@ -8,7 +8,6 @@ Shapes: B = batch, S = positions in the cache.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import product
@@ -17,27 +16,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from difftransformer.analysis.timing import spread, take_turns
+from difftransformer.analysis.timing import CLOCKS, spread, take_turns
+from difftransformer.analysis.timing_result import prepare, timing_fingerprint, write_timings
 from difftransformer.config.decoding import DecodingSlice
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.device import choose_device
-from difftransformer.models.kernels import choose_backend
 from difftransformer.models.products import linear
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.result import Number, Result, job_id, origin, write_result
+from difftransformer.provenance.result import Number
 from difftransformer.provenance.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
 KIND = "decoding"
 _CHUNK = 1024
-
-
-def fingerprint(slice: DecodingSlice, code: str) -> str:
-    """Identity of the job's result; the machine is recorded in it and no part of this."""
-    return job_fingerprint("measure_decoding", slice, code, "", None)
 
 
 def measure_decoding(
@@ -62,10 +54,7 @@ def measure_decoding(
     started = datetime.now(UTC)
     config = slice.config
     threads = config.threads or threads
-    torch.set_num_threads(threads)
-    device = choose_device(config.device, "decoding.device")
-    for backend in config.backends:
-        choose_backend(backend, device, config.precision)
+    device = prepare(config, threads, "decoding.device")
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     models = {
         row: Transformer.build(one, "sdpa", 0).to(device, dtype).eval()
@@ -74,24 +63,16 @@ def measure_decoding(
     metrics: dict[str, Number] = {}
     for batch, context in product(config.batches, config.contexts):
         metrics |= _measure(models, slice, batch, context, device)
-    identity = fingerprint(slice, code)
-    resolved = {"device": str(device), "threads": threads}
-    result = Result(
-        kind=KIND,
-        job_id=job_id(KIND, KIND, None, identity),
-        scale=slice.scale,
-        run=KIND,
-        seed=0,
-        metrics=metrics,
-        settings=slice.model_dump(mode="json") | {"resolved": resolved},
-        provenance=origin(identity, started=started, threads=threads),
+    write_timings(
+        KIND,
+        slice,
+        metrics,
+        {"device": str(device), "threads": threads},
+        identity=timing_fingerprint("measure_decoding", slice, code),
+        started=started,
+        output=output,
+        tracker=tracker,
     )
-    write_result(output, result)
-    tracker.log_params({"resolved": resolved})
-    tracker.log_metrics(
-        {key: one for key, one in metrics.items() if one is not None and "seconds/" not in key}
-    )
-    tracker.log_artifact(output)
 
 
 @torch.no_grad()
@@ -109,9 +90,12 @@ def _measure(
         for row, model in models.items()
         for backend in config.backends
     }
-    clock = time.process_time if config.clock == "cpu" else time.perf_counter
     seconds = take_turns(
-        steps, warmup=config.warmup, repeats=config.repeats, clock=clock, device=device
+        steps,
+        warmup=config.warmup,
+        repeats=config.repeats,
+        clock=CLOCKS[config.clock],
+        device=device,
     )
     metrics: dict[str, Number] = {
         f"cache_bytes/{row}": cache_bytes(caches[row], len(model.layers))

@@ -17,16 +17,14 @@ import torch
 from torch import Tensor
 
 from difftransformer.analysis.timing import CLOCKS, peak_memory, spread, take_turns
+from difftransformer.analysis.timing_result import prepare, timing_fingerprint, write_timings
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.throughput import ShapeConfig, ThroughputConfig, ThroughputSlice
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.device import choose_device
 from difftransformer.models.flops import forward_flops, training_flops
-from difftransformer.models.kernels import choose_backend
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.result import Number, Result, job_id, origin, write_result
+from difftransformer.provenance.result import Number
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.allocator import keep_freed_memory
 
@@ -43,11 +41,6 @@ class Turn(NamedTuple):
     row: str
     backend: str
     mode: Mode
-
-
-def fingerprint(slice: ThroughputSlice, code: str) -> str:
-    """Identity of the job's result; the machine is recorded in it and no part of this."""
-    return job_fingerprint("measure_throughput", slice, code, "", None)
 
 
 def measure_throughput(
@@ -73,35 +66,24 @@ def measure_throughput(
     started = datetime.now(UTC)
     config = slice.config
     threads = config.threads or threads
-    torch.set_num_threads(threads)
-    device = choose_device(config.device, "throughput.device")
+    device = prepare(config, threads, "throughput.device")
     if device.type == "cpu":
         keep_freed_memory()
-    for backend in config.backends:
-        choose_backend(backend, device, config.precision)
     peak = device_peak(config, device)
     metrics: dict[str, Number] = {}
     for name, shape in config.shapes.items():
         models = {row: by_shape[name] for row, by_shape in slice.models.items()}
         metrics |= _measure(name, shape, models, config, device, peak)
-    identity = fingerprint(slice, code)
-    resolved = {"device": str(device), "threads": threads, "peak_flops": peak}
-    result = Result(
-        kind=KIND,
-        job_id=job_id(KIND, KIND, None, identity),
-        scale=slice.scale,
-        run=KIND,
-        seed=0,
-        metrics=metrics,
-        settings=slice.model_dump(mode="json") | {"resolved": resolved},
-        provenance=origin(identity, started=started, threads=threads),
+    write_timings(
+        KIND,
+        slice,
+        metrics,
+        {"device": str(device), "threads": threads, "peak_flops": peak},
+        identity=timing_fingerprint("measure_throughput", slice, code),
+        started=started,
+        output=output,
+        tracker=tracker,
     )
-    write_result(output, result)
-    tracker.log_params({"resolved": resolved})
-    tracker.log_metrics(
-        {key: one for key, one in metrics.items() if one is not None and "seconds/" not in key}
-    )
-    tracker.log_artifact(output)
 
 
 def device_peak(config: ThroughputConfig, device: torch.device) -> float | None:

@@ -4,10 +4,30 @@ Each command reads its resolved slice, frames the work as a tracked job and call
 its own name. Everything heavy is imported inside the command that needs it.
 """
 
-from difftransformer.cli import jobs, judging, reports, tools
+from difftransformer.cli import (
+    data,
+    evaluation,
+    judging,
+    reports,
+    timings,
+    tools,
+    tracking,
+    training,
+)
 from difftransformer.cli.frame import app
 
-__all__ = ["app", "jobs", "judging", "main", "reports", "tools"]
+__all__ = [
+    "app",
+    "data",
+    "evaluation",
+    "judging",
+    "main",
+    "reports",
+    "timings",
+    "tools",
+    "tracking",
+    "training",
+]
 
 
 def main() -> None:

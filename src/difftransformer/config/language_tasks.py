@@ -77,6 +77,3 @@ LANGUAGE_TASKS = {
 """By lm-eval's name, in the order of the paper's tables. The paper does not say which metric it
 prints: `acc` everywhere but for HellaSwag is inferred from its OpenLLaMA row, whose numbers stand
 with their metric in the README of openlm-research/open_llama."""
-
-AVERAGE = "average"
-"""Name of the unweighted mean over tasks."""

@@ -15,9 +15,6 @@ PROMPT = "Question: {question}\nAnswer:"
 SOURCE = "https://github.com/QwenLM/Qwen2.5-Math/raw/a45202bd16/evaluation/data/{name}/test.jsonl"
 """Where all eight sets lie at one pinned commit, one item a line; their licences differ."""
 
-AVERAGE = "average"
-"""Name of the unweighted mean over sets."""
-
 
 class MathSet(NamedTuple):
     """One set.

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.suites.context_rms import ContextRms
-from difftransformer.data.loader import sequential_windows
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
+from difftransformer.evaluation.windows import validation_inputs
 from difftransformer.models.cache import PrefixCache
 
 WEIGHTS = "weights"
@@ -42,23 +41,13 @@ def measure(suite: ContextRms, subject: Subject) -> Metrics:
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    scorer = subject.scorer
-    if suite.seq_len > scorer.max_positions:
-        raise ConfigError(
-            f"context_rms.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {scorer.max_positions}"
-        )
     at = torch.tensor(suite.places) - 1
     found: dict[str, list[Tensor]] = defaultdict(list)
-    windows = sequential_windows(
-        subject.dataset, "validation", seq_len=suite.seq_len, batch_size=suite.batch_size,
-        max_tokens=suite.max_tokens,
-    )  # fmt: skip
     tokens = 0
-    for batch in windows:
-        for kind, part in _sizes(subject, batch[:, :-1], at).items():
+    for batch in validation_inputs(suite, subject):
+        for kind, part in _sizes(subject, batch, at).items():
             found[kind].append(part)
-        tokens += batch[:, :-1].numel()
+        tokens += batch.numel()
     sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
     return _metrics(suite, sizes) | {"tokens": tokens}
 

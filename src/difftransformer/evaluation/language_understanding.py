@@ -17,10 +17,10 @@ from typing import Any
 import lm_eval
 from lm_eval.utils import handle_non_serializable
 
-from difftransformer.config.language_tasks import AVERAGE, LANGUAGE_TASKS
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
 from difftransformer.evaluation.harness_model import language_model
-from difftransformer.evaluation.harness_run import ask, bars_for_people, quiet
+from difftransformer.evaluation.harness_run import ask, average, bars_for_people, quiet
 from difftransformer.evaluation.harness_tasks import load_task, task_manager
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.provenance.atomic import replacing, write_text
@@ -59,7 +59,7 @@ def measure(suite: LanguageUnderstanding, subject: Subject | PretrainedSubject) 
         for path in (_summary(subject.state, task), _samples(subject.state, task)):
             shutil.copyfile(path, subject.details / path.name)
         metrics |= json.loads(_summary(subject.state, task).read_text(encoding="utf-8"))["metrics"]
-    return metrics | _average(suite.tasks, metrics)
+    return metrics | average(suite.tasks, metrics, "chance")
 
 
 def _evaluate(
@@ -105,18 +105,6 @@ def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
         "n-shot": found["n-shot"][task],
     }
     write_text(_summary(folder, task), _json(kept, indent=1) + "\n")
-
-
-def _average(tasks: list[str], metrics: Metrics) -> Metrics:
-    def column(ending: str) -> list[float]:
-        return [float(metrics[f"{task}{ending}"] or 0.0) for task in tasks]
-
-    errors = column("_stderr")
-    return {
-        AVERAGE: math.fsum(column("")) / len(tasks),
-        f"{AVERAGE}_stderr": math.sqrt(math.fsum(error**2 for error in errors)) / len(tasks),
-        f"{AVERAGE}_chance": math.fsum(column("_chance")) / len(tasks),
-    }
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.metrics import mean
-from lm_eval.api.task import Task
-from lm_eval.config.task import TaskConfig
-from lm_eval.filters import build_filter_ensemble
 from math_verify import parse, verify
 
 from difftransformer.config.math_sets import MATH_SETS, Item, boxed
 from difftransformer.config.suites.mathematics import Mathematics
+from difftransformer.evaluation.generation_task import GenerationTask
 
 METRIC = "exact_match"
 
@@ -57,64 +54,28 @@ def _folded(text: str) -> str:
     return " ".join(text.strip(" $.").casefold().split())
 
 
-class MathTask(Task):  # type: ignore[misc]
+class MathTask(GenerationTask):
     """The items of one set, each asked without solved examples; its score is 1 or 0.
 
     Attributes:
         verdicts: By item, once lm-eval has judged it.
     """
 
-    VERSION = 1
-    OUTPUT_TYPE = "generate_until"
-
     def __init__(self, name: str, items: list[Item], suite: Mathematics) -> None:
         known = MATH_SETS[name]
         self.verdicts: dict[int, Verdict] = {}
-        self._docs = [
+        self._prompt = suite.prompt
+        documents = [
             {"index": index, "question": known.question(item), "answer": known.answer(item)}
             for index, item in enumerate(items)
         ]
-        self._prompt = suite.prompt
-        self._generation = {
-            "until": suite.until,
-            "max_gen_toks": suite.max_new_tokens,
-            "do_sample": False,
-        }
-        # Not Task.__init__, which downloads, and makes a config of defaults with a warning.
-        self._filters = [build_filter_ensemble("none", [["take_first", None]])]
-        self._config = TaskConfig(
-            task=f"mathematics_{name}",
-            output_type=self.OUTPUT_TYPE,
-            generation_kwargs=self._generation,
-            num_fewshot=0,
-            metadata={"version": self.VERSION},
+        super().__init__(
+            f"mathematics_{name}",
+            documents,
+            until=suite.until,
+            new_tokens=suite.max_new_tokens,
+            metric=METRIC,
         )
-
-    def has_training_docs(self) -> bool:
-        """No."""
-        return False
-
-    def has_validation_docs(self) -> bool:
-        """No."""
-        return False
-
-    def has_test_docs(self) -> bool:
-        """Yes: the items."""
-        return True
-
-    def test_docs(self) -> list[dict[str, Any]]:
-        """Questions and answers as plain data."""
-        return self._docs
-
-    def build_all_requests(
-        self, *, limit: int | None = None, rank: int = 0, world_size: int = 1, **_: Any
-    ) -> None:
-        """Make the requests; there are no examples to put before a prompt."""
-        documents = self.doc_iterator(rank=rank, limit=limit, world_size=world_size)
-        self._instances = [
-            self.construct_requests(doc, self.doc_to_text(doc), metadata=(self.task_name, index, 1))
-            for index, doc in documents
-        ]
 
     def doc_to_text(self, doc: Mapping[str, Any]) -> str:
         """Prompt of an item."""
@@ -125,26 +86,20 @@ class MathTask(Task):  # type: ignore[misc]
         answer: str = doc["answer"]
         return answer
 
-    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> Instance:
+    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
         """One generation."""
-        return Instance(
-            request_type=self.OUTPUT_TYPE,
-            doc=doc,
-            arguments=(ctx, self._generation),
-            idx=0,
-            metadata=kwargs["metadata"],
-        )
+        return [
+            Instance(
+                request_type=self.OUTPUT_TYPE,
+                doc=doc,
+                arguments=(ctx, self.generation),
+                idx=0,
+                metadata=kwargs["metadata"],
+            )
+        ]
 
-    def process_results(self, doc: Mapping[str, Any], results: list[str]) -> dict[str, float]:
+    def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """1 if the answer of the output is right, else 0."""
         verdict = judge(results[0], doc["answer"])
         self.verdicts[doc["index"]] = verdict
-        return {METRIC: float(verdict.correct)}
-
-    def aggregation(self) -> dict[str, Any]:
-        """Mean over the items."""
-        return {METRIC: mean}
-
-    def higher_is_better(self) -> dict[str, bool]:
-        """Yes."""
-        return {METRIC: True}
+        return float(verdict.correct)

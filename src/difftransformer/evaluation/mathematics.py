@@ -6,7 +6,6 @@ Where training kept weights on its way, all of them can be measured, the final o
 
 import json
 import logging
-import math
 import shutil
 from pathlib import Path
 from time import monotonic
@@ -14,12 +13,11 @@ from typing import Any, NamedTuple
 
 import lm_eval
 
-from difftransformer.config.math_sets import AVERAGE
 from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.harness_model import CountingLM, language_model
-from difftransformer.evaluation.harness_run import ask, bars_for_people, quiet
+from difftransformer.evaluation.harness_run import ask, average, bars_for_people, quiet
 from difftransformer.evaluation.math_items import set_items
 from difftransformer.evaluation.math_task import METRIC, MathTask
 from difftransformer.evaluation.subject import Metrics, Subject
@@ -70,7 +68,7 @@ def measure(suite: Mathematics, subject: Subject) -> Metrics:
             for path in (_summary(subject, name, point), _samples(subject, name, point)):
                 shutil.copyfile(path, subject.details / path.name)
             found |= json.loads(_summary(subject, name, point).read_text(encoding="utf-8"))
-        found |= _average(suite.tasks, found)
+        found |= average(suite.tasks, found, "tokens")
         metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
     return metrics
 
@@ -158,18 +156,6 @@ def _line(model: CountingLM, task: MathTask, sample: dict[str, Any]) -> dict[str
         "tokens": len(model.tok_encode(output)),
         "prompt_tokens": len(model.tok_encode(prompt)),
         "lm_eval": lm_eval.__version__,
-    }
-
-
-def _average(tasks: list[str], metrics: Metrics) -> Metrics:
-    def column(ending: str) -> list[float]:
-        return [float(metrics[f"{task}{ending}"] or 0.0) for task in tasks]
-
-    errors = column("_stderr")
-    return {
-        AVERAGE: math.fsum(column("")) / len(tasks),
-        f"{AVERAGE}_stderr": math.sqrt(math.fsum(error**2 for error in errors)) / len(tasks),
-        f"{AVERAGE}_tokens": math.fsum(column("_tokens")) / len(tasks),
     }
 
 

@@ -10,11 +10,9 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
 from lm_eval.api.model import LM
-from lm_eval.api.task import Task
-from lm_eval.config.task import TaskConfig
-from lm_eval.filters import build_filter_ensemble
 
 from difftransformer.evaluation.answer_ends import AnswerEnds
+from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.needle_prompts import Cell, NeedlePrompt, PromptBuilder
 from difftransformer.evaluation.prefix_sharing import Generator, Request
 
@@ -27,61 +25,23 @@ def cell_name(cell: Cell) -> str:
     return f"n{cell.needles}_r{cell.asked}{length}_d{cell.depth}"
 
 
-class NeedleTask(Task):  # type: ignore[misc]
+class NeedleTask(GenerationTask):
     """The samples of one cell; a sample's score is the share of asked needles that it answers."""
 
-    VERSION = 1
-    OUTPUT_TYPE = "generate_until"
-
     def __init__(self, cell: Cell, prompts: Iterable[NeedlePrompt], builder: PromptBuilder) -> None:
-        self._docs = [_document(prompt) for prompt in prompts]
-        self._generation = {
-            "until": builder.until,
-            "max_gen_toks": builder.new_tokens,
-            "do_sample": False,
-        }
-        # Not Task.__init__, which downloads, and makes a config of defaults with a warning.
-        self._filters = [build_filter_ensemble("none", [["take_first", None]])]
-        self._config = TaskConfig(
-            task=f"needles_{cell_name(cell)}",
-            output_type=self.OUTPUT_TYPE,
-            generation_kwargs=self._generation,
-            num_fewshot=0,
-            metadata={"version": self.VERSION, **cell._asdict()},
+        super().__init__(
+            f"needles_{cell_name(cell)}",
+            [_document(prompt) for prompt in prompts],
+            until=builder.until,
+            new_tokens=builder.new_tokens,
+            metric=METRIC,
+            **cell._asdict(),
         )
 
-    def has_training_docs(self) -> bool:
-        """No."""
-        return False
-
-    def has_validation_docs(self) -> bool:
-        """No."""
-        return False
-
-    def has_test_docs(self) -> bool:
-        """Yes: the samples."""
-        return True
-
-    def test_docs(self) -> list[dict[str, Any]]:
-        """Samples as plain data."""
-        return self._docs
-
-    def build_all_requests(
-        self, *, limit: int | None = None, rank: int = 0, world_size: int = 1, **_: Any
-    ) -> None:
-        """Make the requests; there are no examples to put before a prompt."""
-        documents = self.doc_iterator(rank=rank, limit=limit, world_size=world_size)
-        self._instances = [
-            request
-            for index, document in documents
-            for request in self.construct_requests(
-                document, document["context"], metadata=(self.task_name, index, 1)
-            )
-        ]
-
     def doc_to_text(self, doc: Mapping[str, Any]) -> str:
-        """Prompt of the first question."""
-        return f"{doc['context']}{doc['questions'][0]}"
+        """Prompt up to the question."""
+        context: str = doc["context"]
+        return context
 
     def doc_to_target(self, doc: Mapping[str, Any]) -> str:
         """All numbers asked for."""
@@ -93,24 +53,16 @@ class NeedleTask(Task):  # type: ignore[misc]
             Instance(
                 request_type=self.OUTPUT_TYPE,
                 doc=doc,
-                arguments=(ctx + question, self._generation),
+                arguments=(ctx + question, self.generation),
                 idx=index,
                 metadata=kwargs["metadata"],
             )
             for index, question in enumerate(doc["questions"])
         ]
 
-    def process_results(self, doc: Mapping[str, Any], results: list[str]) -> dict[str, float]:
+    def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """Share of the numbers asked for that occur in the answer to their question."""
-        return {METRIC: mean(answered(doc, results))}
-
-    def aggregation(self) -> dict[str, Any]:
-        """Mean over the samples."""
-        return {METRIC: mean}
-
-    def higher_is_better(self) -> dict[str, bool]:
-        """Yes."""
-        return {METRIC: True}
+        return float(mean(answered(doc, results)))
 
 
 class SharingModel(LM):  # type: ignore[misc]

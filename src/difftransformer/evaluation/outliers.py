@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from difftransformer.analysis.magnitudes import MEDIAN_ERROR, Magnitudes
 from difftransformer.config.suites.outliers import Outliers
-from difftransformer.data.loader import sequential_windows
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.windows import validation_inputs
 from difftransformer.models.kernels.eager import tapped
 from difftransformer.models.transformer import Layer
 from difftransformer.provenance.atomic import write_text
@@ -35,24 +34,13 @@ def measure(suite: Outliers, subject: Subject) -> Metrics:
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    if suite.seq_len > subject.scorer.max_positions:
-        raise ConfigError(
-            f"outliers.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {subject.scorer.max_positions}"
-        )
+    windows = validation_inputs(suite, subject)
     found = {kind: Magnitudes(max(suite.ranks)) for kind in KINDS}
     tokens = 0
-    windows = sequential_windows(
-        subject.dataset,
-        "validation",
-        seq_len=suite.seq_len,
-        batch_size=suite.batch_size,
-        max_tokens=suite.max_tokens,
-    )
     with _watched(subject.scorer.model, found):
         for batch in windows:
-            subject.scorer.states(batch[:, :-1])
-            tokens += batch[:, :-1].numel()
+            subject.scorer.states(batch)
+            tokens += batch.numel()
     _write_histograms(subject, found)
     return _metrics(suite, found) | {"median_error": MEDIAN_ERROR, "tokens": tokens}
 

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.suites.sinks import Sinks
-from difftransformer.data.loader import sequential_windows
-from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.evaluation.watching import watched_maps
+from difftransformer.evaluation.windows import validation_inputs
 
 
 def measure(suite: Sinks, subject: Subject) -> Metrics:
@@ -26,11 +25,7 @@ def measure(suite: Sinks, subject: Subject) -> Metrics:
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    if suite.seq_len > subject.scorer.max_positions:
-        raise ConfigError(
-            f"sinks.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {subject.scorer.max_positions}"
-        )
+    windows = validation_inputs(suite, subject)
     sums: dict[int, Tensor] = {}
     first = suite.first_query - 1
 
@@ -38,16 +33,12 @@ def measure(suite: Sinks, subject: Subject) -> Metrics:
         found = first_token(weights[:, :, first:]).sum(dim=1)  # over windows: [3, H, Q]
         sums[layer] = sums.get(layer, torch.zeros(())) + found.sum(dim=-1).cpu()
 
-    windows = sequential_windows(
-        subject.dataset, "validation", seq_len=suite.seq_len, batch_size=suite.batch_size,
-        max_tokens=suite.max_tokens,
-    )  # fmt: skip
     count, tokens = 0, 0
     with watched_maps(subject.scorer.model, maps):
         for batch in windows:
-            subject.scorer.states(batch[:, :-1])
+            subject.scorer.states(batch)
             count += len(batch) * (suite.seq_len - first)
-            tokens += batch[:, :-1].numel()
+            tokens += batch.numel()
     means = torch.stack([sums[layer] for layer in sorted(sums)]) / count  # [L, 3, H]
     share, weight, mass = means.unbind(dim=1)
     by_layer: Metrics = {f"share_l{layer}": float(row.mean()) for layer, row in enumerate(share)}

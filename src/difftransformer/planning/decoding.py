@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 
 from difftransformer.config.decoding import DecodingSlice
-from difftransformer.config.inheritance import Layers
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.validation import validate
-from difftransformer.errors import ConfigError
-from difftransformer.models.attention.registry import configure
 from difftransformer.models.matching import match_ffn
+from difftransformer.planning.timed_models import timed_model
 
 
 def decoding_slice(catalogue: Catalogue, rows: Sequence[str]) -> DecodingSlice:
@@ -20,7 +16,8 @@ def decoding_slice(catalogue: Catalogue, rows: Sequence[str]) -> DecodingSlice:
     """
     config = catalogue.scale.decoding
     assert config is not None, catalogue.scale_file
-    models = {row: _model(catalogue, row) for row in rows}
+    longest = max(config.contexts) + config.new_tokens
+    models = {row: timed_model(catalogue, row, config.model, longest, "decoding") for row in rows}
     first = models[rows[0]]
     for row, model in models.items():
         entry = catalogue.match(row)
@@ -28,18 +25,3 @@ def decoding_slice(catalogue: Catalogue, rows: Sequence[str]) -> DecodingSlice:
             found = match_ffn(model, first, "parameters", entry.multiple_of, 1)
             models[row] = model.model_copy(update={"ffn_dim": found.ffn_dim})
     return DecodingSlice(scale=catalogue.project.scale, config=config, models=models)
-
-
-def _model(catalogue: Catalogue, row: str) -> ModelConfig:
-    config = catalogue.scale.decoding
-    assert config is not None
-    place = f"{catalogue.scale_file}: decoding"
-    own = catalogue.run(row).model.model_dump(mode="json")
-    layers = Layers().add(own, f"runs.yaml: runs.{row}").add(config.model, f"{place}.model")
-    layers.add({"max_positions": max(config.contexts) + config.new_tokens}, place)
-    model: ModelConfig = validate(ModelConfig, layers.values, f"{place}.model", layers.origin)
-    try:
-        configure(model.attention, model.d_model)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: row {row}: {error}") from None
-    return model

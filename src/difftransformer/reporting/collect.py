@@ -9,7 +9,6 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
 
-THROUGHPUT, DECODING = "throughput", "decoding"
 """Kinds, and runs, of the one result of the throughput job and of that of the decoding job."""
 
 
@@ -62,32 +61,18 @@ class Results:
             path, what = f"judgements/{judge}/{suite}/{run}/{seed}.json", f"judgement by '{judge}'"
             raise _missing(what, run, seed, self.scale, path) from None
 
-    def timings(self) -> Result:
-        """Return the result of the throughput job.
+    def timings(self, kind: str) -> Result:
+        """Return the one result of a job of timings.
 
         Raises:
             UserError: there is none; names the command.
         """
         try:
-            return self.evaluations[THROUGHPUT, THROUGHPUT, 0]
+            return self.evaluations[kind, kind, 0]
         except KeyError:
             raise UserError(
-                f"no timings at scale {self.scale}: make them with "
-                f"`snakemake results/{self.scale}/throughput.json --config scale={self.scale}`"
-            ) from None
-
-    def decoding(self) -> Result:
-        """Return the result of the decoding job.
-
-        Raises:
-            UserError: there is none; names the command.
-        """
-        try:
-            return self.evaluations[DECODING, DECODING, 0]
-        except KeyError:
-            raise UserError(
-                f"no timings of decoding at scale {self.scale}: make them with "
-                f"`snakemake results/{self.scale}/decoding.json --config scale={self.scale}`"
+                f"no timings of {kind} at scale {self.scale}: make them with "
+                f"`snakemake results/{self.scale}/{kind}.json --config scale={self.scale}`"
             ) from None
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from difftransformer.provenance.atomic import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -92,6 +93,23 @@ def tidy(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
     axes.set_title(title, pad=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
+
+
+def legend_below(
+    figure: "Figure", *panels: "Axes", handles: Sequence["Artist"] = (), ncols: int = 4
+) -> None:
+    """Put one legend under all panels, of what the given ones name in their order, or handles."""
+    found = [axes.get_legend_handles_labels() for axes in panels]
+    named = [(handle, str(handle.get_label())) for handle in handles]
+    named += [pair for shown in found for pair in zip(*shown, strict=True)]
+    figure.legend(
+        [handle for handle, _ in named],
+        [label for _, label in named],
+        loc="outside lower center",
+        ncols=min(ncols, len(named)),
+        fontsize=8,
+        handlelength=2.6,
+    )
 
 
 def save(figure: "Figure", stem: Path) -> list[Path]:

@@ -16,21 +16,21 @@ from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import Result
-from difftransformer.provenance.tracking import Tracker
-from difftransformer.training.job import Job, run_job
+from difftransformer.training.job import Frame, Job, run_job
 from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
 
-def continue_run(job: Job, model: Path, tracker: Tracker) -> None:
-    """Train from the weights in ``model``, the folder of the job's parent.
+def continue_run(stage: str, slice: RunSlice, model: Path, frame: Frame) -> None:
+    """Train from the weights in ``model``, the folder of a finished training with the same seed.
 
     Raises:
         ConfigError: the models differ in more than their positions.
+        CheckpointError: the folder holds no finished training, that of another run or seed, or
+            weights with another tokenizer.
         UserError: one readable line; see `difftransformer.training.job.run_job`.
         Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75).
     """
-    slice, parent = job.slice, job.parent
-    assert parent is not None, slice.run
+    parent = open_parent(slice, model, PackedDataset.open(frame["dataset"]), frame["seed"])
 
     def build(device: torch.device) -> Transformer:
         backend = choose_backend(slice.training.backend, device.type, slice.training.precision)
@@ -39,7 +39,7 @@ def continue_run(job: Job, model: Path, tracker: Tracker) -> None:
         load_weights(child, model / WEIGHTS)
         return child.to(device)
 
-    run_job(job, build, tracker)
+    run_job(Job(stage, slice, frame, parent), build)
 
 
 def open_parent(slice: RunSlice, model: Path, dataset: PackedDataset, seed: int) -> Result:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 
@@ -36,18 +37,33 @@ from difftransformer.training.upstream import training_inputs
 logger = logging.getLogger(__name__)
 
 
+class Frame(TypedDict):
+    """What the caller of a training gives besides the run itself."""
+
+    dataset: Path
+    """Folder of a packed dataset."""
+    output: Path
+    """Folder that gets model.safetensors, config.json, tokenizer.json where the dataset has one,
+    history.csv and, last, training.json."""
+    state: Path
+    """Folder of this job and fingerprint alone: lock, checkpoints, progress.json."""
+    seed: int
+    """Seed of the initial weights and of the order of the data."""
+    threads: int
+    """Threads of one operation; they decide the order of sums, hence the bits."""
+    tracker: Tracker
+    """Receives params, metric points and the speed."""
+    code: str
+    """Fingerprint of the code that trains."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """What identifies a training job and where it reads and writes."""
+    """A training job: its stage, what it trains, where it reads and writes."""
 
     stage: str
     slice: RunSlice
-    dataset: Path
-    output: Path
-    state: Path
-    seed: int
-    threads: int
-    code: str
+    frame: Frame
     parent: Result | None = None
     """The training whose weights it starts from."""
 
@@ -56,7 +72,7 @@ BuildModel = Callable[[torch.device], Transformer]
 """Makes the model that training starts from, on a device."""
 
 
-def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
+def run_job(job: Job, build_model: BuildModel) -> None:
     """Train from the newest whole checkpoint, or from the start, and publish the outputs.
 
     A job whose last step has its checkpoint only publishes, so a finished run costs seconds.
@@ -67,19 +83,19 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         Interrupted: SIGTERM or SIGINT came; a checkpoint was written, the same call continues.
     """
     started = datetime.now(UTC)
-    config = job.slice.training
+    config, frame, tracker = job.slice.training, job.frame, job.frame["tracker"]
     device = resolve_device(config)
     resolved = {
         "device": str(device),
-        "deterministic": prepare_process(config, device, job.threads),
+        "deterministic": prepare_process(config, device, frame["threads"]),
     }
     with listening() as stop:
-        dataset = PackedDataset.open(job.dataset)
+        dataset = PackedDataset.open(frame["dataset"])
         fingerprint = job_fingerprint(
-            job.stage, job.slice, job.code, training_inputs(dataset, job.parent), job.seed
+            job.stage, job.slice, frame["code"], training_inputs(dataset, job.parent), frame["seed"]
         )
         require_memory(job.slice, device)
-        seed_everything(job.seed)
+        seed_everything(frame["seed"])
         model = build_model(device)
         resolved["backend"] = model.backend
         tracker.log_params({"resolved": resolved})
@@ -87,7 +103,7 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         if upstream:
             tracker.set_tags({"upstream": " ".join(upstream)})
         trainer = _trainer(job, model, dataset, device)
-        store = CheckpointStore(job.state, keep=config.keep_checkpoints, identity=fingerprint)
+        store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
         _resume(trainer, store, tracker)
         trainer.train(store, _progress(job, trainer.step), tracker, stop)
         metrics = training_metrics(model, trainer.history, config, diverged_at=trainer.diverged_at)
@@ -95,17 +111,17 @@ def run_job(job: Job, build_model: BuildModel, tracker: Tracker) -> None:
         tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",
-            job_id=job_id(job.stage, job.slice.run, job.seed, fingerprint),
+            job_id=job_id(job.stage, job.slice.run, frame["seed"], fingerprint),
             scale=job.slice.scale,
             run=job.slice.run,
-            seed=job.seed,
+            seed=frame["seed"],
             metrics=metrics,
             settings=job.slice.model_dump(mode="json")
             | {"resolved": resolved, "upstream": upstream},
-            provenance=origin(fingerprint, started=started, threads=job.threads),
+            provenance=origin(fingerprint, started=started, threads=frame["threads"]),
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
-        publish(job.output, model, trainer.history, dataset, result, kept)
+        publish(frame["output"], model, trainer.history, dataset, result, kept)
 
 
 def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:
@@ -121,7 +137,7 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
         "train",
         batch_size=config.batch_size,
         seq_len=config.seq_len,
-        seed=job.seed,
+        seed=job.frame["seed"],
         rank=rank,
         world_size=world_size,
     )
@@ -152,9 +168,9 @@ def _resume(trainer: Trainer, store: CheckpointStore, tracker: Tracker) -> None:
 def _progress(job: Job, step: int) -> Progress:
     config = job.slice.training
     return Progress(
-        job.state,
+        job.frame["state"],
         run=job.slice.run,
-        seed=job.seed,
+        seed=job.frame["seed"],
         steps=config.total_steps,
         step=step,
         tokens_per_step=config.tokens_per_step,

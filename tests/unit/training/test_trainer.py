@@ -23,7 +23,7 @@ from difftransformer.errors import (
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.job import Job, run_job
+from difftransformer.training.job import Frame, Job, run_job
 from difftransformer.training.optimiser import split_decay
 
 
@@ -140,6 +140,18 @@ def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> 
     assert loss["lm"] == pytest.approx(losses[:, ~is_answer].mean().item(), rel=1e-5)
 
 
+def frame(folder: Path, text: Path) -> Frame:
+    return Frame(
+        dataset=text,
+        output=folder / "out",
+        state=folder / "state",
+        seed=0,
+        threads=1,
+        tracker=NullTracker(),
+        code="code",
+    )
+
+
 def poisoned(job: Job, step: int) -> None:
     """Train a model one of whose gradients turns NaN in the given backward pass."""
     calls = 0
@@ -150,16 +162,16 @@ def poisoned(job: Job, step: int) -> None:
         return gradient * math.nan if calls == step else gradient
 
     def build(device: torch.device) -> Transformer:
-        model = Transformer.build(job.slice.model, "sdpa", job.seed)
+        model = Transformer.build(job.slice.model, "sdpa", job.frame["seed"])
         model.output_weight.register_hook(spoil)
         return model
 
-    run_job(job, build, NullTracker())
+    run_job(job, build)
 
 
 def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path, text: Path) -> None:
     slice = make_slice(checkpoint_every=3)
-    job = Job("pretrain", slice, text, tmp_path / "out", tmp_path / "state", 0, 1, "code")
+    job = Job("pretrain", slice, frame(tmp_path, text))
     with pytest.raises(DivergenceError, match=r"at step 5/8 \(lr .*lower training.lr") as caught:
         poisoned(job, 5)
     assert "\n" not in str(caught.value)
@@ -201,7 +213,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.errors import UserError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.job import Job, run_job
+from difftransformer.training.job import Frame, Job, run_job
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
 slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())
@@ -213,8 +225,11 @@ def build(device):
     return model
 
 try:
-    job = Job("pretrain", slice, text, folder / "out", folder / "state", 0, 1, "")
-    run_job(job, build, NullTracker())
+    frame = Frame(
+        dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
+        tracker=NullTracker(), code="",
+    )
+    run_job(Job("pretrain", slice, frame), build)
 except UserError as error:
     print(error)
 """

@@ -4,6 +4,9 @@ from typing import Literal, TypeVar
 
 from difftransformer.config.base import Settings, setting
 
+AVERAGE = "average"
+"""Name of the unweighted mean over tasks."""
+
 Value = TypeVar("Value", int, str)
 
 

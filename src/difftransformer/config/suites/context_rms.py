@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
-from difftransformer.config.suites.base import SuiteSettings, log_places
+from difftransformer.config.suites.base import log_places
+from difftransformer.config.suites.windows import WindowSuite
 
 
-class ContextRms(SuiteSettings):
+class ContextRms(WindowSuite):
     """Root mean square of the heads' outputs before W_O, by position (DIFF V2 post).
 
     As measured, in units of the values' own RMS, before a headwise norm and as W_O gets them; and
@@ -17,17 +18,6 @@ class ContextRms(SuiteSettings):
     """
 
     kind: Literal["context_rms"] = setting(meaning="Which measurement the suite is.")
-    seq_len: int = setting(
-        meaning="Positions of a window of the validation split; windows do not overlap.",
-        unit="tokens",
-        gt=1,
-    )
-    max_tokens: int | None = setting(
-        65_536,
-        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
-        unit="tokens",
-        gt=0,
-    )
     positions: int = setting(
         7,
         meaning="Positions with a metric, evenly spaced on a logarithmic axis from first_position "

@@ -3,10 +3,10 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
-from difftransformer.config.suites.base import SuiteSettings
+from difftransformer.config.suites.windows import WindowSuite
 
 
-class Outliers(SuiteSettings):
+class Outliers(WindowSuite):
     """Largest and median absolute activations: attention logits, and outputs of the layers.
 
     Logits are q'k / sqrt(d) before the softmax, over all pairs that causal attention sees, of both
@@ -14,11 +14,6 @@ class Outliers(SuiteSettings):
     """
 
     kind: Literal["outliers"] = setting(meaning="Which measurement the suite is.")
-    seq_len: int = setting(
-        meaning="Positions of a window of the validation split; windows do not overlap.",
-        unit="tokens",
-        gt=0,
-    )
     max_tokens: int | None = setting(
         400_000,
         meaning="Tokens read, rounded down to whole windows; null: the whole split.",

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
-from difftransformer.config.suites.base import SuiteSettings
+from difftransformer.config.suites.windows import WindowSuite
 
 
-class Sinks(SuiteSettings):
+class Sinks(WindowSuite):
     """How much attention goes to the first token of a window, whatever it is.
 
     A row of weights is taken as absolute values and divided by their sum, so that signed rows, and
@@ -16,17 +16,6 @@ class Sinks(SuiteSettings):
     """
 
     kind: Literal["sinks"] = setting(meaning="Which measurement the suite is.")
-    seq_len: int = setting(
-        meaning="Positions of a window of the validation split; windows do not overlap.",
-        unit="tokens",
-        gt=1,
-    )
-    max_tokens: int | None = setting(
-        65_536,
-        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
-        unit="tokens",
-        gt=0,
-    )
     first_query: int = setting(
         17,
         meaning="First position whose attention counts: early ones have few tokens to attend to.",

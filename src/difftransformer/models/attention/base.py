@@ -89,11 +89,15 @@ class Attention(nn.Module, ABC):
         """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
 
     @abstractmethod
+    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [B, *, T, *] of every head, with their positions in them."""
+
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """Return the weights [B, H, T, T] that each head gives to the values, signed, for analysis.
 
         Causal and quadratic in memory; arguments as for `forward`.
         """
+        return self.attention_rows(x, rope, self.heads(x, rope)[1])
 
     @abstractmethod
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:

@@ -119,10 +119,6 @@ class DifferentialAttention(Attention):
         normed = context * factor if self.head_norm is None else self.head_norm(context, factor)
         return super().output(normed, x)
 
-    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
-        """See `Attention.attention_maps`: the first map minus lambda times the second."""
-        return self.attention_rows(x, rope, self.heads(x, rope)[1])
-
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
         q, _, _ = self.heads(x, rope)

@@ -57,11 +57,6 @@ class GroupedAttention(Attention):
         """Rows of the maps that `context` applies to the values, [B, H, T, S], written out."""
         return attention_map(q, k, scale=self.scale, mask=None)
 
-    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
-        """See `Attention.attention_maps`."""
-        q, k, _ = self.heads(x, rope)
-        return self.weights(q, k, x)
-
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
         return self.weights(self.heads(x, rope)[0], keys, x)

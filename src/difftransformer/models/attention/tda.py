@@ -92,10 +92,6 @@ class ThresholdDifferentialAttention(Attention):
         context = context if self.head_norm is None else self.head_norm(context)
         return super().output(context, x)
 
-    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
-        """See `Attention.attention_maps`."""
-        return self.attention_rows(x, rope, self.heads(x, rope)[1])
-
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
         return self._map(self.heads(x, rope)[0], keys, None)

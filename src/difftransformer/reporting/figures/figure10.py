@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
-from difftransformer.config.math_sets import AVERAGE
+from difftransformer.config.suites.base import AVERAGE
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import evaluated, shared_setting
-from difftransformer.reporting.drawing import FAINT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import FAINT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.mathematics import accuracy, label_of
 
@@ -52,8 +52,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     bottom.set_xlim(-0.5, len(names) - 0.5)
     tidy(top, x="", y="accuracy, %", title=part.title)
     tidy(bottom, x="", y="tokens", title=_lengths_title(artifact, part))
-    handles, labels = top.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    legend_below(figure, top, ncols=3)
     return figure
 
 

@@ -7,7 +7,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice, FamilySlice, S
 from difftransformer.config.paper_values import PaperTable
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.drawing import INK, SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.scaling_published import (
     published_curves,
@@ -43,14 +43,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     _ours(grid[0][0], artifact, part, lines, curves, look)
     if paper is not None:
         _published(grid[0][1], part, paper, look)
-    handles = _legend(part, look, published=paper is not None)
-    figure.legend(
-        handles=handles,
-        fontsize=8,
-        ncols=len(handles),
-        loc="outside lower center",
-        handlelength=2.6,
-    )
+    legend_below(figure, handles=_legend(part, look, published=paper is not None), ncols=6)
     return figure
 
 

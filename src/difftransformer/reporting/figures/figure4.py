@@ -8,7 +8,7 @@ from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.curves import Curve, draw, over_seeds
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.nll_by_position import (
     column,
@@ -42,13 +42,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     _differences(grid[0][1], part, nll_differences(part, measured), at, look)
     if artifact.paper is not None:
         _published(grid[0][2], part, artifact.paper, look)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    if artifact.paper is not None:
-        more = grid[0][2].get_legend_handles_labels()
-        handles, labels = handles + more[0], labels + more[1]
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, handlelength=2.6
-    )
+    published = [] if artifact.paper is None else [grid[0][2]]
+    legend_below(figure, grid[0][0], *published, ncols=6)
     return figure
 
 

@@ -6,7 +6,15 @@ from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated, shared_setting
 from difftransformer.reporting.curves import Curve, draw, over_seeds
-from difftransformer.reporting.drawing import FAINT, SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import (
+    FAINT,
+    SOFT,
+    Look,
+    legend_below,
+    looks,
+    printable,
+    tidy,
+)
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.many_shot import (
     accuracy,
@@ -42,8 +50,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
             axes.set_ylim(0, 102)
             if column:
                 axes.set_ylabel("")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    legend_below(figure, grid[0][0], ncols=6)
     return figure
 
 

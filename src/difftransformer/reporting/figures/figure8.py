@@ -8,7 +8,7 @@ from difftransformer.errors import UserError
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import INK, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.quantised import (
     WHAT,
@@ -53,8 +53,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         published = grid[0, -1]
         published.set_visible(True)
         _published(published, artifact, first, bits_of(artifact, first, results))
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, grid[0, 0])
     return figure
 
 

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.config.math_sets import AVERAGE
 from difftransformer.config.paper_values import PaperTable
+from difftransformer.config.suites.base import AVERAGE
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import Look, looks, printable, tidy
+from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.mathematics import accuracy, kept_tokens
 from difftransformer.reporting.numbers import count
@@ -30,14 +30,9 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         1, panels, figsize=(1 + 4.4 * panels, 3.9), layout="constrained", squeeze=False
     )
     _ours(grid[0][0], artifact, part, results, look)
-    handles, labels = grid[0][0].get_legend_handles_labels()
     if artifact.paper is not None:
         _published(grid[0][1], part, artifact.paper, look)
-        more = grid[0][1].get_legend_handles_labels()
-        handles, labels = handles + more[0], labels + more[1]
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.6
-    )
+    legend_below(figure, *grid[0], ncols=3)
     return figure
 
 

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Cell, Section
-from difftransformer.reporting.drawing import FAINT, SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import (
+    FAINT,
+    SOFT,
+    Look,
+    legend_below,
+    looks,
+    printable,
+    tidy,
+)
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.language_understanding import (
     ERROR,
@@ -36,9 +44,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     )  # fmt: skip
     for axes, part, section in zip(grid[:, 0], artifact.sections, measured, strict=True):
         _panel(axes, part, section, look)
-    figure.legend(
-        handles=_legend(artifact, measured, look), fontsize=8, ncols=4, loc="outside lower center"
-    )
+    legend_below(figure, handles=_legend(artifact, measured, look))
     return figure
 
 

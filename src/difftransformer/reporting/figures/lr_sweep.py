@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.drawing import SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.learning_rate import Outcome, metric_name, outcomes, rates
 from difftransformer.reporting.numbers import rate
@@ -34,11 +34,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         for axes in grid[0]
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    handles = [named[printable(label)] for label in labels] + _signs()
-    figure.legend(
-        handles=handles, fontsize=8, ncols=min(4, len(handles)), loc="outside lower center",
-        handlelength=2.6,
-    )  # fmt: skip
+    legend_below(figure, handles=[named[printable(label)] for label in labels] + _signs())
     return figure
 
 

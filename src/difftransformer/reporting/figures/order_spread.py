@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated
-from difftransformer.reporting.drawing import SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.many_shot import by_order, orders_name, section_title
 
@@ -41,9 +41,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         _panel(grid[0][column], artifact, part, results, look)
         if column:
             grid[0][column].set_ylabel("")
-    figure.legend(
-        *grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
-    )
+    legend_below(figure, grid[0][0], ncols=3)
     return figure
 
 

@@ -8,7 +8,7 @@ from difftransformer.config.hallucination_sets import HALLUCINATION_SETS
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated
-from difftransformer.reporting.drawing import FAINT, INK, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import FAINT, INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.hallucination import (
     judged_part,
@@ -64,8 +64,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     }
     _panel(theirs, part.rows, list(HALLUCINATION_SETS), published, look)
     tidy(theirs, x="", y="", title="Published")
-    handles, labels = ours.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, ours)
     return figure
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.errors import DataError
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.drawing import Look, looks, printable, tidy
+from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         tidy(axes, x=_X[part.measures], y="share of values above x", title=part.title)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, panels[0])
     return figure
 
 

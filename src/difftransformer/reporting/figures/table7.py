@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.drawing import INK, Look, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.throughput import MODES, Timings, quartile
+from difftransformer.reporting.measures.throughput import MODES, Timings
+from difftransformer.reporting.rounds import quartile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,8 +41,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         tidy(axes, x="", y="tokens/s, ratio", title=title)
         axes.grid(axis="x", visible=False)
     panels[1].set_ylabel("")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, panels[0])
     return figure
 
 

@@ -9,7 +9,7 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.drawing import SOFT, looks, printable, tidy
+from difftransformer.reporting.drawing import SOFT, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.context_rms import KINDS, bounds, places
 
@@ -39,8 +39,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         axes.set_xticks(at, list(map(str, at)))
         axes.minorticks_off()
         tidy(axes, x="position n", y="context RMS" if kind == "weights" else "", title=title)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+    legend_below(figure, panels[0], ncols=5)
     return figure
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.drawing import looks, printable, tidy
+from difftransformer.reporting.drawing import legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.decoding import DecodingTimings
-from difftransformer.reporting.measures.throughput import quartile
+from difftransformer.reporting.rounds import quartile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +37,5 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
         tidy(axes, x="positions in the cache", y="tokens per second", title=f"Batch of {batch}")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, panels[0][0])
     return figure

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.drawing import looks
+from difftransformer.reporting.drawing import legend_below, looks
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.loss_panels import loss_curves, loss_differences
 
@@ -25,8 +25,5 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     loss_curves(axes[0], artifact, parts[0], histories, look)
     for panel, part in zip(axes[1:], parts, strict=True):
         loss_differences(panel, artifact, part, histories, look)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=4, fontsize=8, handlelength=2.6
-    )
+    legend_below(figure, axes[0])
     return figure

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.drawing import INK, looks, printable, tidy
+from difftransformer.reporting.drawing import INK, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.sinks import layer_names
 
@@ -37,6 +37,5 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     axes.set_xticks(range(len(names)), [str(layer) for layer in range(len(names))])
     axes.set_ylim(bottom=0)
     tidy(axes, x="layer", y="share of attention on the first token", title=part.title)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    legend_below(figure, axes)
     return figure

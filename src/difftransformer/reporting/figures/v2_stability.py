@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.drawing import Look, looks, printable, tidy
+from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.learning_rate import rates
 from difftransformer.reporting.measures.stability import KINDS, ByRate, by_rate, kind_value
@@ -49,10 +49,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         tidy(
             axes, x="step", y=_CURVES[column], title=f"At {rate(rates(part)[-1])}, one line a seed"
         )
-    handles, labels = top.axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=4, fontsize=8, handlelength=2.6
-    )
+    legend_below(figure, top.axes[0])
     return figure
 
 

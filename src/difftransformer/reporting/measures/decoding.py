@@ -1,20 +1,23 @@
 """Decoded tokens per second by batch size and context length, ratios, and bytes of the cache."""
 
-import math
-from collections.abc import Sequence
 from itertools import product
 from statistics import median
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.config.decoding import DecodingConfig
-from difftransformer.errors import UserError
-from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import Place
+from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
-from difftransformer.reporting.measures.throughput import DECIMALS, quartile
-from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.statistics import mean_interval
+from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.rounds import (
+    geometric_means,
+    machine_note,
+    one_cell,
+    quotients,
+    ratio_cell,
+    rounds_note,
+    speed_cell,
+    timed_with,
+)
 
 RATIO = "ratio"
 """Column of the geometric mean of ratios over all batch sizes and context lengths."""
@@ -33,11 +36,7 @@ class DecodingTimings:
     """
 
     def __init__(self, results: Results) -> None:
-        self.result: Result = results.decoding()
-        try:
-            self.config = DecodingConfig.model_validate(self.result.settings["config"])
-        except (KeyError, ValueError):
-            raise UserError(f"{self.result.job_id}: has no settings of decoding: rerun") from None
+        self.result, self.config = timed_with(results, "decoding", DecodingConfig)
 
     @property
     def loads(self) -> list[Load]:
@@ -55,15 +54,11 @@ class DecodingTimings:
 
     def ratios(self, row: str, against: str, load: Load) -> list[float]:
         """Speed of a row over that of another, round by round."""
-        pairs = zip(self.speeds(row, load), self.speeds(against, load), strict=True)
-        return [one / two for one, two in pairs]
+        return quotients(self.speeds(row, load), self.speeds(against, load))
 
     def overall(self, row: str, against: str) -> list[float]:
         """Geometric mean of the ratios over all loads, round by round."""
-        by_load = [self.ratios(row, against, load) for load in self.loads]
-        return [
-            math.exp(math.fsum(map(math.log, one)) / len(one)) for one in zip(*by_load, strict=True)
-        ]
+        return geometric_means([self.ratios(row, against, load) for load in self.loads])
 
     def cache_bytes(self, row: str) -> float:
         """Bytes that the cache grows by with each position of a sequence."""
@@ -83,12 +78,16 @@ def decoding(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> l
         UserError: The timings are missing, or lack a row.
     """
     timings = DecodingTimings(results)
+    job = timings.result.job_id
     rows = [Row(run=row.run, label=row.label) for row in part.rows]
     speeds = [Column(id="cache_bytes", header="KV bytes a token ↓")]
     speeds += [Column(id=_name(load), header=f"{_words(load)} ↑") for load in timings.loads]
-    cells = [_bytes(row.run, timings) for row in part.rows]
+    cells = []
+    for row in part.rows:
+        held = timings.cache_bytes(row.run)
+        cells.append(one_cell(Place(row.run, "cache_bytes"), held, f"{held:,.0f}", job))
     cells += [
-        _cell(Place(row.run, _name(load)), timings.speeds(row.run, load), timings)
+        speed_cell(Place(row.run, _name(load)), timings.speeds(row.run, load), job, Paper(None))
         for row in part.rows
         for load in timings.loads
     ]
@@ -100,68 +99,21 @@ def decoding(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> l
     for row in part.rows:
         if row.against is None:
             continue
-        found.append(
-            ratio_cell(Place(row.run, RATIO), timings.overall(row.run, row.against), timings)
-        )
+        found.append(ratio_cell(Place(row.run, RATIO), timings.overall(row.run, row.against), job))
         found += [
             ratio_cell(
                 Place(row.run, f"{_name(load)}_{RATIO}"),
-                timings.ratios(row.run, row.against, load), timings,
+                timings.ratios(row.run, row.against, load),
+                job,
             )
             for load in timings.loads
-        ]  # fmt: skip
+        ]
     compared = [Row(run=row.run, label=row.label) for row in part.rows if row.against]
     return [
         Section(
             title=part.title, columns=speeds, rows=rows, cells=cells, notes=_notes(part, timings)
         ),
         Section(title="Ratio to the row compared with", columns=ratios, rows=compared, cells=found),
-    ]
-
-
-def ratio_cell(place: Place, ratios: Sequence[float], timings: DecodingTimings) -> Cell:
-    """Median and quartiles to read, and the t interval of the mean for the verdict."""
-    found = mean_interval(ratios)
-    low, high = (plain(quartile(ratios, which), DECIMALS) for which in (1, 3))
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
-        value=median(ratios),
-        std=found.std,
-        ci_low=found.low,
-        ci_high=found.high,
-        n=found.n,
-        seeds=_rounds(ratios, timings),
-    )
-
-
-def _cell(place: Place, speeds: Sequence[float], timings: DecodingTimings) -> Cell:
-    text = f"{count(median(speeds))} ({count(quartile(speeds, 1))} to {count(quartile(speeds, 3))})"
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=text,
-        value=median(speeds),
-        n=len(speeds),
-        seeds=_rounds(speeds, timings),
-    )
-
-
-def _bytes(run: str, timings: DecodingTimings) -> Cell:
-    value = timings.cache_bytes(run)
-    return Cell(
-        row=run, column="cache_bytes", text=f"{value:,.0f}", value=value, n=1,
-        seeds=_rounds([value], timings),
-    )  # fmt: skip
-
-
-def _rounds(values: Sequence[float], timings: DecodingTimings) -> list[SeedValue]:
-    return [
-        SeedValue(
-            seed=number, value=value, text=plain(value, DECIMALS), job_ids=[timings.result.job_id]
-        )
-        for number, value in enumerate(values)
     ]
 
 
@@ -174,20 +126,14 @@ def _words(load: Load) -> str:
 
 
 def _notes(part: SectionSlice, timings: DecodingTimings) -> list[str]:
-    config, found = timings.config, timings.result.provenance
-    machine = found.hardware.get("gpu") or found.hardware["cpu"]
+    config = timings.config
     model = timings.result.settings["models"][part.rows[0].run]
-    clock = "" if config.clock == "wall" else " Seconds are those of CPU time."
     return [
         f"Tokens per second of greedy decoding with a KV cache, {config.new_tokens} tokens at a "
-        f"time: median (quartiles) of {config.repeats} rounds after {config.warmup} untimed ones, "
-        "in each of which every row and backend has one turn; by the backend that is fastest for "
-        f"the row ({', '.join(config.backends)}).{clock} Ratios are taken within a round; the "
-        "first is the geometric mean over batch sizes and context lengths. Rounds are repeats in "
-        "one process, not independent runs.",
-        f"Measured on {machine} with {found.threads} thread{'s' * (found.threads > 1)}, "
-        f"{config.precision}; it says nothing of other machines. {model['num_layers']} layers, "
-        f"d_model {model['d_model']}, head_dim {model['attention']['head_dim']}; all rows have the "
+        f"time: {rounds_note(config, 'row and backend')} Ratios are taken within a round; the "
+        "first is the geometric mean over batch sizes and context lengths.",
+        f"{machine_note(timings.result, config)} {model['num_layers']} layers, d_model "
+        f"{model['d_model']}, head_dim {model['attention']['head_dim']}; all rows have the "
         "parameters of the first, by the width of their feed-forward. KV bytes: what the tensors "
         "of the cache grow by for each position, all layers.",
     ]

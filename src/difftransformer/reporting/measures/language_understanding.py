@@ -7,8 +7,9 @@ and the accuracy of guessing on the same items.
 from collections.abc import Sequence
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
-from difftransformer.config.language_tasks import AVERAGE, LANGUAGE_TASKS
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.pretrained import PRETRAINED_SEED
+from difftransformer.config.suites.base import AVERAGE
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,

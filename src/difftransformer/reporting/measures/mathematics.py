@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.config.math_sets import AVERAGE, MATH_SETS
+from difftransformer.config.math_sets import MATH_SETS
+from difftransformer.config.suites.base import AVERAGE
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric

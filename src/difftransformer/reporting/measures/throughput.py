@@ -1,22 +1,28 @@
 """Tokens per second, memory and ratios of the throughput job, by shape and over shapes."""
 
 import math
-from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.config.throughput import ThroughputConfig
-from difftransformer.errors import UserError
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, metric
-from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
-from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.statistics import mean_interval
+from difftransformer.reporting.document import Cell, Column, Row, Section
+from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.rounds import (
+    DECIMALS,
+    geometric_means,
+    machine_note,
+    one_cell,
+    quotients,
+    ratio_cell,
+    rounds_note,
+    speed_cell,
+    timed_with,
+)
 
 MODES = {"training": "Training", "forward": "Forward"}
-DECIMALS = 3
 
 
 class Turn(NamedTuple):
@@ -38,11 +44,7 @@ class Timings:
     """
 
     def __init__(self, results: Results) -> None:
-        self.result: Result = results.timings()
-        try:
-            self.config = ThroughputConfig.model_validate(self.result.settings["config"])
-        except (KeyError, ValueError):
-            raise UserError(f"{self.result.job_id}: has no settings of throughput: rerun") from None
+        self.result, self.config = timed_with(results, "throughput", ThroughputConfig)
 
     def seconds(self, turn: Turn, mode: str) -> list[float]:
         """Seconds of each round.
@@ -73,16 +75,13 @@ class Timings:
     def ratios(self, shape: str, row: str, against: str, mode: str) -> list[float]:
         """Speed of a row over that of another, each by its fastest backend, round by round."""
         ours, theirs = self.fastest(shape, row, mode), self.fastest(shape, against, mode)
-        pairs = zip(self.speeds(ours, mode), self.speeds(theirs, mode), strict=True)
-        return [one / two for one, two in pairs]
+        return quotients(self.speeds(ours, mode), self.speeds(theirs, mode))
 
     def overall(self, row: str, against: str, mode: str) -> list[float]:
         """Geometric mean of these ratios over shapes, round by round."""
-        by_shape = [self.ratios(shape, row, against, mode) for shape in self.config.shapes]
-        return [
-            math.exp(math.fsum(map(math.log, one)) / len(one))
-            for one in zip(*by_shape, strict=True)
-        ]
+        return geometric_means(
+            [self.ratios(shape, row, against, mode) for shape in self.config.shapes]
+        )
 
 
 def throughput(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[Section]:
@@ -100,7 +99,7 @@ def throughput(artifact: ArtifactSlice, part: SectionSlice, results: Results) ->
 
 def _over_shapes(artifact: ArtifactSlice, part: SectionSlice, timings: Timings) -> Section:
     columns, cells = [], []
-    paper = Paper(artifact.paper)
+    paper, job = Paper(artifact.paper), timings.result.job_id
     for mode, header in MODES.items():
         columns.append(Column(id=f"{mode}_ratio", header=f"{header}, ratio ↑"))
     for shape, known in timings.config.shapes.items():
@@ -113,14 +112,14 @@ def _over_shapes(artifact: ArtifactSlice, part: SectionSlice, timings: Timings) 
         for mode in MODES:
             if row.against:
                 overall = timings.overall(row.run, row.against, mode)
-                cells.append(_ratio(Place(row.run, f"{mode}_ratio"), overall, timings))
+                cells.append(ratio_cell(Place(row.run, f"{mode}_ratio"), overall, job))
             for shape in timings.config.shapes:
                 place = Place(row.run, f"{shape}_{mode}")
                 best = timings.speeds(timings.fastest(shape, row.run, mode), mode)
-                cells.append(_speed(place, best, timings, paper))
+                cells.append(speed_cell(place, best, job, paper))
                 if row.against:
                     ratios = timings.ratios(shape, row.run, row.against, mode)
-                    cells.append(_ratio(Place(row.run, f"{shape}_{mode}_ratio"), ratios, timings))
+                    cells.append(ratio_cell(Place(row.run, f"{shape}_{mode}_ratio"), ratios, job))
     return Section(
         title=part.title,
         columns=columns,
@@ -160,95 +159,30 @@ def _by_backend(part: SectionSlice, timings: Timings, shape: str) -> Section:
 
 
 def _measured(name: str, turn: Turn, mode: str, timings: Timings) -> list[Cell]:
-    column = f"{turn.shape}_{mode}"
-    cells = [_speed(Place(name, column), timings.speeds(turn, mode), timings, Paper(None))]
+    column, job = f"{turn.shape}_{mode}", timings.result.job_id
+    cells = [speed_cell(Place(name, column), timings.speeds(turn, mode), job, Paper(None))]
     memory = timings.number("peak_bytes", turn, mode)
     share = timings.number("peak_share", turn, mode)
     if memory is not None:
-        cells.append(_one(Place(name, f"{column}_memory"), memory / 1e6, 1, timings))
+        cells.append(
+            one_cell(Place(name, f"{column}_memory"), memory / 1e6, plain(memory / 1e6, 1), job)
+        )
     if share is not None:
-        cells.append(_one(Place(name, f"{column}_share"), share, 3, timings))
+        cells.append(one_cell(Place(name, f"{column}_share"), share, plain(share, DECIMALS), job))
     return cells
 
 
-def _speed(place: Place, speeds: Sequence[float], timings: Timings, paper: Paper) -> Cell:
-    published = paper.number(*place)
-    text = f"{count(median(speeds))} ({count(quartile(speeds, 1))} to {count(quartile(speeds, 3))})"
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=text,
-        value=median(speeds),
-        n=len(speeds),
-        paper_value=published,
-        paper_text=None if published is None else plain(published, 0),
-        seeds=_rounds(speeds, 0, timings),
-    )
-
-
-def _ratio(place: Place, ratios: Sequence[float], timings: Timings) -> Cell:
-    """Median and quartiles to read, and the t interval of the mean for the verdict."""
-    found = mean_interval(ratios)
-    low, high = (plain(quartile(ratios, place), DECIMALS) for place in (1, 3))
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
-        value=median(ratios),
-        std=found.std,
-        ci_low=found.low,
-        ci_high=found.high,
-        n=found.n,
-        seeds=_rounds(ratios, DECIMALS, timings),
-    )
-
-
-def _one(place: Place, value: float, decimals: int, timings: Timings) -> Cell:
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=plain(value, decimals),
-        value=value,
-        n=1,
-        seeds=_rounds([value], decimals, timings),
-    )
-
-
-def _rounds(values: Sequence[float], decimals: int, timings: Timings) -> list[SeedValue]:
-    return [
-        SeedValue(
-            seed=number,
-            value=value,
-            text=plain(value, decimals),
-            job_ids=[timings.result.job_id],
-        )
-        for number, value in enumerate(values)
-    ]
-
-
-def quartile(values: Sequence[float], which: int) -> float:
-    """First, second or third quartile."""
-    from statistics import quantiles
-
-    return quantiles(values, n=4, method="inclusive")[which - 1]
-
-
 def _notes(part: SectionSlice, timings: Timings) -> list[str]:
-    config, found = timings.config, timings.result.provenance
-    machine = found.hardware.get("gpu") or found.hardware["cpu"]
+    config = timings.config
     labels = {row.run: row.label for row in part.rows}
     against = {labels[row.against] for row in part.rows if row.against}
-    clock = "" if config.clock == "wall" else " Seconds are those of CPU time."
     return [
-        f"Measured on {machine} with {found.threads} thread{'s' * (found.threads > 1)}, "
-        f"{config.precision}; it says nothing of other machines. A GPU bound by its matrix units "
-        "and a CPU bound by memory may order the rows differently.",
-        f"Tokens per second: median (quartiles) of {config.repeats} rounds after {config.warmup} "
-        "untimed ones, in each of which every row, backend and mode has one turn; by the backend "
-        "that is fastest for the row. Training is forward, loss and backward, forward has the "
-        f"loss.{clock}",
+        f"{machine_note(timings.result, config)} A GPU bound by its matrix units and a CPU bound "
+        "by memory may order the rows differently.",
+        f"Tokens per second: {rounds_note(config, 'row, backend and mode')} Training is forward, "
+        "loss and backward, forward has the loss.",
         f"Ratio to {' and '.join(sorted(against))}, within a round; the first two are geometric "
-        "means over the shapes. Rounds are repeats in one process, not independent runs.",
+        "means over the shapes.",
         "Memory: bytes of tensors that one call allocates at most, weights not among them.",
     ]
 
