@@ -10,9 +10,8 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-REPORT := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),[$(ARTIFACT)])
-CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(REPORT)'
-TARGETS := $(if $(filter headline all,$(ARTIFACT)),$(ARTIFACT),$(ARTIFACT) build_report)
+CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(ARTIFACT)'
+TARGETS := $(ARTIFACT) build_report
 
 .PHONY: help install reproduce plan rerun verify ui test test-faults lint docs clean
 
@@ -21,10 +20,11 @@ help:  ## this list
 
 install: .venv/installed  ## .venv with everything pinned
 
+# Compiled here once: where Python may not write its caches, each of many short jobs would do it.
 .venv/installed: pyproject.toml constraints.txt
 	python3 -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
-	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]' \
+	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]' \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 

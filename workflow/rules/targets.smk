@@ -1,5 +1,6 @@
 # Contract: PLAN names what can be built. One target rule for each table, figure and ablation, with the
-# description that artifacts.yaml gives it. What a bare call builds stands in the Snakefile.
+# description that artifacts.yaml gives it, and one for each paper. What a bare call builds stands in
+# the Snakefile.
 
 
 rule all:
@@ -7,6 +8,20 @@ rule all:
     input:
         PLAN.targets(list(PLAN.artifacts)),
         PLAN.layout.report,
+
+
+for _name, _paper in PLAN.catalogue.papers.papers.items():
+
+    rule:
+        name:
+            _name
+        input:
+            PLAN.targets(PLAN.groups[_name]),
+            PLAN.layout.report,
+
+    getattr(rules, _name).rule.docstring = (
+        f"Build every table and figure of: {_paper.title}"
+    )
 
 
 for _name, _artifact in PLAN.artifacts.items():

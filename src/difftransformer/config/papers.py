@@ -8,6 +8,7 @@ from pydantic import model_validator
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.validation import lookup
+from difftransformer.errors import ConfigError
 
 State = Literal[
     "built here", "not in this report", "needs scale", "needs a judge", "nothing to measure"
@@ -66,12 +67,14 @@ class PaperStatus(Settings):
 
 
 def check_papers(papers: PapersFile, artifacts: Mapping[str, ArtifactConfig], place: str) -> None:
-    """Check that the artifacts named exist.
+    """Check that the artifacts named exist, and that a paper's own name is no artifact's.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     for name, paper in papers.papers.items():
+        if name in {"headline", "all", *artifacts}:
+            raise ConfigError(f"{place}: papers.{name}: a target has this name; rename the paper")
         for index, item in enumerate(paper.items):
             if item.artifact is not None:
                 where = f"{place}: papers.{name}.items[{index}]"

@@ -69,7 +69,9 @@ class ProjectConfig(Settings):
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
     )
     report: str | list[str] = setting(
-        "headline", meaning="Artifacts the report shows: 'headline', 'all' or a list of names"
+        "headline",
+        meaning="Artifacts the report shows, by name: one or several, a paper of papers.yaml, "
+        "'headline' or 'all'",
     )
     results: Annotated[str, AfterValidator(_plain_path)] = setting(
         "results",

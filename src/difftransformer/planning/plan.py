@@ -48,9 +48,11 @@ class Plan(ArtifactPlan):
             require_environment(self.catalogue.project.judges.endpoint)
         for name in self.artifacts:
             self._check_artifact(name)
-        for key, names in {"headline": self.headline, "report": self.reported}.items():
-            for name in names:
-                lookup(self.artifacts, name, "artifact", f"{self._config_file}: {key}")
+        for name in self.headline:
+            lookup(self.artifacts, name, "artifact", f"{self._config_file}: headline")
+        for name in self.reported:
+            known = {**self.groups, **self.artifacts}
+            lookup(known, name, "artifact", f"{self._config_file}: report")
         trained = [name for name in self.catalogue.runs if self.pretrained(name) is None]
         for name in trained:
             self.run(name)
@@ -73,13 +75,19 @@ class Plan(ArtifactPlan):
 
     @property
     def reported(self) -> list[str]:
-        """Artifacts the report shows."""
+        """Artifacts the report shows, those of a group one by one."""
         named = self.catalogue.project.report
-        if named == "headline":
-            return self.headline
-        if named == "all":
-            return list(self.artifacts)
-        return [named] if isinstance(named, str) else named
+        names = named.split() if isinstance(named, str) else named
+        return list(dict.fromkeys(one for name in names for one in self.groups.get(name, [name])))
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Artifacts that have a name together: headline, all, and each paper."""
+        papers = {
+            name: list(dict.fromkeys(item.artifact for item in paper.items if item.artifact))
+            for name, paper in self.catalogue.papers.papers.items()
+        }
+        return {"headline": self.headline, "all": list(self.artifacts), **papers}
 
     def report_slice(self) -> str:
         """Return the file of the report's slice."""

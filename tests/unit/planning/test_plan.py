@@ -236,6 +236,15 @@ def test_every_table_and_figure_of_the_papers_has_a_status(plan: Plan) -> None:
                 assert f"snakemake {item.artifact} --config scale={plan.scale}" in item.words
 
 
+def test_a_paper_is_a_target_and_a_report(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"report": "diff_v1 v2_loss table6"})
+    printed = plan.groups["diff_v1"]
+    assert {f"table{n}" for n in range(1, 11)} < set(printed) < set(plan.groups["all"])
+    assert plan.reported == [*printed, "v2_loss"]
+    with pytest.raises(ConfigError, match=r"report: unknown artifact 'dif_v1'.*'diff_v1'"):
+        Plan.load(repository / "config", {"report": "dif_v1"})
+
+
 def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"report": ["table4", "table5"]})
     (paper,) = paper_contents(plan.catalogue, plan.artifacts, plan.reported)
