@@ -4,9 +4,16 @@
 
 
 rule all:
-    """Build every table and figure of this scale, and the report"""
+    """Build every table and figure of this scale but the sweeps, and the report"""
     input:
-        PLAN.targets(list(PLAN.artifacts)),
+        PLAN.targets(PLAN.groups["all"]),
+        PLAN.layout.report,
+
+
+rule sweeps:
+    """Build the sweeps by which the learning rates were chosen, and the report"""
+    input:
+        PLAN.targets(PLAN.groups["sweeps"]),
         PLAN.layout.report,
 
 

@@ -193,6 +193,11 @@ class ArtifactConfig(Settings):
             raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
         return self
 
+    @property
+    def tunes(self) -> bool:
+        """Whether it only shows how learning rates were chosen."""
+        return all(part.measures == "learning_rate" for part in self.sections)
+
     def runs(self) -> list[str]:
         """List the runs that rows name, in order; families and sweeps train others too."""
         rows = [row for part in self.sections for row in part.rows]

@@ -73,7 +73,7 @@ def check_papers(papers: PapersFile, artifacts: Mapping[str, ArtifactConfig], pl
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     for name, paper in papers.papers.items():
-        if name in {"headline", "all", *artifacts}:
+        if name in {"headline", "all", "sweeps", *artifacts}:
             raise ConfigError(f"{place}: papers.{name}: a target has this name; rename the paper")
         for index, item in enumerate(paper.items):
             if item.artifact is not None:

@@ -71,7 +71,7 @@ class ProjectConfig(Settings):
     report: str | list[str] = setting(
         "headline",
         meaning="Artifacts the report shows, by name: one or several, a paper of papers.yaml, "
-        "'headline' or 'all'",
+        "'headline', 'all' or 'sweeps'",
     )
     results: Annotated[str, AfterValidator(_plain_path)] = setting(
         "results",

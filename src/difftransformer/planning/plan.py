@@ -82,12 +82,14 @@ class Plan(ArtifactPlan):
 
     @property
     def groups(self) -> dict[str, list[str]]:
-        """Artifacts that have a name together: headline, all, and each paper."""
+        """Artifacts that have a name together: headline, all, sweeps, and each paper."""
+        sweeps = [name for name, artifact in self.artifacts.items() if artifact.tunes]
+        shown = [name for name in self.artifacts if name not in sweeps]
         papers = {
             name: list(dict.fromkeys(item.artifact for item in paper.items if item.artifact))
             for name, paper in self.catalogue.papers.papers.items()
         }
-        return {"headline": self.headline, "all": list(self.artifacts), **papers}
+        return {"headline": self.headline, "all": shown, "sweeps": sweeps, **papers}
 
     def report_slice(self) -> str:
         """Return the file of the report's slice."""

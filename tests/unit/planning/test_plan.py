@@ -241,6 +241,8 @@ def test_a_paper_is_a_target_and_a_report(repository: Path) -> None:
     printed = plan.groups["diff_v1"]
     assert {f"table{n}" for n in range(1, 11)} < set(printed) < set(plan.groups["all"])
     assert plan.reported == [*printed, "v2_loss"]
+    assert plan.groups["sweeps"] == ["lr_sweep", "lr_sweep_sizes", "lr_sweep_v2"]
+    assert sorted(plan.groups["all"] + plan.groups["sweeps"]) == sorted(plan.artifacts)
     with pytest.raises(ConfigError, match=r"report: unknown artifact 'dif_v1'.*'diff_v1'"):
         Plan.load(repository / "config", {"report": "dif_v1"})
 
