@@ -73,27 +73,23 @@ class SharedPrompt:
 
     def _answer(self, item: Sequence[int], cache: PrefixCache) -> int:
         before = cache.get_seq_length()
-        behind = before + len(item)
-        read: Path = ()
+        read: Sequence[int] = ()
 
         def log_probabilities(path: Path) -> Tensor:
             nonlocal read
-            if not path:
-                new: Sequence[int] = item
-            else:
-                # The last token is always computed: its state is what the next one comes from.
-                common = min(_common(read, path), len(path) - 1)
-                cache.keep(behind + common)
-                new = path[common:]
+            tokens = (*item, *path)
+            # The last token is always computed: its state is what the next one comes from.
+            common = min(_common(read, tokens), len(tokens) - 1)
+            cache.keep(before + common)
+            new, read = tokens[common:], tokens
             self.computed += len(new)
             self.given += len(new)
-            read = path
             return self.scorer.next_log_probabilities(new, cache)
 
         return decode(self.labels, log_probabilities, self.decoding)
 
 
-def _common(one: Path, other: Path) -> int:
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common beginning."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from small_evaluation import model_config, scorer
+from torch import Tensor
 
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation import shared_prompt
 from difftransformer.evaluation.label_decoding import Decoding, Labels, brute_force, decode
 from difftransformer.evaluation.shared_prompt import SharedPrompt
 from difftransformer.models.cache import PrefixCache
@@ -24,10 +26,10 @@ def model(seed: int) -> Any:
     return scorer(Transformer.build(model_config(VOCAB), "sdpa", seed).eval())
 
 
-def table(one: Any, tokens: list[int]) -> list[list[float]]:
+def table(one: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS) -> list[list[float]]:
     """Log-probability of every token of every label, each label a full pass without a cache."""
     rows = []
-    for path in PATHS:
+    for path in paths:
         whole = torch.tensor([[*tokens, *path[:-1]]])
         logits = one.states(whole)[0] @ one.model.output_weight.T
         found = logits.detach().double().log_softmax(-1)[len(tokens) - 1 :]
@@ -53,6 +55,26 @@ def test_a_shared_prompt_answers_like_brute_force(decoding: Decoding) -> None:
     assert len(answers) > 3 and differ > 0  # neither trivial nor the same thing
 
 
+def test_parts_of_labels_may_be_asked_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was computed before, as for one path alone behind the prompt and the item."""
+    one, prompt, item = model(1), [3, 1, 4, 1, 5], [9, 2]
+    parts = sorted({path[:place] for path in PATHS for place in range(len(path))})
+    order = [parts[place] for place in np.random.default_rng(0).permutation(len(parts))] * 2
+    seen: list[tuple[tuple[int, ...], Tensor]] = []
+
+    def visit(labels: Labels, log_probabilities: Any, decoding: str) -> int:
+        seen.extend((path, log_probabilities(path)) for path in order)
+        return 0
+
+    monkeypatch.setattr(shared_prompt, "decode", visit)
+    SharedPrompt(one, LABELS, "exact", 4).answers(prompt, [item, item])
+    assert len(seen) == 4 * len(parts)
+    for path, found in seen:
+        states = one.states(torch.tensor([[*prompt, *item, *path]]))
+        wanted = (states[0, -1] @ one.model.output_weight.T).detach().log_softmax(-1)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("decoding", ["greedy", "exact"])
 def test_brute_force_is_what_it_says(decoding: Decoding) -> None:
     """Against every path of a random tree, written out without the class's own tree."""
@@ -71,6 +93,19 @@ def test_brute_force_is_what_it_says(decoding: Decoding) -> None:
             rows = [[-abs(value) for value in row] for row in rows]
             values |= {key: -abs(value) for key, value in values.items()}
         assert decode(LABELS, log_probabilities, decoding) == brute_force(LABELS, rows, decoding)
+
+
+@pytest.mark.parametrize("decoding", ["greedy", "exact"])
+def test_labels_may_all_begin_alike(decoding: Decoding) -> None:
+    paths, answers = [(2, 3, 1), (2, 4, 1), (2, 5, 1)], set()
+    labels = Labels(paths, "abc")
+    for seed in range(4):
+        one, prompt, items = model(seed), list(range(10)), [[3, 4], [5], [6, 7]]
+        found = SharedPrompt(one, labels, decoding, 4).answers(prompt, items)
+        tables = [table(one, prompt + item, paths) for item in items]
+        assert found == [brute_force(labels, rows, decoding) for rows in tables]
+        answers |= set(found)
+    assert len(answers) > 1
 
 
 def test_items_share_the_prompt_and_alone_they_do_not() -> None:
