@@ -4,9 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from small_workflow import Checkout, build_small
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+settings.register_profile("any machine", deadline=None)  # a busy one is slow and not wrong
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 YAML = st.text(alphabet="ab01:-.{}[]&*!|>'\"#\n \t,?<%@e_~", max_size=40) | st.text(max_size=20)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(YAML)
 def test_any_text_is_yaml_or_our_error(text: str) -> None:
     try:
@@ -38,7 +38,7 @@ def test_any_text_is_yaml_or_our_error(text: str) -> None:
         assert "\n" not in str(error)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(VALUES)
 def test_any_value_is_settings_or_our_error(value: Any) -> None:
     for kind in (RunSettings, DatasetConfig):
@@ -52,16 +52,14 @@ def test_any_value_is_settings_or_our_error(value: Any) -> None:
             assert str(error).startswith("place: ")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=30))
 def test_any_bytes_are_a_slice_or_our_error(content: bytes) -> None:
     with pytest.raises(ConfigError):
         validate_json(RunSettings, content, "run.json")
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(["spoilt", "diff"]),
     entry=st.dictionaries(KEYS, VALUES, max_size=2),

@@ -55,7 +55,7 @@ def test_orders_look_random() -> None:
     assert (later == drawn[0]).mean() < 0.02
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     windows=st.integers(1, 60),
     spare=st.integers(0, 7),

@@ -84,9 +84,7 @@ def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) 
             view[start]
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(
         ["manifest.json", "train-00000.bin", "validation-00000.bin", "train-00000.documents.npy"]

@@ -27,7 +27,7 @@ def read_row(row: Rows, haystack: int) -> tuple[dict[int, int], list[tuple[int, 
     return needles, queries
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(needles=st.integers(1, 16), queries=st.integers(1, 20), seed=st.integers(0, 999))
 def test_rows_hold_exactly_the_needles_asked_for(needles: int, queries: int, seed: int) -> None:
     tokens, positions = recall_batch(

@@ -109,7 +109,7 @@ def test_encoding_in_pieces_gives_the_ids_of_the_whole(
         def encode(text: str) -> list[int]:
             return trained.encode(text, add_special_tokens=False).ids
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(
         st.text(
             st.sampled_from("    ab\n\r\tab.,'1é漢²\u00a0\u0301\x1c_-")

@@ -54,7 +54,7 @@ def test_windows_shorter_than_an_ngram_have_no_hits() -> None:
     assert ar_hits(np.array([[1, 1]]), NONE, n=3, vocab_size=4).tolist() == [[False]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_equals_the_naive_loop(data: st.DataObject) -> None:
     vocab_size = data.draw(st.sampled_from([2, 3, 5, 2**40]), label="vocab_size")

@@ -28,7 +28,7 @@ def recall_prompts(tmp_path_factory: pytest.TempPathFactory) -> PromptBuilder:
     return builder(PackedDataset.open(write_recall(tmp_path_factory.mktemp("recall") / "made")))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     needles=st.integers(1, 8), depth=st.integers(0, 100), sample=st.integers(0, 99),
     length=st.sampled_from([None, 26, 40, 200]), data=st.data(),
@@ -104,6 +104,13 @@ def test_text_needles_stand_behind_the_last_sentence_end(
         asked = prompts.tokenizer.decode(ids[slice(*found.question)])
         assert asked.strip() == found.questions[0].strip()
         assert found.question.stop == len(ids) and ids[0] == prompts.end
+        whole = r"\nThe special magic \w+ number is: \d{7}\n"
+        line = f"\nThe special magic {city} number is: {number}\n"
+        haystack, before = (
+            re.sub(whole, "", text) for text in (found.context, found.context.partition(line)[0])
+        )
+        offsets = prompts.tokenizer.encode(haystack, add_special_tokens=False).offsets
+        assert len(before) == insertion(haystack, offsets, depth)
 
 
 def test_the_place_in_text_is_exact_to_the_token(english: PackedDataset) -> None:

@@ -61,7 +61,7 @@ def test_split_heads_and_its_gradients(by_position: bool) -> None:
     assert torch.autograd.gradcheck(lambda x: split_heads(x, rope, (4, 2, 2), 9), x)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     first=st.integers(0, 500),
     second=st.integers(0, 500),

@@ -20,7 +20,7 @@ def sample(N: int, V: int, D: int = 12, scale: float = 1.0) -> tuple[Tensor, Ten
     return hidden.requires_grad_(), weight.requires_grad_(), targets
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     N=st.integers(1, 150),
     V=st.integers(2, 300),

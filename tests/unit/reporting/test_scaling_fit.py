@@ -36,7 +36,7 @@ def test_a_power_law_is_recovered(a: float, b: float) -> None:
     assert (found.c, found.low, found.high) == (0.0, SIZES[0], SIZES[-1])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.2, 1.2), st.floats(0.5, 3.5), st.floats(0.2, 3.0))
 def test_a_power_law_with_an_offset_is_recovered(b: float, c: float, span: float) -> None:
     made = curve(span * SIZES[0] ** b, b, c)
