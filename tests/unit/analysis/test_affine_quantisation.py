@@ -108,8 +108,9 @@ def test_what_a_cache_holds_is_on_the_grid() -> None:
     held = KeyValueCache()
     keys, values = numbers(0)[None], numbers(1)[None]
     cache = RoundingCache(held, 4, "head")
-    found, _ = cache.update(keys, values, 0)
-    assert torch.equal(found, round_affine(keys, 4, "head"))
+    found = cache.update(keys, values, 0)
+    for exact, rounded in zip((keys, values), found, strict=True):
+        assert torch.equal(rounded, round_affine(exact, 4, "head"))
     assert cache.get_seq_length() == held.get_seq_length() == 4
-    for head in found[0]:
+    for head in torch.cat(found)[:, 0]:
         assert len(torch.unique(head)) <= 16

@@ -36,6 +36,11 @@ def test_largest_are_exact_and_the_median_is_within_its_error(
 def test_zeros_count_and_nothing_has_no_median() -> None:
     found = summary([torch.zeros(3, 2), torch.tensor([5.0])])
     assert (found.median(), found.largest(1), found.largest(2)) == (0.0, 5.0, 0.0)
+    found = summary([torch.zeros(2), torch.tensor([1.0, 2.0, 3.0])])
+    assert found.median() == pytest.approx(1.0, rel=1.001 * MEDIAN_ERROR)
+    found = summary([torch.tensor([1e-20, 7.0, 1e20])])
+    assert (found.number, found.largest(1)) == (3, pytest.approx(1e20))
+    assert found.median() == pytest.approx(7.0, rel=1.001 * MEDIAN_ERROR)
     empty = Magnitudes(2)
     assert (empty.median(), empty.largest(1), empty.histogram()) == (None, None, ([], []))
 

@@ -53,3 +53,11 @@ def test_the_first_values_and_a_drop_are_no_spikes() -> None:
 def test_a_lasting_rise_counts_until_it_is_the_middle_of_the_window() -> None:
     series = [1.0 + 0.01 * (step % 3) for step in range(40)] + [5.0] * 40
     assert spikes(series, WINDOW, THRESHOLD) == list(range(40, 50))
+
+
+@pytest.mark.parametrize(("last", "found"), [(3.4, []), (3.6, [3])])
+def test_the_window_is_as_long_as_it_says_and_ends_before_the_value(
+    last: float, found: list[int]
+) -> None:
+    # Median 2, median deviation 1: a spike is above 2 + 1.4826, in the first place that is judged.
+    assert spikes([5.0, 1.0, 2.0, last], 3, 1.0) == found

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from difftransformer.analysis import throughput
 from difftransformer.analysis.throughput import MODES, device_peak, measure_throughput, step
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.throughput import ThroughputConfig, ThroughputSlice
@@ -93,6 +94,19 @@ def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPa
     for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
         assert device_peak(known, torch.device("cuda")) == peak
+
+
+def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throughput, "device_peak", lambda config, device: 1e9)
+    metrics = measured(tmp_path, backends=["eager"])
+    for mode in MODES:
+        speed, flops, share = (
+            metrics[f"{name}/short/diff/eager/{mode}"]
+            for name in ("tokens_per_second", "flops_per_token", "peak_share")
+        )
+        assert share == pytest.approx(speed * flops / 1e9)
 
 
 def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,10 @@ from small_answers import of_facts, of_text
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.answers import Answer
+from difftransformer.evaluation.judges import pace
 from difftransformer.evaluation.judges.base import Judgement
 from difftransformer.evaluation.judges.endpoint import Endpoint, EndpointError, open_judge
-from difftransformer.evaluation.judges.pace import Pace
+from difftransformer.evaluation.judges.kept import Kept, KeptJudgements
 from difftransformer.evaluation.judges.prompts import PROMPTS, messages, verdict
 
 KEY = "sk-canary-8d1f"
@@ -70,6 +72,21 @@ def test_what_was_judged_once_is_never_sent_again(
     assert len(server.requests) == 7
 
 
+def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:
+    kept, judge = KeptJudgements(tmp_path), endpoint(tmp_path)
+    request = judge.request(ANSWERS[0])
+    kept.keep(Kept(prompt="v1", request=request, replies=["x"], served_by=""))
+    assert kept.find("v1", dict(reversed(request.items()))) is not None
+    assert kept.find("v2", request) is None
+    for other in (
+        judge.request(ANSWERS[1]),
+        endpoint(tmp_path, max_tokens=7).request(ANSWERS[0]),
+        request | {"temperature": 1},
+        request | {"messages": request["messages"][1:]},
+    ):
+        assert kept.find("v1", other) is None
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -112,6 +129,8 @@ def test_an_unclear_reply_is_asked_again_then_unjudged(
     server.script = [malformed] * 3
     (judged,) = endpoint(tmp_path / "b").judge(ANSWERS[:1])
     assert (judged.free, judged.cause) == (None, "malformed")
+    counted = 3 if malformed.body is None else 0  # tokens of every reply that tells them
+    assert judged.usage.get("prompt_tokens", 0) == 100 * counted
     assert len(server.requests) == 5
     assert endpoint(tmp_path / "b").judge(ANSWERS[:1]) == [judged]
     assert len(server.requests) == 5
@@ -184,13 +203,17 @@ def test_a_damaged_judgement_is_named(server: JudgingServer, tmp_path: Path) -> 
         endpoint(tmp_path).judge(ANSWERS[:1])
 
 
-def test_two_jobs_keep_one_pace(server: JudgingServer, tmp_path: Path) -> None:
-    paces = [Pace(tmp_path / "pace", 600), Pace(tmp_path / "pace", 600)]
-    for pace in paces * 2:
-        pace.wait()
+def test_two_jobs_keep_one_pace(
+    server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    clock = SimpleNamespace(time=lambda: 1000.0, sleep=slept.append)
+    monkeypatch.setattr(pace, "time", clock)  # stands still: each turn waits for its whole way
+    turns = [pace.Pace(tmp_path / "pace", 600), pace.Pace(tmp_path / "pace", 600)]
+    for turn in turns * 2:
+        turn.wait()
     endpoint(tmp_path, requests_per_minute=600.0).judge(ANSWERS)
-    gaps = [two - one for one, two in zip(server.moments, server.moments[1:], strict=False)]
-    assert all(gap > 0.08 for gap in gaps), gaps
+    assert sorted(slept) == pytest.approx([place / 10 for place in range(7)], abs=1e-4)
 
 
 @pytest.mark.parametrize("answer", [of_facts("v31 k02 v05"), of_facts("v31"), of_text("It.")])

@@ -25,7 +25,9 @@ from difftransformer.config.validation import validate
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.evaluation.classification_items import labelled_files, labelled_set
-from difftransformer.evaluation.in_context_learning import measure
+from difftransformer.evaluation.in_context_learning import Draw, Prompts, measure
+from difftransformer.evaluation.label_decoding import Labels
+from difftransformer.evaluation.needle_prompts import open_tokenizer
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.models.transformer import Transformer
 
@@ -96,6 +98,7 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
     for order in ("random", "alternating"):
         found = run(reader, items, tmp_path, order=order, draws=2)
         assert [found[f"accuracy_n{n}"] for n in (3, 6, 9)] == [1.0] * 3
+        assert [found[f"accuracy_n9_o{seed}"] for seed in range(3)] == [1.0] * 3
         assert found["asked_n9"] == found["correct_n9"] == 3 * 2 * 20
         assert found["chance"] == pytest.approx(1 / 3)
     assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
@@ -238,6 +241,31 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     short = Transformer.build(model_config(english.manifest.vocab_size, 100), "sdpa", 0).eval()
     with pytest.raises(UserError, match=r"6 of trec with an item and its label take \d+ positions"):
         measure(settings, replace(about, scorer=scorer(short)))
+
+
+def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
+    settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=9)
+    prompts = Prompts(settings, subject(scorer(Remembering(same_class, 8)), english))
+    tokenizer = open_tokenizer(english)
+    known = labelled_set(settings)
+    before, after = CLASSIFICATION_TASKS["trec"].prefixes
+    shown, asked = [], []
+    for number in range(2):
+        draw = Draw(settings, known, prompts, number)
+        first, second = (tokenizer.decode(draw.prompt(12, seed)) for seed in (0, 1))
+        parts = first.split("\n==\n")
+        assert parts.pop() == "" and len(parts) == 12
+        assert first != second and sorted(parts) == sorted(second.split("\n==\n")[:-1])
+        examples = {f"{before}{one.text}\n{after}{one.label}" for one in known.train}
+        assert examples.issuperset(parts) and len(set(parts)) == 12
+        shown.append(set(parts))
+        asked.append([tokenizer.decode(item) for item in draw.items])
+    assert shown[0] != shown[1] and asked[0] != asked[1]
+    names = ["card", "card arrival"]  # one is the beginning of the other, but for its end
+    assert Labels([prompts.label(name) for name in names], names).paths
 
 
 @pytest.mark.skipif(

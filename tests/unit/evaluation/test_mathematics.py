@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_evaluation import save_run
 from small_language_models import write_training
+from tokenizers import Tokenizer
 
-from difftransformer.config.math_sets import MATH_SETS, boxed
+from difftransformer.config.math_sets import MATH_SETS, PROMPT, boxed
 from difftransformer.config.suites.mathematics import Mathematics
 from difftransformer.data.arithmetic import held_out_problems
 from difftransformer.data.packed import PackedDataset
@@ -49,6 +51,11 @@ def measure(folder: Path, run: Path, data: Path, settings: Mathematics) -> Metri
         details=folder / "details", state=folder / "state", seed=3, model=run,
     )  # fmt: skip
     return mathematics.measure(settings, subject)
+
+
+def outputs(folder: Path, name: str) -> list[str]:
+    lines = (folder / "details" / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line)["output"] for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +144,6 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
     settings = suite(limit=4, max_new_tokens=3)
     items = set_items("carp_en", settings)
     ours = measure(tmp_path, run, data, settings)
-    kept = [json.loads(x) for x in (tmp_path / "details/carp_en.jsonl").read_text().splitlines()]
     export_model(run, tmp_path / "exported")
     task = MathTask("carp_en", items, settings)
     theirs = lm_eval.simple_evaluate(
@@ -149,9 +155,8 @@ def test_scores_are_those_of_lm_evals_own_run_on_the_export(tmp_path: Path) -> N
     found = theirs["results"]["mathematics_carp_en"]
     assert ours["carp_en"] == found["exact_match,none"]
     assert ours["carp_en_stderr"] == found["exact_match_stderr,none"]
-    outputs = [one["filtered_resps"][0] for one in theirs["samples"]["mathematics_carp_en"]]
-    assert [line["output"] for line in kept] == outputs
-    assert ours["carp_en_tokens"] == sum(line["tokens"] for line in kept) / 4
+    said = [one["filtered_resps"][0] for one in theirs["samples"]["mathematics_carp_en"]]
+    assert outputs(tmp_path, "carp_en") == said
     assert ours["average"] == pytest.approx((ours["carp_en"] + ours["gsm8k"]) / 2)
 
 
@@ -175,10 +180,42 @@ def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     (run / "training.json").write_text(json.dumps(result))
     with pytest.raises(CheckpointError, match=r"kept/step-00000005.safetensors: no such file"):
         measure(tmp_path, run, data, suite(kept_weights=True))
+    other = save_run(tmp_path / "other", 320, dataset=data, seed=4)
     (run / "kept").mkdir()
     (run / "kept" / "step-00000005.safetensors").write_bytes(
-        (run / "model.safetensors").read_bytes()
+        (other / "model.safetensors").read_bytes()
     )
     found = measure(tmp_path, run, data, suite(kept_weights=True))
-    assert found["average_t40"] == found["average"]
-    assert (tmp_path / "details" / "gsm8k_t40.jsonl").is_file()
+    assert found["gsm8k_samples_t40"] == found["gsm8k_samples"] == 3
+    alone = measure(tmp_path / "alone", other, data, suite())
+    assert (
+        alone.items()
+        == {
+            name.removesuffix("_t40"): one for name, one in found.items() if name.endswith("_t40")
+        }.items()
+    )
+    kept, final = outputs(tmp_path, "gsm8k_t40"), outputs(tmp_path, "gsm8k")
+    assert kept == outputs(tmp_path / "alone", "gsm8k") != final
+
+
+def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> None:
+    run, data = write_training(tmp_path)
+    tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
+
+    def length(text: str) -> int:
+        return len(tokenizer.encode(text).ids)
+
+    questions = ["1" * n for n in range(1, 30)]
+    longest, longer = (
+        next(one for one in questions if length(PROMPT.format(question=one)) == 40 - 1 + more)
+        for more in (0, 1)
+    )
+    items = [{"content": one, "answer": "1"} for one in ("1", longest, longer, longer)]
+    write_items(tmp_path / "items", "carp_en", items)
+    settings = suite(tasks=["carp_en"], data=str(tmp_path / "items"), limit=None, max_new_tokens=1)
+    found = measure(tmp_path, run, data, settings)
+    lengths = [length(output) for output in outputs(tmp_path, "carp_en")]
+    assert found["carp_en_cut"] == 2 / 4
+    assert found["carp_en_tokens"] == found["average_tokens"] == sum(lengths) / 4
+    assert found["carp_en_filled"] == sum(one >= 1 for one in lengths) / 4
+    assert 1 in lengths

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.decoding import DecodingSlice
 from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
@@ -255,6 +256,33 @@ def test_a_table_without_a_language_model_as_judge_says_so(repository: Path) -> 
     assert states["table5"] == ["built here"]
 
 
+def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    built = [name for name in plan.artifacts if name != "table7"]
+    (paper,) = paper_contents(plan.catalogue, built, ["table1", "table4", "table8"])
+    found = {item.artifact: (item.states, item.words) for item in paper.items}
+    assert found["table7"] == (["needs scale"], "Scale tiny has no setting for it.")
+    states, words = found["table1"]
+    assert states == ["built here", "needs scale"]
+    rows = plan.catalogue.runs
+    assert (
+        words
+        == "Without "
+        + ", ".join(
+            rows[name].label
+            for name in ("open_llama_3b_v2", "stablelm_base_alpha_3b_v2", "stablelm_3b_4e1t")
+        )
+        + "."
+    )
+    assert found["table8"] == (["built here"], "")  # other models stand in, none is left out
+    asked = replace(
+        plan.catalogue,
+        project=plan.catalogue.project.model_copy(update={"judge": ["lexical", "endpoint"]}),
+    )
+    (paper,) = paper_contents(asked, built, ["table4"])
+    assert next(item.states for item in paper.items if item.artifact == "table4") == ["built here"]
+
+
 def test_tables_of_settings_train_nothing(plan: Plan) -> None:
     assert plan.results("table9") == plan.results("table10") == []
 
@@ -308,6 +336,21 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     assert plan.results("table7") == [plan.layout.throughput]
     assert plan.interventions("table7") == [] and plan.histories("table7") == []
     assert plan.throughput_gpus() == int(plan.scale in ("gpu", "paper"))
+
+
+def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
+    slice = DecodingSlice.model_validate_json(Path(plan.decoding_slice()).read_text())
+    assert list(slice.models) == plan.artifacts["v2_decoding"].runs()
+    first, *others = slice.models.values()
+    for row, model in slice.models.items():
+        entry = plan.catalogue.match(row)
+        step = 3 * model.d_model * model.num_layers * (entry.multiple_of if entry else 0)
+        assert abs(count_parameters(model) - count_parameters(first)) <= max(
+            step / 2, 0.001 * count_parameters(first)
+        )
+    assert all(one.ffn_dim < first.ffn_dim for one in others if "v2" in one.attention["variant"])
+    longest = max(slice.config.contexts) + slice.config.new_tokens
+    assert {one.max_positions for one in slice.models.values()} == {longest}
 
 
 def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from difftransformer.config.resolve import Catalogue
 from difftransformer.errors import ConfigError
+from difftransformer.models.flops import training_flops
 from difftransformer.models.transformer import count_parameters
 from difftransformer.planning.sizes import Sizes
 
@@ -31,12 +32,16 @@ def test_v2_and_its_rivals_are_as_large_as_their_transformer(repository: Path, s
         run = sizes.run(name).model
         assert run.ffn_dim == found.ffn_dim
         step = 3 * run.d_model * run.num_layers * entry.multiple_of
+        assert found.by == entry.by
+        reference = sizes.catalogue.run(entry.to, sizes.catalogue.setup(name)).model
+        assert reference.d_model == run.d_model  # at the setup of the matched run
         if entry.by == "parameters":
             assert count_parameters(run) == found.size
-            reference = sizes.catalogue.run(entry.to, sizes.catalogue.setup(name)).model
-            assert reference.d_model == run.d_model  # at the setup of the matched run
             assert abs(found.size - found.wanted) <= step / 2
         else:
+            seq_len = sizes.run(name).training.seq_len
+            assert found.size == training_flops(run, seq_len)
+            assert found.wanted == training_flops(reference, seq_len)
             assert abs(found.size - found.wanted) <= 6 * step / 2
 
 

@@ -11,8 +11,11 @@ SPEED = {
 REPEATS = 5
 
 
-def throughput(fake: Any, slow: float = 1.0) -> None:
-    """Write the one result; DIFF is ``slow`` times as fast as otherwise."""
+def throughput(fake: Any, slow: float = 1.0, changes: dict[str, list[float]] | None = None) -> None:
+    """Write the one result; DIFF is ``slow`` times as fast as otherwise.
+
+    ``changes`` gives seconds of all rounds by the rest of their name.
+    """
     noise = random.Random("throughput")
     metrics: dict[str, float | None] = {}
     for shape, (length, batch) in SHAPES.items():
@@ -26,6 +29,7 @@ def throughput(fake: Any, slow: float = 1.0) -> None:
                         metrics[f"seconds/{place}/{number}"] = length * batch / rate
                     metrics[f"peak_bytes/{place}"] = 25e6 / gain
                     metrics[f"peak_share/{place}"] = None
+    metrics |= rounds(changes)
     config = {
         "backends": ["blocked", "sdpa"], "repeats": REPEATS, "warmup": 2, "threads": 1,
         "clock": "cpu", "device": "cpu",
@@ -43,8 +47,16 @@ def throughput(fake: Any, slow: float = 1.0) -> None:
     )  # fmt: skip
 
 
-def decoding(fake: Any) -> None:
-    """Write the one result of the decoding job."""
+def rounds(changes: dict[str, list[float]] | None) -> dict[str, float | None]:
+    return {
+        f"seconds/{place}/{number}": one
+        for place, seconds in (changes or {}).items()
+        for number, one in enumerate(seconds)
+    }
+
+
+def decoding(fake: Any, changes: dict[str, list[float]] | None = None) -> None:
+    """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
     metrics: dict[str, float | None] = {}
     rows = ("transformer_gqa", "diff_gqa", "diff_v2")
@@ -56,8 +68,12 @@ def decoding(fake: Any) -> None:
                     speed = batch * 1000 * SPEED[row] / context**0.2 * noise.gauss(1, 0.01)
                     place = f"b{batch}/s{context}/{row}/sdpa"
                     metrics[f"seconds/{place}/{number}"] = batch * 8 / speed
+                    metrics[f"seconds/{place.replace('sdpa', 'eager')}/{number}"] = (
+                        batch * 9 / speed
+                    )
+    metrics |= rounds(changes)
     config = {
-        "batches": [1, 4], "contexts": [256, 1024], "new_tokens": 8, "backends": ["sdpa"],
+        "batches": [1, 4], "contexts": [256, 1024], "new_tokens": 8, "backends": ["eager", "sdpa"],
         "device": "cpu", "clock": "cpu", "warmup": 1, "repeats": REPEATS, "threads": 1,
     }  # fmt: skip
     model = {"d_model": 512, "num_layers": 4, "attention": {"head_dim": 64}}

@@ -9,6 +9,10 @@ import pytest
 from fake_results import FakeResults, artifact_slice
 
 from difftransformer.errors import UserError
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.drawing import canvas
+from difftransformer.reporting.figures.order_spread import build
+from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.many_shot import plateau
 from difftransformer.reporting.table_job import build_table
 
@@ -77,3 +81,22 @@ def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
             fake.results,
             tmp_path / "t",
         )
+
+
+def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
+    fake: FakeResults,
+) -> None:
+    artifact = artifact_slice("figure7", "figure")
+    with canvas("figure7"):
+        figure = build(artifact, load_results(fake.results, "tiny"), Histories([]))
+    found = []
+    for axes, part in zip(figure.axes, artifact.sections, strict=True):
+        said = [text.get_text() for text in axes.texts]
+        margins = []
+        for row in part.rows:
+            for one in metrics(fake, part.suites[0], row.run):
+                shares = [100 * share for name, share in one.items() if "_o" in name]
+                margins.append(f"{max(shares) - min(shares):.0f}")
+        assert said[: len(margins)] == margins
+        found.append(said[len(margins) :])
+    assert "57" in found[-1]  # the Transformer's in alternating order, 56.7

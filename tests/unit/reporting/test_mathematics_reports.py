@@ -9,6 +9,10 @@ from fake_mathematics import KEPT, mathematics
 from fake_results import FakeResults, artifact_slice
 
 from difftransformer.errors import UserError
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.drawing import canvas
+from difftransformer.reporting.figures.figure9 import build
+from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.table_job import build_table
 
 
@@ -63,3 +67,20 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
         path.write_text(json.dumps(result))
     with pytest.raises(UserError, match=r"at the end alone: give its run `training.keep_weights`"):
         build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
+
+
+def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeResults) -> None:
+    artifact = artifact_slice("figure9", "figure")
+    results = load_results(fake.results, "tiny")
+    with canvas("figure9"):
+        drawn = build(artifact, results, Histories([])).axes[0]
+    rows = artifact.sections[0].rows
+    lines = {line.get_label(): line for line in drawn.lines}
+    assert rows
+    for row in rows:
+        x, y = lines[row.label].get_data()
+        last = results.training(row.run, 0).metrics["tokens"]
+        assert list(x) == [*KEPT, last] == sorted(x)
+        names = [*(f"average_t{tokens}" for tokens in KEPT), "average"]
+        expected = [100 * means(fake, "mathematics_by_tokens", row.run, name) for name in names]
+        assert list(y) == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Table 7 from a made result: ratios by round, the fastest backend, verdicts over repeats."""
+"""Timings from made results: ratios by round, the fastest backend, verdicts over repeats."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 from fake_results import FakeResults, artifact_slice
-from fake_throughput import REPEATS, SHAPES, throughput
+from fake_throughput import REPEATS, SHAPES, decoding, throughput
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
@@ -15,6 +15,7 @@ from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.measures.throughput import Timings
 from difftransformer.reporting.tables.table7 import build
+from difftransformer.reporting.tables.v2_decoding import build as build_decoding
 
 
 def table(fake: FakeResults, slow: float = 1.0) -> TableDocument:
@@ -44,6 +45,54 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     assert made.find("transformer", "training_ratio") is None
     memory = made.find("diff/blocked", "short_training_memory")
     assert memory is not None and memory.value == pytest.approx(25 / 1.1)
+
+
+def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: FakeResults) -> None:
+    start, slower = "short/{}/{}/training", [9.0] * REPEATS
+    ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
+    throughput(
+        small,
+        changes={
+            start.format("diff", "sdpa"): ours,
+            start.format("diff", "blocked"): [0.1, *slower[1:]],  # fast in one round alone
+            start.format("transformer", "sdpa"): slower,
+            start.format("transformer", "blocked"): theirs,
+        },
+    )
+    made = build(artifact_slice("table7"), load_results(small.results, "tiny"))
+    ratio, speed = (made.find("diff", f"short_training{end}") for end in ("_ratio", ""))
+    assert ratio is not None and speed is not None
+    assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
+    assert ratio.value == 0.5
+    assert list(speed.by_seed().values()) == pytest.approx([128 * 16 / one for one in ours])
+
+
+def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: FakeResults) -> None:
+    start, slower = "b4/s256/{}/{}", [9.0] * REPEATS
+    ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
+    decoding(
+        small,
+        changes={
+            start.format("diff_v2", "eager"): ours,
+            start.format("diff_v2", "sdpa"): [0.1, *slower[1:]],
+            start.format("transformer_gqa", "eager"): slower,
+            start.format("transformer_gqa", "sdpa"): theirs,
+        },
+    )
+    made = build_decoding(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    speed, ratio = (made.find("diff_v2", f"b4_s256{end}") for end in ("", "_ratio"))
+    assert speed is not None and ratio is not None
+    assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / one for one in ours])
+    assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
+    overall = made.find("diff_v2", "ratio")
+    single = [made.find("diff_v2", f"b{b}_s{s}_ratio") for b in (1, 4) for s in (256, 1024)]
+    assert overall is not None
+    by_round = zip(*(one.by_seed().values() for one in single if one is not None), strict=True)
+    assert list(overall.by_seed().values()) == pytest.approx(
+        [math.prod(x) ** 0.25 for x in by_round]
+    )
+    held = made.find("diff_v2", "cache_bytes")
+    assert held is not None and held.value == 2048
 
 
 @pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "contradicted")])

@@ -70,6 +70,23 @@ def test_a_wider_margin_never_takes_a_confirmation_away(
         assert second.verdict != "contradicted" or first.verdict == "contradicted"
 
 
+@given(
+    values,
+    directions,
+    st.sampled_from(["paired_t", "equivalence", "noninferiority"]),
+    st.sampled_from([0.01, 0.05, 0.2]),
+)
+def test_intervals_and_p_values_decide_alike_at_any_alpha(
+    numbers: list[float], direction: str, test: str, alpha: float
+) -> None:
+    margin = {} if test == "paired_t" else {"margin": 1.0}
+    asked = claim(test, direction=direction, alpha=alpha, **margin)
+    found = decide(asked, by_seed(numbers), zeros(numbers))
+    decided = {"confirmed", "contradicted"} if test == "paired_t" else {"confirmed"}
+    assert found.p_value is not None
+    assert (found.verdict in decided) == (found.p_value < alpha)
+
+
 @given(st.lists(st.floats(-5, 5), max_size=2), st.sampled_from(["paired_t", "sign", "equivalence"]))
 def test_fewer_than_three_pairs_decide_nothing(numbers: list[float], test: str) -> None:
     found = decide(claim(test), by_seed(numbers), zeros(numbers))

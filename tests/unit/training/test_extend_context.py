@@ -128,6 +128,7 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     wider = longer()
     wider = wider.model_copy(update={"model": wider.model.model_copy(update={"d_model": 64})})
+    other_attention = longer("softmax").model_copy(update={"init_from": "diff_v1"})
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     other_ids = tmp_path / "other"
@@ -136,6 +137,7 @@ def test_what_does_not_fit_is_one_line(
     for slice, options, kind, said in (
         (make_slice(), {}, ConfigError, "has no init_from"),
         (wider, {}, ConfigError, "model.d_model is 64, in run diff_v1 it is 32"),
+        (other_attention, {}, ConfigError, "model.attention.* in run diff_v1"),
         (longer(), {"seed": 1}, CheckpointError, "with seed 0, asked for diff_v1 with seed 1"),
         (longer("softmax"), {}, CheckpointError, "holds run diff_v1.*asked for softmax"),
         (longer(), {"model": unfinished}, CheckpointError, "training has not finished"),

@@ -1,0 +1,74 @@
+"""Sentences about what the rows of a section share, from trainings that differ."""
+
+import json
+from pathlib import Path
+
+from fake_results import FakeResults, artifact_slice
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.conditions import (
+    compared_with,
+    seeds_note,
+    span,
+    training_note,
+    trainings,
+)
+
+RUNS = ("transformer", "diff")
+
+
+def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1)) -> str:
+    """The note on two rows, after their trainings are written."""
+    part = artifact_slice("table6").sections[0]
+    rows = [row for run in RUNS for row in part.rows if row.run == run]
+    return training_note(rows, trainings(rows, seeds, load_results(fake.results, "tiny")))
+
+
+def changed(path: Path, part: str, name: str, value: float) -> None:
+    content = json.loads(path.read_text())
+    place = content["settings"]["training"] if part == "training" else content[part]
+    place[name] = value
+    path.write_text(json.dumps(content))
+
+
+def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None:
+    for run in RUNS:
+        for seed in (0, 1):
+            small.language_model(run, seed)
+    for path in small.results:
+        if path.name == "training.json":
+            changed(path, "metrics", "non_embedding_parameters", 2_000_000)
+    assert note(small) == (
+        "Training: 1.2M tokens a run; 2M parameters without embeddings; peak learning rate 4e-3 "
+        "for every row."
+    )
+    last = next(path for path in small.results if str(path).endswith("runs/diff/1/training.json"))
+    changed(last, "metrics", "tokens", 3_600_000)
+    changed(last, "metrics", "non_embedding_parameters", 2_500_000)
+    assert "1.2M to 3.6M tokens a run; 2M to 2.5M parameters" in note(small)
+    assert "1.2M tokens a run" in note(small, seeds=(0,))
+    changed(last, "training", "lr", 2e-3)
+    assert "learning rate 4e-3 (Transformer); 2e-3 (DIFF)." in note(small)
+
+
+def test_intervals_and_comparisons_are_named() -> None:
+    one, three = artifact_slice("table6", seeds=(5,)), artifact_slice("table6")
+    assert seeds_note(one) == "One seed (5): no interval."
+    assert seeds_note(three).startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
+    part = three.sections[0]
+    compared = {row.against for row in part.rows} - {None}
+    label = {row.run: row.label for row in part.rows}
+    assert len(compared) == 1 and compared_with(part) == f"row − {label[compared.pop() or '']}"
+    first, second, third, *_ = part.rows
+    rows = [
+        first.model_copy(update={"against": None}),
+        second.model_copy(update={"against": first.run}),
+        third.model_copy(update={"against": second.run}),
+    ]
+    assert compared_with(part.model_copy(update={"rows": rows})) == (
+        f"{second.label} − {first.label}; {third.label} − {second.label}"
+    )
+
+
+def test_a_span_of_one_number_is_that_number() -> None:
+    assert span([1e9, 1e9]) == "1B" and span([4e8, 6.5e8, 1e9]) == "0.4B to 1B"
