@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import choose_backend, eager, flash, flex
+from difftransformer.models.kernels import choose_backend, eager, flash, flex, kernel, sdpa
 
 
 def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
@@ -62,3 +62,22 @@ def test_flex_attention_gives_the_same_sums(masked: bool) -> None:
     expected = eager.attention_with_lse(q, k, v, scale=0.3, mask=mask)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("backend", ["blocked", "sdpa"])
+def test_one_query_is_answered_from_keys_that_stay_where_they_are(
+    backend: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sdpa, "joint_keys")
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 8, 1, 16, generator=generator)
+    k = torch.randn(2, 4, 12, 16, generator=generator)[:, :, :9]  # part of a larger buffer
+    v = torch.randn(2, 2, 12, 32, generator=generator)[:, :, :9]
+    mask = torch.arange(9).view(1, 1, 1, 9) > torch.tensor([2, 5]).view(2, 1, 1, 1)
+    given = {"scale": 0.3, "mask": mask if masked else None}
+    lam = torch.tensor(0.7)
+    expected = eager.differential_attention(q, k, v, lam, **given)
+    torch.testing.assert_close(
+        kernel(backend).differential_attention(q, k, v, lam, **given), expected
+    )

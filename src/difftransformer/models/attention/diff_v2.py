@@ -82,10 +82,9 @@ class DifferentialAttentionV2(GroupedAttention):
 
     def _difference(self, both: Tensor, x: Tensor) -> Tensor:
         """[B, T, 2H, *] and the layer's input -> [B, T, H, *]."""
-        if self.pairing == "same_group":
-            first, second = both[:, :, 0::2], both[:, :, 1::2]
-        else:
-            first, second = both[:, :, : self.num_heads], both[:, :, self.num_heads :]
+        pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
+        split = both.view(*both.shape[:2], *pairs, both.shape[-1])
+        first, second = split.unbind(2 + pairs.index(2))
         lam = self.current_lambda(x)
         return first - second if lam is None else first - lam.unsqueeze(-1) * second
 

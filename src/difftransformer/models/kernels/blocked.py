@@ -61,9 +61,17 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; computed in float32 at least."""
+    """See `Kernel.differential_attention`; computed in float32 at least.
+
+    A single query has no block: `sdpa` writes it out with fewer calls.
+    """
     B, _, T, d = q.shape
     G, S, e = v.shape[1:]
+    if T == 1:
+        with no_autocast(q):
+            q, k, values = map(full_precision, (q, k, v))
+            out = sdpa.differential_attention(q, k, values, lam, scale=scale, mask=mask)
+        return out.to(v.dtype)
     # Query heads come as [G, R, 2], keys as [G, 2].
     q = q.view(B, G, -1, 2, T, d).transpose(2, 3).reshape(2 * B * G, -1, T, d)
     k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels import flex
 from difftransformer.models.kernels.eager import causal
 
@@ -103,10 +104,29 @@ def differential_attention(
 ) -> Tensor:
     """See `Kernel.differential_attention`; padded, since SDPA is slow for a value wider than keys.
 
-    The two maps of a head are one more step of head sharing, so one call computes them all.
+    The two maps of a head are one more step of head sharing, so one call computes them all. For
+    one query, as in decoding, joint keys would be a copy of the cache: its maps are written out.
     """
+    if q.shape[-2] == 1:
+        return _one_query(q, k, v, lam, scale, mask)
     both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
     return difference(both, lam)
+
+
+def _one_query(
+    q: Tensor, k: Tensor, v: Tensor, lam: Tensor, scale: float, mask: Tensor | None
+) -> Tensor:
+    """Both maps of a single query in float32 at least; keys and values are read once, in place."""
+    B, G = v.shape[:2]
+    rows = q.reshape(B, G, -1, 2, q.shape[-1]).transpose(2, 3)
+    keys = k.view(B, G, 2, *k.shape[2:])
+    scores = full_precision((rows * scale) @ keys.mT)  # [B, G, 2, H / G, S]
+    if mask is not None:
+        scores = scores.masked_fill(~mask.unsqueeze(1), -math.inf)
+    first, second = scores.softmax(dim=-1).unbind(2)
+    weights = torch.addcmul(first, second, lam, value=-1).to(v.dtype)
+    out: Tensor = weights @ v
+    return out.view(B, 1, -1, v.shape[-1])
 
 
 def padded_queries(q: Tensor) -> Tensor:
