@@ -101,7 +101,7 @@ def generated_set(
     """Make a set of the run's own words: its classes, their labels, as many examples as needed.
 
     Args:
-        suite: Classes, largest number of demonstrations, items.
+        suite: Classes, largest number of demonstrations and how often their words stray, items.
         rows: Vocabulary and length of an item.
         words: Word of each token id.
         draw: Number of the draw; each has classes and labels of its own.
@@ -111,7 +111,8 @@ def generated_set(
     balanced = np.arange(most) % suite.num_classes
     tested = generator.integers(0, suite.num_classes, size=suite.test_items)
     drawn = np.concatenate((balanced, tested))
-    items = labelled_items(rows, drawn[None], generator)
+    strays = np.where(np.arange(len(drawn)) < most, suite.stray_words, 0.0)
+    items = labelled_items(rows, drawn[None], generator, strays[None])
     examples = [
         Example(" ".join(words[token] for token in text), words[label])
         for text, label in zip(items.words[0].tolist(), items.labels[0].tolist(), strict=True)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from difftransformer.config.classification import ClassificationConfig
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.classification import label_positions, training_rows
+from difftransformer.data.classification import label_positions, labelled_items, training_rows
 from difftransformer.data.loader import Windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenise import tokenise
@@ -31,6 +31,23 @@ def test_rows_pair_each_class_with_one_label() -> None:
         assert row[:, 2].max() < ITEMS.num_labels and 1 <= len(pairs) <= 4
         drawn |= pairs
     assert len(drawn) == 5 * 4  # no label belongs to a class
+
+
+def test_words_stray_to_the_other_classes_of_their_row() -> None:
+    drawn = np.tile([0, 1, 2], (400, 40))
+    strays = np.where(np.arange(120) < 90, 0.3, 0.0)[None].repeat(400, axis=0)
+    found = labelled_items(ITEMS, drawn, np.random.default_rng(0), strays)
+    own = labelled_items(ITEMS, drawn, np.random.default_rng(0))
+    assert (found.labels == own.labels).all() and (found.classes == drawn).all()
+    assert (found.words[..., 0] != found.words[..., 1]).all()
+    words, classes = ((one.words - 4) // ITEMS.words_per_class for one in (found, own))
+    astray = words != classes
+    assert not astray[:, 90:].any()
+    assert astray[:, :90].mean() == pytest.approx(0.3, abs=0.01)
+    assert astray[:, :90].all(axis=2).mean() == pytest.approx(0.09, abs=0.01)
+    for to in (1, 2):  # of the first class to either of the others, equally often
+        there = words[:, :90:3] == classes[:, to, :1, None]
+        assert there.mean() == pytest.approx(0.15, abs=0.01)
 
 
 def test_labels_are_the_answers_of_a_row() -> None:

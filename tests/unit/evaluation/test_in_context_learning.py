@@ -23,8 +23,13 @@ from difftransformer.config.evaluation import SuiteConfig
 from difftransformer.config.suites.in_context_learning import InContextLearning
 from difftransformer.config.validation import validate
 from difftransformer.data.packed import PackedDataset
+from difftransformer.data.words import row_words
 from difftransformer.errors import ConfigError, DataError, UserError
-from difftransformer.evaluation.classification_items import labelled_files, labelled_set
+from difftransformer.evaluation.classification_items import (
+    generated_set,
+    labelled_files,
+    labelled_set,
+)
 from difftransformer.evaluation.in_context_learning import Draw, Prompts, measure
 from difftransformer.evaluation.label_decoding import Labels
 from difftransformer.evaluation.needle_prompts import open_tokenizer
@@ -104,6 +109,21 @@ def test_a_model_that_reads_the_demonstrations_is_right_in_any_order(
     assert len(answers(tmp_path)) == 3 * 3 * 2 * 20
 
 
+def test_only_words_of_demonstrations_stray() -> None:
+    words = row_words(ITEMS)
+    clean, noisy = (
+        generated_set(suite(demonstrations=[300], stray_words=share), ITEMS, words, 0)
+        for share in (0.0, 0.4)
+    )
+    assert noisy.labels == clean.labels and noisy.test == clean.test
+    pairs = zip(noisy.train, clean.train, strict=True)
+    assert all(one.label == other.label for one, other in pairs)
+    texts = [[word for one in known.train for word in one.text.split()] for known in (noisy, clean)]
+    moved = [one != other for one, other in zip(*texts, strict=True)]
+    assert len(moved) == 600 and sum(moved) / 600 == pytest.approx(0.4, abs=0.07)
+    assert {one[:2] for one in texts[0]} == {one[:2] for one in texts[1]}  # no other classes
+
+
 def test_orders_differ_but_demonstrations_and_items_do_not(
     items: PackedDataset, tmp_path: Path
 ) -> None:
@@ -145,6 +165,11 @@ def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> Non
         ({"task": "trek"}, "unknown task 'trek'; did you mean 'trec'?"),
         ({"classes": None}, "classes: belong to data: generated and are required there"),
         ({"data": "hub"}, "classes: belong to data: generated"),
+        (
+            {"data": "hub", "classes": None, "stray_words": 0.4},
+            "stray_words: belong to data: generated",
+        ),
+        ({"stray_words": 1.0}, "stray_words"),
         ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
         ({"demonstrations": []}, "demonstrations"),
         ({"order": "sorted"}, "order"),

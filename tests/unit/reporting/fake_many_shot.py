@@ -39,7 +39,8 @@ def _suite(
         metrics |= {f"accuracy_n{number}_o{i}": right / ITEMS for i, right in enumerate(found)}
         metrics[f"accuracy_n{number}"] = sum(found) / (orders * ITEMS)
     config = {
-        "task": task, "data": "generated", "classes": TASKS[task], "order": order,
-        "order_seeds": orders, "draws": 1, "test_items": ITEMS, "decoding": "greedy",
+        "task": task, "data": "generated", "classes": TASKS[task], "stray_words": 0.4,
+        "order": order, "order_seeds": orders, "draws": 1, "test_items": ITEMS,
+        "decoding": "greedy",
     }  # fmt: skip
     fake.evaluation(f"icl_{row}", seed, suite, metrics, config)

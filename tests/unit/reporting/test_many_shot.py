@@ -42,6 +42,7 @@ def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_
     text = (tmp_path / "figure6.md").read_text()
     assert "stand-in: generated items, 8 classes" in text and "C4.5" in text
     assert "guessing gives 12.5" in text and "3% were" in text
+    assert "40% of the words of demonstrations are of another class" in text
 
 
 def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_path: Path) -> None:

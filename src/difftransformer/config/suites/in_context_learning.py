@@ -42,6 +42,13 @@ class InContextLearning(SuiteSettings):
     classes: int | None = setting(
         None, meaning="Classes of a generated set; null for the others.", unit="classes", ge=2
     )
+    stray_words: float = setting(
+        0.0,
+        meaning="Probability that a word of a demonstration is of another class of the set, of any "
+        "equally often; items asked have none. Of generated sets.",
+        ge=0,
+        lt=1,
+    )
     demonstrations: Annotated[
         list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)
     ] = setting(
@@ -114,6 +121,11 @@ class InContextLearning(SuiteSettings):
             raise ValueError(
                 f"classes: belong to data: generated and are required there, got {self.classes} "
                 f"with data: {self.data}"
+            )
+        if self.stray_words and not self.generated:
+            raise ValueError(
+                f"stray_words: belong to data: generated, got {self.stray_words} with data: "
+                f"{self.data}"
             )
         odd = [number for number in self.demonstrations if number % self.num_classes]
         if odd:

@@ -169,6 +169,7 @@ def _asked(asked: Sequence[Result]) -> str:
         if _setting(asked, "data") != "generated"
         else "Items are words of the classes that models were trained on; each draw gives "
         f"{_setting(asked, 'classes')} classes new labels, which the prompt alone tells."
+        + _strays(_setting(asked, "stray_words"))
     )
     several = f" in each of {draws} draws of demonstrations" if draws > 1 else ""
     decoding = {"greedy": "greedily", "exact": "by the likeliest label"}
@@ -176,6 +177,12 @@ def _asked(asked: Sequence[Result]) -> str:
         f"{what} {items} items{several}, decoded {decoding[_setting(asked, 'decoding')]} among the "
         f"labels of the set; guessing gives {100 * float(asked[0].metrics['chance'] or 0):.1f}."
     )
+
+
+def _strays(share: float) -> str:
+    if not share:
+        return ""
+    return f" {share:.0%} of the words of demonstrations are of another class; training has none."
 
 
 def _shared_notes(
