@@ -95,6 +95,7 @@ def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> Coun
             revision=model.revision or "main",
             dtype=model.dtype,
             trust_remote_code=model.trust_remote_code,
+            weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
             device=str(subject.device),
             **options,
         )
