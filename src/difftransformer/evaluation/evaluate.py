@@ -14,6 +14,7 @@ from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suit
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
+from difftransformer.evaluation.memory import require_memory_to_evaluate
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
@@ -21,7 +22,6 @@ from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
 from difftransformer.provenance.result import Result, origin, write_result
 from difftransformer.provenance.tracking import Tracker
-from difftransformer.training.memory import require_room_for_weights
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,8 @@ def _load(
     """Load the model where the suite wants it; beside it, what `auto` came to."""
     _require_same_vocabulary(model, dataset)
     backend = choose_backend(suite.backend, device, suite.precision)
-    require_room_for_weights(read_config(model), str(model), device)
+    row_length = dataset.manifest.row_length
+    require_memory_to_evaluate(suite, read_config(model), str(model), backend, device, row_length)
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 

@@ -104,9 +104,15 @@ def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return losses, slope
 
 
+def rows_of_chunk(chunk: int, vocab_size: int, device_type: str) -> int:
+    """Return the positions whose logits exist at one time, where ``chunk`` may."""
+    if device_type == "cpu":
+        return min(chunk, max(FEWEST_ROWS, CACHED_LOGITS // vocab_size))
+    return chunk
+
+
 def _chunks(hidden: Tensor, weight: Tensor, chunk: int) -> Iterator[slice]:
-    if hidden.device.type == "cpu":
-        chunk = min(chunk, max(FEWEST_ROWS, CACHED_LOGITS // len(weight)))
+    chunk = rows_of_chunk(chunk, len(weight), hidden.device.type)
     for start in range(0, len(hidden), chunk):
         yield slice(start, start + chunk)
 

@@ -1,21 +1,30 @@
-"""Memory that a forward pass leaves for the backward one, found by running one sequence of it.
+"""Memory that a forward pass takes, and leaves for the backward one, found by running a little.
 
-Every variant and backend saves other tensors; asking autograd what it keeps is right for all of
-them, also for those that are not written yet.
+Every variant and backend makes and saves other tensors; watching what is made, and asking autograd
+what it keeps, is right for all of them, also for those that are not written yet.
 
-Shapes: B = sequences, T = positions.
+Shapes: B = sequences, T = positions, S = positions with those of the cache.
 """
 
+import weakref
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.cache import PrefixCache
 from difftransformer.models.transformer import Transformer
 
 _PROBE = 128
 """Positions of the shortest probe; three lengths fix the constant, linear and quadratic part."""
 _DIRECT = 1 << 19
 """Up to this many positions times d_model, T itself is run."""
+_LONG = 768
+"""The longest without gradients: the maps of an eager backend must have outgrown all the rest."""
 _VOCABULARY = 64
 
 
@@ -35,15 +44,100 @@ def _per_layer(config: ModelConfig, backend: str, seq_len: int, device: torch.de
     return _saved(config, backend, 2, seq_len, device) - _saved(config, backend, 1, seq_len, device)
 
 
-def _saved(
-    config: ModelConfig, backend: str, layers: int, seq_len: int, device: torch.device
-) -> int:
-    """Bytes of everything but parameters that autograd keeps, each storage once."""
+def working_bytes(
+    config: ModelConfig, backend: str, new: int, total: int, device: torch.device
+) -> float:
+    """Return the most bytes at work at a time while a model without gradients reads a sequence.
+
+    Weights and the cache are not among them; one layer is as much as all.
+
+    Args:
+        config: The model.
+        backend: Attention backend; an eager one writes out all its maps.
+        new: T.
+        total: S, T where nothing is cached.
+        device: Where it is tried.
+    """
+    model = _small(config, backend, 1, device)
+    longest = _LONG * (total / new) ** 0.5
+    if total <= longest or new * max(total, config.d_model) <= _DIRECT:
+        return _at_work(model, new, total)
+    sizes = np.array([longest * third / total for third in (1 / 3, 2 / 3, 1)])
+    found = [_at_work(model, round(size * new), round(size * total)) for size in sizes]
+    # Behind what costs the same at any length: a part that is linear, and one that is quadratic.
+    return float(np.linalg.solve(np.vander(sizes, 3), np.array(found, float)).sum())
+
+
+@torch.no_grad()
+def _at_work(model: Transformer, new: int, total: int) -> int:
+    """Most bytes of tensors alive at a time in the forward pass of one sequence."""
+    tokens = torch.zeros(1, total, dtype=torch.long, device=model.embedding.weight.device)
+    cache, living = PrefixCache(total) if total > new else None, _Living()
+    if cache is not None:
+        model.hidden_states(tokens[:, new:], cache=cache)
+    with living:
+        model.hidden_states(tokens[:, :new], cache=cache)
+    return living.peak
+
+
+class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of the storages that operations make, while these live.
+
+    Attributes:
+        peak: The most so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = self._now = 0
+        self._known: set[int] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and the import of what compiles takes a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Do the operation; storages of its inputs that are not known yet were there before."""
+        given = kwargs or {}
+        for tensor in _tensors((args, given)):
+            self._known.add(tensor.untyped_storage()._cdata)
+        out = func(*args, **given)
+        for tensor in _tensors(out):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._known:
+                self._known.add(storage._cdata)
+                self._now += storage.nbytes()
+                weakref.finalize(storage, self._gone, storage._cdata, storage.nbytes())
+        self.peak = max(self.peak, self._now)
+        return out
+
+    def _gone(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self._now -= size
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _small(config: ModelConfig, backend: str, layers: int, device: torch.device) -> Transformer:
+    """Return the model with fewer layers and hardly a vocabulary, its weights zero."""
     small = config.model_copy(update={"num_layers": layers, "vocab_size": _VOCABULARY})
     model = Transformer(small, backend).to(device)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
+    return model
+
+
+def _saved(
+    config: ModelConfig, backend: str, layers: int, seq_len: int, device: torch.device
+) -> int:
+    """Bytes of everything but parameters that autograd keeps, each storage once."""
+    model = _small(config, backend, layers, device)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 

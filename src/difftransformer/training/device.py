@@ -8,7 +8,7 @@ import torch
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import BackendError
 from difftransformer.models.device import choose_device, repeat_bits
-from difftransformer.training.allocator import keep_freed_memory
+from difftransformer.training.allocator import give_back_large_blocks, keep_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     """
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        keep_freed_memory()
+        give_back_large_blocks() if config.backend == "eager" else keep_freed_memory()
     wanted = config.deterministic
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":

@@ -20,7 +20,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import UserError
 from difftransformer.models.kernels import choose_backend
-from difftransformer.models.loss import CACHED_LOGITS, FEWEST_ROWS
+from difftransformer.models.loss import rows_of_chunk
 from difftransformer.models.memory import saved_bytes_per_layer
 from difftransformer.models.transformer import count_parameters
 
@@ -32,7 +32,7 @@ LAYER_BACKWARD = 1.4
 1.1 to 1.5 measured over widths 128 to 512, 128 to 1024 positions, 2 and 4 layers on the CPU."""
 
 _CGROUP = Path("/sys/fs/cgroup")
-_GIB = 2**30
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,8 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     backend = choose_backend(config.backend, device.type, config.precision)
     layer = saved_bytes_per_layer(model, backend, config.seq_len, device) * config.micro_batch
     positions = config.micro_batch * config.seq_len
-    rows = min(positions, config.loss_chunk)
-    if on_cpu:
-        rows = min(rows, max(FEWEST_ROWS, CACHED_LOGITS // model.vocab_size))
+    chunk = min(positions, config.loss_chunk)
+    rows = rows_of_chunk(chunk, model.vocab_size, device.type)
     # A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients.
     logits = 4.0 * (
         3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model
@@ -102,32 +101,36 @@ def require_memory(slice: RunSlice, device: torch.device) -> None:
         UserError: it is more; the line says what to lower. DIFFTRANSFORMER_MEMORY_CHECK=off in the
             environment only logs it.
     """
-    estimate, free = estimate_memory(slice, device), available_bytes(device)
-    found = (
-        f"about {estimate.peak / _GIB:.2f} GiB on {device} (weights and optimiser "
-        f"{estimate.states / _GIB:.2f}, activations {estimate.activations / _GIB:.2f}, logits "
-        f"{estimate.logits / _GIB:.2f}), {free / _GIB:.2f} GiB are free"
+    estimate = estimate_memory(slice, device)
+    parts = (
+        f"weights and optimiser {estimate.states / GIB:.2f}, activations "
+        f"{estimate.activations / GIB:.2f}, logits {estimate.logits / GIB:.2f}"
     )
-    logger.info("memory: training needs %s", found)
-    if estimate.peak > free and os.environ.get(VARIABLE, "").lower() != "off":
-        raise UserError(
-            f"run {slice.run}: training needs {found}: lower "
-            f"{estimate.lower(slice.training, slice.model)}; {VARIABLE}=off tries it all the same"
-        )
+    cure = f"lower {estimate.lower(slice.training, slice.model)}"
+    require_room(estimate.peak, device, f"run {slice.run}: training", parts, cure)
 
 
-def require_room_for_weights(model: ModelConfig, place: str, device: torch.device) -> None:
-    """Compare the weights of a model that is only evaluated with what is free.
+def require_room(needed: float, device: torch.device, job: str, parts: str, cure: str) -> None:
+    """Compare what a job needs with what is free; log it.
+
+    Args:
+        needed: Bytes.
+        device: Where it runs.
+        job: What needs it, for messages.
+        parts: What it is made of, in GiB.
+        cure: What to do where it is too much.
 
     Raises:
-        UserError: they are larger; ``place`` names the model.
+        UserError: it is too much. DIFFTRANSFORMER_MEMORY_CHECK=off only logs it.
     """
-    weights, free = 4.0 * count_parameters(model), available_bytes(device)
-    if weights > free and os.environ.get(VARIABLE, "").lower() != "off":
-        raise UserError(
-            f"{place}: its weights need {weights / _GIB:.2f} GiB on {device}, "
-            f"{free / _GIB:.2f} GiB are free: close other programs, or take a larger machine"
-        )
+    free = available_bytes(device)
+    found = (
+        f"{job} needs about {needed / GIB:.2f} GiB on {device} ({parts}), "
+        f"{free / GIB:.2f} GiB are free"
+    )
+    logger.info("memory: %s", found)
+    if needed > free and os.environ.get(VARIABLE, "").lower() != "off":
+        raise UserError(f"{found}: {cure}; {VARIABLE}=off tries it all the same")
 
 
 def available_bytes(device: torch.device) -> float:

@@ -123,22 +123,22 @@ def write_text(folder: Path, documents: list[list[int]], vocab_size: int) -> Pat
     )
 
 
-def write_recall(folder: Path) -> Path:
+def write_recall(folder: Path, recall: RecallConfig = RECALL) -> Path:
     """A recall dataset of a few rows."""
     folder.mkdir()
-    rows = training_rows(RECALL, 12, np.random.default_rng(0))
+    rows = training_rows(recall, 12, np.random.default_rng(0))
     entry = _split(folder, "rows.bin", rows.reshape(-1), len(rows), None)
     return _write_manifest(
         folder,
         Manifest(
-            vocab_size=RECALL.vocab_size,
+            vocab_size=recall.vocab_size,
             dtype="uint16",
-            tokenizer=write_words(folder, RECALL),
-            row_length=RECALL.row_length,
-            answer_positions=answer_positions(RECALL.haystack_length, RECALL.num_queries),
+            tokenizer=write_words(folder, recall),
+            row_length=recall.row_length,
+            answer_positions=answer_positions(recall.haystack_length, recall.num_queries),
             splits={"train": entry, "validation": entry},
             sources={},
-            recall=RECALL,
+            recall=recall,
         ),
     )
 
@@ -163,9 +163,12 @@ def write_labelled_items(folder: Path) -> Path:
     )
 
 
-def save_run(folder: Path, vocab_size: int, *, dataset: Path, seed: int = 3) -> Path:
+def save_run(
+    folder: Path, vocab_size: int, *, dataset: Path, seed: int = 3, **settings: Any
+) -> Path:
     """The folder of a finished training, its weights fresh."""
-    model = Transformer.build(model_config(vocab_size), "sdpa", seed)
+    config = model_config(vocab_size).model_copy(update=settings)
+    model = Transformer.build(config, "sdpa", seed)
     save_model(folder, model, model.config)
     if (dataset / "tokenizer.json").is_file():
         shutil.copy(dataset / "tokenizer.json", folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tiny_training import write_dataset
+from tiny_training import make_slice, write_dataset
 
 from difftransformer.config.run import RunSlice
 from difftransformer.provenance.tracking import NullTracker
@@ -20,7 +20,10 @@ def peak() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def main(folder: Path, vocab_size: int, batch_size: int, seq_len: int, **model: int) -> None:
+def main(
+    folder: Path, vocab_size: int, batch_size: int, seq_len: int, backend: str = "auto",
+    **model: int,
+) -> None:  # fmt: skip
     tokens = np.random.default_rng(0).integers(0, vocab_size, 3 * batch_size * (seq_len + 1))
     splits = {"train": tokens, "validation": tokens[: 2 * (seq_len + 1)]}
     dataset = write_dataset(folder / "data", splits, vocab_size=vocab_size)
@@ -33,12 +36,14 @@ def main(folder: Path, vocab_size: int, batch_size: int, seq_len: int, **model: 
             },
             "training": {
                 "steps": 2, "seq_len": seq_len, "batch_size": batch_size, "lr": 1e-3,
-                "warmup_steps": 1, "device": "cpu",
+                "warmup_steps": 1, "device": "cpu", "backend": backend,
             },
         }
     )  # fmt: skip
+    device = torch.device("cpu")
+    estimate_memory(make_slice(), device)  # loads what computes
     before = peak()
-    estimated = estimate_memory(slice, torch.device("cpu")).peak
+    estimated = estimate_memory(slice, device).peak
     pretrain(
         slice, dataset=dataset, output=folder / "output", state=folder / "state", seed=0,
         threads=1, tracker=NullTracker("measured"), code="",

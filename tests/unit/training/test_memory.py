@@ -26,6 +26,10 @@ SIZES = {
         "vocab_size": 32768, "batch_size": 8, "seq_len": 256,
         "d_model": 128, "num_layers": 2, "ffn_dim": 384,
     },
+    "maps": {
+        "vocab_size": 512, "batch_size": 2, "seq_len": 512, "backend": "eager",
+        "d_model": 256, "num_layers": 4, "ffn_dim": 384,
+    },
 }  # fmt: skip
 
 

@@ -1,0 +1,41 @@
+"""Evaluates in a process of its own and prints the estimated and the measured peak, in bytes."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from measured_training import peak
+from small_evaluation import model_config
+
+from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.data.packed import PackedDataset
+from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.evaluation.memory import estimate_evaluation
+from difftransformer.models.checkpoint import read_config
+from difftransformer.models.memory import working_bytes
+from difftransformer.provenance.tracking import NullTracker
+
+
+def main(folder: Path) -> None:
+    slice = EvaluationSlice.model_validate_json((folder / "slice.json").read_bytes())
+    suite, dataset = slice.config, PackedDataset.open(folder / "data")
+    import_module(suite_module(suite.kind))
+    device = torch.device("cpu")
+    working_bytes(model_config(16), suite.backend, 8, 8, device)  # loads what computes
+    before = peak()
+    estimated = estimate_evaluation(
+        suite, read_config(folder / "run"), suite.backend, device,
+        dataset.manifest.row_length,
+    )  # fmt: skip
+    evaluate(
+        slice, model=folder / "run", dataset=dataset.folder, ngrams=folder / "ngrams.npy",
+        output=folder / "result.json", details=folder / "details", state=folder / "state",
+        seed=3, threads=1, tracker=NullTracker("measured"), code="",
+    )  # fmt: skip
+    print(json.dumps({"estimated": estimated.peak, "measured": peak() - before} | vars(estimated)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

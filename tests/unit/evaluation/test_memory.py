@@ -1,0 +1,115 @@
+"""The estimate of an evaluation's memory against what it really took, and what a refusal says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_evaluation import RECALL, model_config, save_run, write_recall, write_text
+
+from difftransformer.config.evaluation import EvaluationSlice
+from difftransformer.errors import UserError
+from difftransformer.evaluation import memory
+from difftransformer.training import memory as limits
+
+SIZES: dict[str, dict[str, Any]] = {
+    "logits": {
+        "suite": {"kind": "validation_slices", "seq_len": 128, "batch_size": 8},
+        "vocab_size": 65536, "max_positions": 128, "d_model": 64, "num_layers": 2, "ffn_dim": 192,
+        "tie_embeddings": True,
+    },
+    "maps": {
+        "suite": {"kind": "nll_by_position", "length": 512, "batch_size": 8, "backend": "eager"},
+        "vocab_size": 512, "max_positions": 512, "d_model": 256, "num_layers": 1, "ffn_dim": 768,
+    },
+    "cache": {
+        "suite": {"kind": "hallucination", "format": "recall", "needles": [1], "samples": 1},
+        "vocab_size": 512, "max_positions": 2048, "d_model": 128, "num_layers": 48, "ffn_dim": 128,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
+    prepare(tmp_path, **SIZES[size])
+    rooms = [Path(__file__).parent, Path(__file__).parents[1] / "training"]
+    ended = subprocess.run(
+        [sys.executable, rooms[0] / "measured_evaluation.py", tmp_path],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, rooms))},
+    )  # fmt: skip
+    found = json.loads(ended.stdout)
+    assert found["measured"] > 100e6
+    assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
+
+
+def prepare(
+    folder: Path, suite: dict[str, Any], vocab_size: int, max_positions: int, **model: Any
+) -> None:
+    """A dataset, a model on it, and the slice of an evaluation."""
+    data = folder / "data"
+    if suite["kind"] == "hallucination":
+        sizes = {"row_length": max_positions - 7, "num_fillers": vocab_size - 16}
+        write_recall(data, RECALL.model_copy(update=sizes))
+    else:
+        documents = np.random.default_rng(0).integers(0, vocab_size, (9, max_positions + 1))
+        write_text(data, documents.tolist(), vocab_size)
+    np.save(folder / "ngrams.npy", np.empty(0, np.uint64))
+    attention = {"variant": "diff_v1", "head_dim": 32}
+    save_run(
+        folder / "run", vocab_size, dataset=data,
+        max_positions=max_positions, attention=attention, **model,
+    )  # fmt: skip
+    config = {"backend": "blocked", "device": "cpu"} | suite
+    slice = {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
+    written = EvaluationSlice.model_validate(slice).model_dump_json()
+    (folder / "slice.json").write_text(written)
+
+
+@pytest.mark.parametrize(
+    ("suite", "said"),
+    [
+        ({"kind": "sinks", "seq_len": 32}, "lower sinks.batch_size (32) or sinks.seq_len (32)"),
+        ({"kind": "recall", "needles": [1]}, "lower recall.batch_size (32)"),
+        (
+            {"kind": "needles", "format": "text", "pairs": [[1, 1]], "lengths": [32], "chunk": 16},
+            "lower needles.chunk (16) or needles.lengths (32)",
+        ),
+        (
+            {"kind": "mathematics", "max_new_tokens": 30},
+            "lower mathematics.batch_size (32) or mathematics.max_new_tokens (30)",
+        ),
+        ({"kind": "language_understanding"}, "lower language_understanding.batch_size (32)"),
+    ],
+)
+def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
+    suite: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice = EvaluationSlice.model_validate(
+        {"scale": "unit", "run": "diff", "suite": "measured", "config": suite}
+    )
+    asked = slice.config, model_config(16), "the model", "sdpa", torch.device("cpu")
+    memory.require_memory_to_evaluate(*asked)
+    estimate = memory.estimate_evaluation(slice.config, model_config(16), "sdpa", asked[-1])
+    monkeypatch.setattr(limits, "available_bytes", lambda device: estimate.peak - 1)
+    with pytest.raises(UserError) as caught:
+        memory.require_memory_to_evaluate(*asked)
+    assert said in str(caught.value)
+    assert "the model: measuring" in str(caught.value) and "GiB are free" in str(caught.value)
+
+
+def test_weights_alone_can_be_too_large() -> None:
+    config = {"kind": "recall", "needles": [1]}
+    slice = EvaluationSlice.model_validate(
+        {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
+    )
+    model = model_config(2**24).model_copy(update={"d_model": 2**17})
+    with pytest.raises(UserError, match=r"weights .* larger machine"):
+        memory.require_memory_to_evaluate(
+            slice.config, model, "the model", "sdpa", torch.device("cpu")
+        )
