@@ -212,10 +212,13 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
     )
     items = [{"content": one, "answer": "1"} for one in ("1", longest, longer, longer)]
     write_items(tmp_path / "items", "carp_en", items)
-    settings = suite(tasks=["carp_en"], data=str(tmp_path / "items"), limit=None, max_new_tokens=1)
-    found = measure(tmp_path, run, data, settings)
-    lengths = [length(output) for output in outputs(tmp_path, "carp_en")]
-    assert found["carp_en_cut"] == 2 / 4
-    assert found["carp_en_tokens"] == found["average_tokens"] == sum(lengths) / 4
-    assert found["carp_en_filled"] == sum(one >= 1 for one in lengths) / 4
-    assert 1 in lengths
+    for room, cut in ((1, 2), (6, 3)):
+        settings = suite(
+            tasks=["carp_en"], data=str(tmp_path / "items"), limit=None, max_new_tokens=room
+        )
+        found = measure(tmp_path / str(room), run, data, settings)
+        said = outputs(tmp_path / str(room), "carp_en")
+        assert found["carp_en_cut"] == cut / 4
+        assert found["carp_en_tokens"] == found["average_tokens"] == sum(map(length, said)) / 4
+        assert found["carp_en_filled"] == sum(length(one) >= room for one in said) / 4
+        assert room > 1 or 1 in map(length, said)  # of longer outputs the text has more tokens

@@ -123,6 +123,11 @@ def test_noninferiority_minds_only_the_worse_side() -> None:
     assert decide(higher, by_seed(worse), zeros(worse)).verdict == "contradicted"
     lower = claim("noninferiority", direction="lower", margin=0.05)
     assert decide(lower, by_seed(better), zeros(better)).verdict == "contradicted"
+    assert decide(lower, by_seed(worse), zeros(worse)).verdict == "confirmed"
+    around = [-0.03, -0.05, -0.07]  # all worse, by about the margin
+    assert decide(higher, by_seed(around), zeros(around)).verdict == "inconclusive"
+    above = [-one for one in around]
+    assert decide(lower, by_seed(above), zeros(above)).verdict == "inconclusive"
 
 
 def test_a_sign_test_says_how_many_seeds_it_takes() -> None:

@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_one_line(
     for slice, options, kind, said in (
         (make_slice(), {}, ConfigError, "has no init_from"),
         (wider, {}, ConfigError, "model.d_model is 64, in run diff_v1 it is 32"),
-        (other_attention, {}, ConfigError, "model.attention.* in run diff_v1"),
+        (other_attention, {}, ConfigError, "model.attention.variant is softmax, in run diff_v1"),
         (longer(), {"seed": 1}, CheckpointError, "with seed 0, asked for diff_v1 with seed 1"),
         (longer("softmax"), {}, CheckpointError, "holds run diff_v1.*asked for softmax"),
         (longer(), {"model": unfinished}, CheckpointError, "training has not finished"),
