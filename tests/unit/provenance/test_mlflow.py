@@ -5,11 +5,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.journal import SpoolTracker
@@ -114,6 +117,30 @@ def test_sending_again_after_a_crash_doubles_nothing(
     (run,) = runs(client, name)
     assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 21))
     assert len(curve(client, run, "lr")) == 20
+
+
+def test_a_store_that_fails_at_every_call_once_gets_each_point_once(
+    client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, fails = tmp_path / "results" / "state", cycle((True, False))
+    train("fails", state, uri, range(1, 1001))
+    send = MlflowClient.log_batch
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        if next(fails):
+            raise MlflowException("it is down")
+        return send(*arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
+    attempts = 1
+    while sync_tracking(tmp_path / "results", uri).unsent:
+        attempts += 1
+        assert attempts < 20
+    assert attempts > 3  # more than one call takes, each failed before it went through
+    (run,) = runs(client, "fails")
+    assert run.info.status == "FINISHED"
+    assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 1001))
+    assert len(curve(client, run, "lr")) == 1000
 
 
 def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_path: Path) -> None:
