@@ -19,12 +19,12 @@ def many_shot_results(fake: "FakeResults", seed: int) -> None:
         fake.training(run, seed, {"validation_loss": 1.0})
         for task, classes in TASKS.items():
             numbers = [classes * times for times in (1, 2, 3)]
-            _suite(fake, row, seed, f"icl_{task}", task, numbers, "random", 1)
-            _suite(fake, row, seed, f"icl_{task}_random", task, numbers[-1:], "random", 10)
-        _suite(fake, row, seed, "icl_trec_alternating", "trec", [6], "alternating", 30)
+            many_shot_suite(fake, row, seed, f"icl_{task}", task, numbers, "random", 1)
+            many_shot_suite(fake, row, seed, f"icl_{task}_random", task, numbers[-1:], "random", 10)
+        many_shot_suite(fake, row, seed, "icl_trec_alternating", "trec", [6], "alternating", 30)
 
 
-def _suite(
+def many_shot_suite(
     fake: "FakeResults", row: str, seed: int, suite: str, task: str, numbers: list[int],
     order: str, orders: int,
 ) -> None:  # fmt: skip

@@ -6,14 +6,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from fake_many_shot import many_shot_suite
 from fake_results import FakeResults, artifact_slice
 
 from difftransformer.errors import UserError
+from difftransformer.provenance.result import read_result
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas
 from difftransformer.reporting.figures.order_spread import build
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.many_shot import plateau
+from difftransformer.reporting.measures.many_shot import by_order, plateau
 from difftransformer.reporting.table_job import build_table
 
 
@@ -71,6 +73,14 @@ def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_pat
 
 def test_the_plateau_is_the_upper_half() -> None:
     assert plateau([6, 12, 30, 60]) == [30, 60] and plateau([8]) == [8]
+
+
+def test_orders_are_those_of_the_largest_number(small: FakeResults) -> None:
+    many_shot_suite(small, "diff", 0, "icl", "trec", [6, 12], "random", 4)
+    (path,) = small.results
+    result = read_result(path)
+    shares = [float(result.metrics[f"accuracy_n12_o{order}"] or 0) for order in range(4)]
+    assert by_order(result) == [100 * share for share in shares]
 
 
 def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
