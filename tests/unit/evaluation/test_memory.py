@@ -29,7 +29,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "cache": {
         "suite": {"kind": "hallucination", "format": "recall", "needles": [1], "samples": 1},
-        "vocab_size": 512, "max_positions": 2048, "d_model": 128, "num_layers": 48, "ffn_dim": 128,
+        "vocab_size": 512, "max_positions": 2048, "d_model": 256, "num_layers": 48, "ffn_dim": 256,
     },
 }  # fmt: skip
 
