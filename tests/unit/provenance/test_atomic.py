@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 import subprocess
@@ -29,6 +30,12 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> N
         raise RuntimeError("stop")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_refused_write_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as caught, replacing(tmp_path / "result.json"):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write says it, without a name
+    assert caught.value.filename == str(tmp_path / "result.json")
 
 
 def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:

@@ -270,9 +270,14 @@ def test_a_locked_database_is_tried_again(
     assert len(curve(client, run)) == 3
 
 
-def test_an_absent_server_does_not_stop_the_start(tmp_path: Path) -> None:
-    initialise_tracking(CLOSED_PORT, tmp_path / "ready.json")
-    assert "127.0.0.1" in (tmp_path / "ready.json").read_text()
+def test_an_absent_server_does_not_stop_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = CLOSED_PORT.replace("//", "//user:canary-7f3a91@")
+    initialise_tracking(address, tmp_path / "ready.json", tmp_path)
+    marker = (tmp_path / "ready.json").read_text()
+    assert "127.0.0.1:9" in marker and "127.0.0.1:9" in caplog.text
+    assert "canary" not in marker + caplog.text
 
 
 def test_tracking_off_has_a_marker_too(tmp_path: Path) -> None:
