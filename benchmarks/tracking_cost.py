@@ -112,7 +112,7 @@ def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> floa
 
 def measure(arguments: argparse.Namespace, folder: Path, slow: str) -> dict[str, Any]:
     """Time all kinds in turn, after a warm-up that is thrown away."""
-    clock = time.perf_counter if arguments.clock == "wall" else time.thread_time
+    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     slice = slice_of(arguments.steps)
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for repeat in range(arguments.repeats + 1):

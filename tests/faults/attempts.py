@@ -8,10 +8,11 @@ import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -26,6 +27,7 @@ FORK = multiprocessing.get_context("fork")
 Calls = dict[str, list[str]]
 MakeRebuild = Callable[..., "Rebuild"]
 TRAINED = ("runs/diff", "evaluations/*/diff", "tables/*")
+AGAIN = ("runs/diff", "state")  # without them a training starts from nothing
 
 
 def calls(folder: Path) -> Calls:
@@ -140,6 +142,40 @@ class Rebuild:
             assert status == 0, text
             said += text
         return said
+
+    def strike(
+        self,
+        rule: str,
+        ready: Callable[[], bool],
+        blow: Callable[[ForkProcess], None],
+        made: Sequence[str],
+        pause: float = 0.001,
+    ) -> int:
+        """Start a job, and once it is ready deal it a blow that ends it; its exit status.
+
+        A job that was through before the blow fell proves nothing: what it made is dropped, and it
+        starts anew.
+        """
+        for _ in range(20):
+            process = self.start(rule)
+            wait_until(ready, process, pause)
+            blow(process)
+            process.join(60)
+            assert process.exitcode is not None, f"{rule} goes on"
+            if process.exitcode != 0:
+                return process.exitcode
+            self.drop(*made)
+        raise AssertionError(f"{rule} was through before every blow")
+
+    def kill_at(self, goal: int, pause: float = 0.0) -> None:
+        """Kill a training ``pause`` seconds after the checkpoint of step ``goal``."""
+
+        def kill(process: ForkProcess) -> None:
+            time.sleep(pause)
+            process.kill()
+
+        status = self.strike("pretrain", lambda: self.newest_step() >= goal, kill, AGAIN)
+        assert status == -signal.SIGKILL
 
     def checkpoints(self) -> list[Path]:
         """Whole checkpoints of the training, the newest last."""

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from attempts import TRAINED, Calls, MakeRebuild, Rebuild, calls, wait_until
+from attempts import TRAINED, Calls, MakeRebuild, Rebuild, calls
 from small_workflow import Checkout
 
 import difftransformer.evaluation.validation_slices
@@ -38,10 +38,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, finished: Checkout, known:
     made = Rebuild(
         tmp_path_factory.mktemp("stopped"), finished.folder / "results" / "smoke", known
     ).drop(*TRAINED)
-    process = made.start("pretrain")
-    assert wait_until(lambda: made.newest_step() >= 150, process)
-    process.kill()
-    process.join()
+    made.kill_at(150)
     assert len(made.checkpoints()) >= 2
     return made.state
 

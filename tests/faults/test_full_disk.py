@@ -26,7 +26,9 @@ def error_line(said: str) -> str:
     [
         ("tokenise", ("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy"), 9000, "train-00000"),
         ("pretrain", TRAINED, 20_000, "checkpoint of step 10 "),
-        ("pretrain", TRAINED, 400, "checkpoint of step 10 "),
+        pytest.param(
+            "pretrain", TRAINED, 400, "checkpoint of step 10 ", marks=pytest.mark.exhaustive
+        ),
         ("evaluate", TRAINED[1:], 600, "evaluations/validation_slices/diff/0.json"),
         ("build_table", TRAINED[2:], 600, "tables/table6."),
     ],
@@ -85,6 +87,7 @@ def test_a_full_disk_under_a_training(rebuild: MakeRebuild, disk: Path, leave: i
     made.assert_as_undisturbed()
 
 
+@pytest.mark.exhaustive
 def test_a_read_only_folder_is_named(rebuild: MakeRebuild, disk: Path) -> None:
     import subprocess
 

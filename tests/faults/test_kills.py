@@ -4,32 +4,19 @@ import os
 import random
 import signal
 import time
+from multiprocessing.context import ForkProcess
 
 import pytest
-from attempts import MakeRebuild, Rebuild, wait_until
+from attempts import AGAIN, MakeRebuild, Rebuild, wait_until
 
 LAST = ("evaluate", "build_table")
 GRACE = 10.0  # seconds that a scheduler gives
 
 
-def kill(process) -> None:
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-
-
-def kill_at(rebuild: Rebuild, goal: int, pause: float) -> None:
-    """Kill a training ``pause`` seconds after the checkpoint of step ``goal``."""
-    process = rebuild.start("pretrain")
-    assert wait_until(lambda: rebuild.newest_step() >= goal, process)
-    time.sleep(pause)
-    kill(process)
-
-
 def test_a_training_killed_again_and_again(untrained: Rebuild) -> None:
     moment = random.Random(0)
     for goal in sorted(moment.sample(range(10, 150), 4)):
-        kill_at(untrained, goal, moment.uniform(0.0, 0.05))
+        untrained.kill_at(goal, moment.uniform(0.0, 0.05))
     assert not untrained.leftovers("runs/diff/0/training.json")
     said = untrained.complete("pretrain", *LAST)
     assert "resuming from the checkpoint of step" in said
@@ -41,9 +28,9 @@ def test_a_training_killed_again_and_again(untrained: Rebuild) -> None:
 def test_a_training_killed_at_a_random_moment(untrained: Rebuild, seed: int) -> None:
     moment = random.Random(seed)
     if seed == 0:  # while it starts
-        kill_at(untrained, 0, moment.uniform(0.0, 0.5))
+        untrained.kill_at(0, moment.uniform(0.0, 0.5))
     else:
-        kill_at(untrained, moment.randrange(0, 150), moment.uniform(0.0, 0.05))
+        untrained.kill_at(moment.randrange(0, 150), moment.uniform(0.0, 0.05))
     reached = untrained.newest_step()
     said = untrained.complete("pretrain", *LAST)
     if reached:
@@ -55,11 +42,14 @@ def test_a_training_killed_at_a_random_moment(untrained: Rebuild, seed: int) -> 
 def test_a_training_killed_inside_the_write_of_a_checkpoint(untrained: Rebuild, seed: int) -> None:
     goal = random.Random(seed).randrange(20, 150)
     half = "pretrain/diff/0/*/checkpoint-*.partial"
-    for _ in range(20):  # until a kill fell between the first byte and the rename
-        process = untrained.start("pretrain")
-        wait_until(lambda: untrained.newest_step() >= goal, process)
+
+    def kill_in_a_write(process: ForkProcess) -> None:
         wait_until(lambda: any(untrained.state.glob(half)), process, pause=0.0)
-        kill(process)
+        process.kill()
+
+    for _ in range(20):  # until a kill fell between the first byte and the rename
+        beyond = lambda: untrained.newest_step() >= goal  # noqa: E731
+        untrained.strike("pretrain", beyond, kill_in_a_write, AGAIN)
         if any(untrained.state.glob(half)):
             break
     assert any(untrained.state.glob(half)), "no kill fell into a write"
@@ -111,12 +101,14 @@ def test_an_evaluation_and_a_table_killed_at_random_moments(rebuild: MakeRebuild
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
 )
 def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int) -> None:
-    process = untrained.start("pretrain")
-    assert wait_until(lambda: untrained.newest_step() >= 30, process)
-    os.kill(process.pid or 0, number)
-    asked = time.monotonic()
-    process.join(GRACE)
-    assert process.exitcode == os.EX_TEMPFAIL, f"{time.monotonic() - asked:.1f} s"
+    def ask(process: ForkProcess) -> None:
+        os.kill(process.pid or 0, number)
+        asked = time.monotonic()
+        process.join(GRACE)
+        assert process.exitcode is not None, f"{time.monotonic() - asked:.1f} s"
+
+    status = untrained.strike("pretrain", lambda: untrained.newest_step() >= 30, ask, AGAIN)
+    assert status == os.EX_TEMPFAIL
     reached = untrained.newest_step()
     assert reached % 10 != 0 or reached > 30  # a checkpoint of its own
     said = untrained.complete("pretrain", *LAST)
@@ -125,12 +117,16 @@ def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int
 
 
 def test_tokenising_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
-    made = rebuild("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy")
-    process = made.start("tokenise")
-    assert wait_until(lambda: len(made.leftovers("train-*.bin")) >= 2, process, pause=0.0)
-    process.terminate()
-    process.join(GRACE)
-    assert process.exitcode == 128 + signal.SIGTERM
+    parts = ("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy")
+    made = rebuild(*parts)
+
+    def ask(process: ForkProcess) -> None:
+        process.terminate()
+        process.join(GRACE)
+
+    two_shards = lambda: len(made.leftovers("train-*.bin")) >= 2  # noqa: E731
+    again = (*parts, "state/tokenise")
+    assert made.strike("tokenise", two_shards, ask, again, pause=0.0) == 128 + signal.SIGTERM
     assert not made.leftovers("*.partial*")
     assert "finished shards are taken over" in made.complete("tokenise")
     made.assert_as_undisturbed()

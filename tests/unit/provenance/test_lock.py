@@ -22,7 +22,9 @@ def keep(folder: Path, sender: Connection) -> None:
 
 def other_process(folder: Path) -> multiprocessing.context.ForkProcess:
     here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=keep, args=(folder, there))
+    process = multiprocessing.get_context("fork").Process(
+        target=keep, args=(folder, there), daemon=True
+    )
     process.start()
     assert here.recv() == process.pid
     return process
