@@ -19,7 +19,7 @@ from torch import Tensor
 from difftransformer.analysis.timing import CLOCKS, peak_memory, spread, take_turns
 from difftransformer.analysis.timing_result import prepare, timing_fingerprint, write_timings
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.throughput import ShapeConfig, ThroughputConfig, ThroughputSlice
+from difftransformer.config.throughput import BatchConfig, ThroughputConfig, ThroughputSlice
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.flops import forward_flops, training_flops
 from difftransformer.models.loss import chunked_cross_entropy
@@ -71,8 +71,8 @@ def measure_throughput(
         keep_freed_memory()
     peak = device_peak(config, device)
     metrics: dict[str, Number] = {}
-    for name, shape in config.shapes.items():
-        models = {row: by_shape[name] for row, by_shape in slice.models.items()}
+    for name, shape in config.timed().items():
+        models = {row: one[name] for row, one in slice.models.items() if name in one}
         metrics |= _measure(name, shape, models, config, device, peak)
     write_timings(
         KIND,
@@ -96,7 +96,7 @@ def device_peak(config: ThroughputConfig, device: torch.device) -> float | None:
 
 def _measure(
     name: str,
-    shape: ShapeConfig,
+    shape: BatchConfig,
     configs: dict[str, ModelConfig],
     config: ThroughputConfig,
     device: torch.device,

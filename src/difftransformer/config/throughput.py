@@ -1,18 +1,28 @@
 """Settings of the throughput job (table 7), and what it gets."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingConfig
 
+VARIANTS = "variants"
+"""Shape of the rows of the table of variants."""
 
-class ShapeConfig(Settings):
-    """Sizes that all rows are timed at."""
+
+class BatchConfig(Settings):
+    """What a model is given in one call."""
 
     label: str = setting(meaning="Name of the shape in tables, such as 3B, 2K")
     seq_len: int = setting(meaning="Positions of a sequence.", unit="tokens", gt=0)
     batch_size: int = setting(meaning="Sequences in one call.", unit="sequences", gt=0)
+
+
+class ShapeConfig(BatchConfig):
+    """Sizes that all rows are timed at."""
+
     model: dict[str, Any] = setting(
         {}, meaning="Settings of the model that differ from the rows' own, see ModelConfig."
     )
@@ -39,6 +49,21 @@ class ThroughputConfig(TimingConfig):
         "training reaches; a device that is not here has no share.",
         unit="FLOP/s",
     )
+    variants: BatchConfig | None = setting(
+        None,
+        meaning="What the rows of the table of variants are given, each with the sizes of its run, "
+        "in rounds of their own; null: they are not timed, and the table has no speeds.",
+    )
+
+    @model_validator(mode="after")
+    def _variants_are_no_shape(self) -> Self:
+        if VARIANTS in self.shapes:
+            raise ValueError(f"shapes: '{VARIANTS}' is a setting beside them; take another name")
+        return self
+
+    def timed(self) -> dict[str, BatchConfig]:
+        """Shapes of table 7 by id, and that of variants."""
+        return self.shapes | ({} if self.variants is None else {VARIANTS: self.variants})
 
 
 class ThroughputSlice(Settings):
@@ -47,5 +72,6 @@ class ThroughputSlice(Settings):
     scale: str = setting(meaning="Name of the scale.")
     config: ThroughputConfig = setting(meaning="What is timed, and how often.")
     models: dict[str, dict[str, ModelConfig]] = setting(
-        meaning="Row -> shape -> model; at one shape the rows differ in their attention alone."
+        meaning="Row -> shape that it is timed at -> model. Rows of table 7 differ in their "
+        "attention alone, variants have the sizes of their runs."
     )

@@ -15,12 +15,13 @@ from difftransformer.config.artifact_slices import (
 )
 from difftransformer.config.artifacts import UNTRAINED, ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.scale_runs import sweep_run
-from difftransformer.models.attention.registry import variant_location
+from difftransformer.config.throughput import ThroughputSlice
+from difftransformer.models.attention.registry import interpretation, variant_location
 from difftransformer.planning.decoding import decoding_slice
 from difftransformer.planning.hyperparameters import hyperparameters
 from difftransformer.planning.runs import RunPlan
 from difftransformer.planning.throughput import throughput_slice
-from difftransformer.planning.variants import variant_facts
+from difftransformer.planning.variants import mechanism, variant_facts
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.reporting.builders import builder_module
 
@@ -94,7 +95,7 @@ class ArtifactPlan(RunPlan):
 
     def throughput_slice(self) -> str:
         """Return the file of the throughput job's slice."""
-        return self._write("throughput", throughput_slice(self.catalogue, self._timed_rows()))
+        return self._write("throughput", self._throughput())
 
     def throughput_gpus(self) -> int:
         """Return the GPUs that the throughput job asks for."""
@@ -146,10 +147,17 @@ class ArtifactPlan(RunPlan):
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
         if self.pretrained(run) is not None:
             return {}
+        reason = interpretation(self.run(run).model.attention["variant"])
+        ours = {} if reason is None else {"interpretation": reason}
+        return {**self._measured_facts(run, part), **ours}
+
+    def _measured_facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
         if part.measures == "hyperparameters":
             return hyperparameters(self.run(run))
         if part.measures == "variants":
-            return variant_facts(self.run(run))
+            return variant_facts(self.run(run), timed=self._times_variants)
+        if part.measures == "context_rms":
+            return mechanism(self.run(run).model)
         model = self.run(run).model
         attention = model.attention
         return {
@@ -197,7 +205,8 @@ class ArtifactPlan(RunPlan):
                 yield self.layout.evaluation(suite, run, seed)
                 for judge in self.judges(suite):
                     yield self.layout.judgement(judge, suite, run, seed)
-        if any(part.measures == "throughput" for part in self.artifacts[artifact].sections):
+        timed = ("throughput", "variants") if self._times_variants else ("throughput",)
+        if any(part.measures in timed for part in self.artifacts[artifact].sections):
             yield self.layout.throughput
         if any(part.measures == "decoding" for part in self.artifacts[artifact].sections):
             yield self.layout.decoding
@@ -215,6 +224,16 @@ class ArtifactPlan(RunPlan):
         timed = [row.run for part in parts if part.measures == measures for row in part.rows]
         return list(dict.fromkeys(timed))
 
+    @property
+    def _times_variants(self) -> bool:
+        """Whether the throughput job times the rows of the table of variants too."""
+        config = self.catalogue.scale.throughput
+        return config is not None and config.variants is not None
+
+    def _throughput(self) -> ThroughputSlice:
+        variants = {row: self.run(row).model for row in self._timed_rows("variants")}
+        return throughput_slice(self.catalogue, self._timed_rows(), variants)
+
     def _untimed(self, part: SectionConfig) -> bool:
         """Whether a section shows timings, of which the scale makes none."""
         scale = self.catalogue.scale
@@ -225,7 +244,10 @@ class ArtifactPlan(RunPlan):
         yield from super()._selected(rule, parts)
         timed = {"measure_throughput": "throughput", "measure_decoding": "decoding"}.get(rule)
         if timed is not None:
-            for row in self._timed_rows(timed):
+            rows = self._timed_rows(timed)
+            if timed == "throughput" and self._times_variants:
+                rows = [*rows, *self._timed_rows("variants")]
+            for row in rows:
                 yield variant_location(self.catalogue.run(row).model.attention["variant"])
         if rule in ("build_table", "build_figure"):
             artifact = self.artifacts[parts[0]]

@@ -21,7 +21,6 @@ from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.planning.artifacts import ArtifactPlan
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.decoding import decoding_slice
-from difftransformer.planning.throughput import throughput_slice
 from difftransformer.provenance.tracking import check_uri
 from difftransformer.reporting.builders import builder_module
 
@@ -57,7 +56,7 @@ class Plan(ArtifactPlan):
         for name in trained:
             self.run(name)
         if self._timed_rows():
-            throughput_slice(self.catalogue, self._timed_rows())
+            self._throughput()
         if self._timed_rows("decoding"):
             decoding_slice(self.catalogue, self._timed_rows("decoding"))
         for name in self.catalogue.suites:

@@ -41,8 +41,12 @@ def model(variant: str) -> ModelConfig:
     )
 
 
-def measured(folder: Path, **changes: Any) -> dict[str, Any]:
-    rows = {"transformer": {"short": model("softmax")}, "diff": {"short": model("diff_v1")}}
+ROWS = {"transformer": {"short": model("softmax")}, "diff": {"short": model("diff_v1")}}
+
+
+def measured(
+    folder: Path, rows: dict[str, dict[str, ModelConfig]] = ROWS, **changes: Any
+) -> dict[str, Any]:
     slice = ThroughputSlice(scale="unit", config=config(**changes), models=rows)
     threads = torch.get_num_threads()
     try:
@@ -71,6 +75,19 @@ def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None
                 assert metrics[f"flops_per_token/{place}"] == count(model(variant), 8)
     eager = "peak_bytes/short/transformer/eager"
     assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
+
+
+def test_variants_are_timed_in_rounds_of_their_own(tmp_path: Path) -> None:
+    batch = {"label": "4", "seq_len": 4, "batch_size": 3}
+    rows = {"transformer": {"short": model("softmax")}, "tda": {"variants": model("tda")}}
+    metrics = measured(tmp_path, rows, variants=batch)
+    timed = {tuple(name.split("/")[1:3]) for name in metrics}
+    assert timed == {("short", "transformer"), ("variants", "tda")}
+    seconds = [metrics[f"seconds/variants/tda/eager/training/{number}"] for number in range(3)]
+    speed = metrics["tokens_per_second/variants/tda/eager/training"]
+    assert math.isclose(speed, 4 * 3 / sorted(seconds)[1], rel_tol=1e-9)
+    with pytest.raises(ConfigError, match=r"'variants' is a setting beside them"):
+        config(shapes=SETTINGS["shapes"] | {"variants": batch})
 
 
 def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:

@@ -12,8 +12,9 @@ from difftransformer.config.decoding import DecodingSlice
 from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
-from difftransformer.config.throughput import ThroughputSlice
+from difftransformer.config.throughput import VARIANTS, ThroughputSlice
 from difftransformer.errors import CheckpointError, ConfigError, DataError
+from difftransformer.models.flops import training_flops
 from difftransformer.models.transformer import count_parameters
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.documentation import documentation
@@ -326,9 +327,9 @@ def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> 
 
 def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
-    assert set(slice.models) == set(plan.artifacts["table7"].runs())
+    assert set(plan.artifacts["table7"].runs()) <= set(slice.models)
     for shape, sizes in slice.config.shapes.items():
-        models = [by_shape[shape] for by_shape in slice.models.values()]
+        models = [slice.models[row][shape] for row in plan.artifacts["table7"].runs()]
         others = [one.model_dump(exclude={"attention"}) for one in models]
         assert all(one == others[0] for one in others)
         assert models[0].max_positions == sizes.seq_len
@@ -336,6 +337,27 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     assert plan.results("table7") == [plan.layout.throughput]
     assert plan.interventions("table7") == [] and plan.histories("table7") == []
     assert plan.throughput_gpus() == int(plan.scale in ("gpu", "paper"))
+
+
+def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
+    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
+    found = {row: one[VARIANTS] for row, one in slice.models.items() if VARIANTS in one}
+    timed = slice.config.variants is not None
+    assert timed == (plan.scale != "paper")
+    rows = {row.run for part in plan.artifacts["variants"].sections for row in part.rows}
+    assert set(found) == (rows if timed else set())
+    assert all(model.ffn_dim == plan.run(row).model.ffn_dim for row, model in found.items())
+    assert (plan.layout.throughput in plan.results("variants")) == timed
+
+
+def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: Plan) -> None:
+    matched = plan.artifacts["variants"].sections[1]
+    assert "FLOPs" in matched.title
+    first, *others = (plan.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
+    wanted = training_flops(first.model, first.training.seq_len)
+    for one in others:
+        step = 8 * 3 * one.model.d_model * one.model.num_layers  # ffn_dim is a multiple of 8
+        assert abs(training_flops(one.model, one.training.seq_len) - wanted) <= 6 * step / 2, one
 
 
 def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
 from fake_throughput import decoding, throughput
-from fake_v2 import ROWS, SWEPT_HOT, VARIANT_FACTS, hot_sweeps, v2_results
+from fake_v2 import ROWS, SWEPT_HOT, VARIANT_FACTS, hot_sweeps, mechanism, v2_results
 
 from difftransformer.config.artifact_slices import (
     ArtifactSlice,
@@ -87,6 +87,7 @@ def facts(run: str) -> dict[str, int | float | bool | str | None]:
         "head_dim": 64 if row.startswith("transformer_") else 32,
         "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),
         **VARIANT_FACTS,
+        **mechanism(row),
         "interpretation": "causal form" if "dint" in run else None,
     }
 

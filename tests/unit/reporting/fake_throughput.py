@@ -1,9 +1,13 @@
 """The result of the throughput job, with the shape of a real one."""
 
 import random
+from itertools import product
 from typing import Any
 
+from fake_v2 import MORE_WORK, ROWS
+
 SHAPES = {"short": (128, 16), "long": (1024, 2)}
+VARIANTS = (64, 8)
 SPEED = {
     "transformer": 1.0, "transformer_halved_heads_groupnorm": 0.98, "diff": 0.93,
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
@@ -18,23 +22,25 @@ def throughput(fake: Any, slow: float = 1.0, changes: dict[str, list[float]] | N
     """
     noise = random.Random("throughput")
     metrics: dict[str, float | None] = {}
-    for shape, (length, batch) in SHAPES.items():
-        for row, speed in SPEED.items():
-            for backend, gain in (("blocked", 1.1), ("sdpa", 1.0)):
-                for mode, base in (("training", 20_000), ("forward", 60_000)):
-                    place = f"{shape}/{row}/{backend}/{mode}"
-                    mean = base * speed * gain * (slow if row == "diff" else 1.0)
-                    for number in range(REPEATS):
-                        rate = mean * noise.gauss(1, 0.01)
-                        metrics[f"seconds/{place}/{number}"] = length * batch / rate
-                    metrics[f"peak_bytes/{place}"] = 25e6 / gain
-                    metrics[f"peak_share/{place}"] = None
+    timed = [(shape, row) for shape in SHAPES for row in SPEED]
+    timed += [("variants", row) for row in (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))]
+    for (shape, row), (backend, gain) in product(timed, (("blocked", 1.1), ("sdpa", 1.0))):
+        length, batch = SHAPES.get(shape, VARIANTS)
+        for mode, base in (("training", 20_000), ("forward", 60_000)):
+            place = f"{shape}/{row}/{backend}/{mode}"
+            mean = base * SPEED.get(row, 0.8) * gain * (slow if row == "diff" else 1.0)
+            for number in range(REPEATS):
+                rate = mean * noise.gauss(1, 0.01)
+                metrics[f"seconds/{place}/{number}"] = length * batch / rate
+            metrics[f"peak_bytes/{place}"] = 25e6 / gain
+            metrics[f"peak_share/{place}"] = None
     metrics |= rounds(changes)
     config = {
         "backends": ["blocked", "sdpa"], "repeats": REPEATS, "warmup": 2, "threads": 1,
         "clock": "cpu", "device": "cpu",
         "shapes": {name: {"label": f"{length} tokens", "seq_len": length, "batch_size": batch}
                    for name, (length, batch) in SHAPES.items()},
+        "variants": dict(zip(("label", "seq_len", "batch_size"), ("64", *VARIANTS), strict=True)),
     }  # fmt: skip
     model = {
         "d_model": 128, "num_layers": 2, "ffn_dim": 384, "vocab_size": 1024,

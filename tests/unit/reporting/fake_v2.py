@@ -28,12 +28,26 @@ ROWS = {
 HOT = tuple(f"hot_{row.removesuffix('_gqa')}" for row in list(ROWS)[:7])
 SWEPT_HOT = ("hot_transformer", "hot_diff", "hot_diff_v2")
 ABLATIONS = ("diff_v2_across_groups", "diff_v2_no_lambda", "diff_v2_raw_lambda")
+MORE_WORK = ("transformer_1_5_heads", "diff_v2", "dint")
+"""Rows that have a twin with the Transformer's FLOPs."""
+MECHANISMS = {
+    "transformer_gqa": "softmax", "transformer_1_5_heads": "softmax", "diff_gqa": "diff_v1",
+    "gated_headwise": "gated", "gated_elementwise": "gated", "diff_v2": "diff_v2 sigmoid",
+    "diff_v2_no_lambda": "diff_v2 none", "diff_v2_raw_lambda": "diff_v2 raw",
+}  # fmt: skip
+"""Row -> variant and form of lambda, where the variant has another name than the row."""
 VARIANT_FACTS = {
     "parameters": 660_000, "ffn_dim": 344, "kv_bytes": 512, "training_flops": 3_500_000,
+    "timed": True,
 }  # fmt: skip
 """What planning says of a model, in the same terms."""
 PLACES = (2, 4, 16, 128)
 HOT_STEPS = 80
+
+
+def mechanism(row: str) -> dict[str, str | None]:
+    variant, _, form = MECHANISMS.get(row, row).partition(" ")
+    return {"variant": variant, "lambda_form": form or None}
 
 
 def v2_results(fake: Any, seed: int) -> None:
@@ -44,7 +58,7 @@ def v2_results(fake: Any, seed: int) -> None:
     for run in HOT:
         hot_model(fake, run, seed)
     for row in (row for row in ROWS if row not in ABLATIONS):
-        for run in (row, f"{row}_equal_flops"):
+        for run in (row, f"{row}_equal_flops") if row in MORE_WORK else (row,):
             needles(fake, run, seed)
             if run != row:
                 fake.language_model(run, seed)

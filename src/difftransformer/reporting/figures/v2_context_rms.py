@@ -11,7 +11,8 @@ from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.drawing import SOFT, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.context_rms import KINDS, bounds, places
+from difftransformer.reporting.measures.context_bounds import published, upper_name
+from difftransformer.reporting.measures.context_rms import KINDS, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,10 +57,10 @@ def _curve(found: Sequence[Result], kind: str, at: list[int]) -> Curve:
 
 def _bounds(axes: "Axes", artifact: ArtifactSlice, part: SectionSlice, at: list[int]) -> None:
     """Draw each published bound once; a lower bound of 0 is off any logarithmic axis."""
-    known = {bounds(artifact, row.run) for row in part.rows} - {None}
+    known = {published(artifact, row.run) for row in part.rows} - {None}
     falling = sorted({one[1] for one in known if one and one[1]})
     for factor in falling:
         axes.plot(at, [factor / n**0.5 for n in at], ":", color=SOFT, lw=1.2, label="bound 1/√n")
     for upper in sorted({one[2] for one in known if one}):
-        name = "√2" if abs(upper**2 - 2) < 1e-3 else f"{upper:g}"
-        axes.plot(at, [upper] * len(at), ls=(0, (1, 3)), color=SOFT, lw=1.2, label=f"bound {name}")
+        label = f"bound {upper_name(upper)}"
+        axes.plot(at, [upper] * len(at), ls=(0, (1, 3)), color=SOFT, lw=1.2, label=label)

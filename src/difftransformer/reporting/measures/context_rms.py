@@ -4,7 +4,6 @@ import re
 from functools import partial
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.conditions import (
     evaluated,
@@ -12,9 +11,10 @@ from difftransformer.reporting.conditions import (
     training_note,
     trainings,
 )
-from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.measures.context_bounds import with_bounds
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
-from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.numbers import count
 
 DECIMALS = 2
 KINDS = {
@@ -24,7 +24,6 @@ KINDS = {
 }
 _ENDINGS = {"_low": "5%", "_high": "95%"}
 _MAGNIFICATION = {"magnification": "Magnified by ↓", "magnification_top": "at most ↓"}
-_BOUNDS = "bounds"
 
 
 def places(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[int]:
@@ -69,31 +68,8 @@ def context_rms(artifact: ArtifactSlice, part: SectionSlice, results: Results) -
         titled = part.model_copy(update={"title": title})
         notes = _notes(artifact, part, results) if kind == "weights" else []
         section = metric_section(artifact, titled, results, columns, decimals=DECIMALS, notes=notes)
-        sections.append(_with_bounds(artifact, section) if kind == "weights" else section)
+        sections.append(with_bounds(artifact, titled, section) if kind == "weights" else section)
     return sections
-
-
-def bounds(artifact: ArtifactSlice, run: str) -> tuple[float, float, float] | None:
-    """Published bounds of a row: a lower one, one that is divided by √n, and the upper one."""
-    paper = Paper(artifact.paper)
-    found = [paper.number(run, name) for name in ("lower", "lower_by_root_n", "upper")]
-    if found[2] is None:
-        return None
-    return found[0] or 0.0, found[1] or 0.0, found[2]
-
-
-def _with_bounds(artifact: ArtifactSlice, section: Section) -> Section:
-    cells = []
-    for row in section.rows:
-        known = bounds(artifact, row.run)
-        if known is not None:
-            low = "1/√n" if known[1] else plain(known[0], 0)
-            text = f"[{low} to {known[2]:.3g}]"
-            cells.append(Cell(row=row.run, column=_BOUNDS, text=text, paper_value=known[2]))
-    if not cells:
-        return section
-    columns = [*section.columns, Column(id=_BOUNDS, header="Bounds")]
-    return section.model_copy(update={"columns": columns, "cells": [*section.cells, *cells]})
 
 
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
@@ -103,9 +79,9 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
         "Root mean square of a head's output before W_O at position n, mean over windows, layers "
         f"and heads, over {count(tokens)} held-out tokens. The bounds take uncorrelated values "
         "with an RMS of 1: the first section has the Euclidean norm of a row of weights, which is "
-        "the context RMS of such values (a gate behind the weighted sum is not in it). Measured: "
-        "in units of the RMS of the layer's values up to n, which are neither uncorrelated nor of "
-        "one size, so the bounds need not hold.",
+        "the context RMS of such values; a gate behind the weighted sum is in the bounds, not in "
+        "the norm. Measured: in units of the RMS of the layer's values up to n, which are neither "
+        "uncorrelated nor of one size, so the bounds need not hold.",
         "Magnified by: RMS of what W_O gets over RMS before the headwise norm, at the last n.",
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]

@@ -60,7 +60,7 @@ class Timings:
 
     def speeds(self, turn: Turn, mode: str) -> list[float]:
         """Tokens per second of each round."""
-        shape = self.config.shapes[turn.shape]
+        shape = self.config.timed()[turn.shape]
         return [shape.seq_len * shape.batch_size / one for one in self.seconds(turn, mode)]
 
     def number(self, name: str, turn: Turn, mode: str) -> float | None:

@@ -1,9 +1,10 @@
 """Columns of the table of variants: what each costs, and what it scores, from several suites."""
 
-from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, Fact, RowSlice, SectionSlice
+from difftransformer.config.throughput import VARIANTS
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -23,7 +24,9 @@ from difftransformer.reporting.conditions import (
 from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.measures.needles import pair_name
-from difftransformer.reporting.numbers import count
+from difftransformer.reporting.measures.throughput import Timings
+from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.rounds import machine_note, one_cell, rounds_note, speed_cell
 
 _FACTS = {
     "parameters": "Parameters",
@@ -33,6 +36,9 @@ _FACTS = {
 }
 NEEDLES = "needles"
 """Column of needle accuracy, at the suite's last setting."""
+
+
+_SPEEDS = {"speed": "Training tokens/s ↑", "speed_ratio": "Speed, ratio ↑"}
 
 
 class Score(NamedTuple):
@@ -65,17 +71,20 @@ def variants(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> S
     columns = [Column(id=name, header=header) for name, header in _FACTS.items()]
     columns += [Column(id=name, header=score.header) for name, score in _SCORES.items()]
     columns.insert(len(_FACTS) + 2, Column(id=NEEDLES, header="Needles ↑"))
+    speeds, how = _speeds(part, results)
+    if speeds:
+        cells += speeds
+        columns[len(_FACTS) : len(_FACTS)] = [
+            Column(id=name, header=header) for name, header in _SPEEDS.items()
+        ]
     columns += [
         Column(id="valid" + DIFFERENCE, header="Δ Valid"),
         Column(id=NEEDLES + DIFFERENCE, header="Δ Needles"),
     ]
-    rows = [
-        Row(run=row.run, label=f"{row.label} *" if row.facts.get("interpretation") else row.label)
-        for row in part.rows
-    ]
+    rows = [Row(run=row.run, label=row.label) for row in part.rows]
     return Section(
         title=part.title, columns=columns, rows=rows, cells=cells,
-        notes=_notes(artifact, part, results),
+        notes=[*_notes(artifact, part, results), *how],
     )  # fmt: skip
 
 
@@ -96,6 +105,28 @@ def _row(
     return [*cells, mean_cell(Place(row.run, NEEDLES), values, 2, nothing)]
 
 
+def _speeds(part: SectionSlice, results: Results) -> tuple[list[Cell], list[str]]:
+    """Speeds of training and how they were timed; nothing where the scale times no variants."""
+    if not part.rows[0].facts.get("timed"):
+        return [], []
+    timings, cells = Timings(results), []
+    job, timed = timings.result.job_id, timings.config.timed()[VARIANTS]
+    for row in part.rows:
+        speeds = timings.speeds(timings.fastest(VARIANTS, row.run, "training"), "training")
+        cells.append(speed_cell(Place(row.run, "speed"), speeds, job, Paper(None)))
+        if row.against:
+            ratio = median(timings.ratios(VARIANTS, row.run, row.against, "training"))
+            cells.append(one_cell(Place(row.run, "speed_ratio"), ratio, plain(ratio, 2), job))
+    labels = {row.run: row.label for row in part.rows}
+    others = dict.fromkeys(labels[row.against] for row in part.rows if row.against)
+    return cells, [
+        f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "
+        f"{timed.batch_size}, {rounds_note(timings.config, 'row, backend and mode')} Ratio to "
+        f"{' and '.join(others)}: median of those within rounds. "
+        f"{machine_note(timings.result, timings.config)}"
+    ]
+
+
 def _written(fact: Fact) -> str:
     assert isinstance(fact, int | float), fact
     return count(fact) if fact >= 10_000 else f"{fact:,.0f}"
@@ -112,7 +143,6 @@ def _needles(
 
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
     setting, _ = _needles(artifact, part, part.rows[0], results)
-    ours = [(row.label, row.facts.get("interpretation")) for row in part.rows]
     notes = [
         "KV bytes a token: what the caches of all layers grow by, in 16 bits. Training FLOPs: by "
         "formula, forward and backward, without norms and softmax. Valid and AR-Hit: nats per "
@@ -120,15 +150,6 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
         f"{setting.replace('_', ', ').upper()}. Largest: absolute values of held-out activations.",
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]
-    if listed := _listed(ours):
-        notes.append(
-            f"* An interpretation: the source leaves something open, and the row shows our reading "
-            f"of it, not the authors' model. {listed}."
-        )
     if any(row.against for row in part.rows):
         notes.append(f"Δ: paired difference over seeds, {compared_with(part)}.")
     return notes
-
-
-def _listed(ours: Sequence[tuple[str, Fact]]) -> str:
-    return "; ".join(f"{label}: {reason}" for label, reason in ours if reason)
