@@ -1,0 +1,31 @@
+"""Rows whose variant is an interpretation say so to every table and figure that shows them."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from difftransformer.config.artifact_slices import ArtifactSlice, Kind
+from difftransformer.models.attention.registry import interpretation, variants
+from difftransformer.planning.plan import Plan
+
+OURS = {name for name in variants() if interpretation(name)}
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_what_is_ours_reaches_every_table_and_figure(
+    kind: Kind, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    shown: dict[str, set[str]] = {}
+    for name, artifact in plan.artifacts.items():
+        if (artifact.table if kind == "table" else artifact.figure) is None:
+            continue
+        file = Path(plan.artifact_slice(name, kind))
+        slice = ArtifactSlice.model_validate_json(file.read_bytes())
+        for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
+            variant = plan.run(row.run).model.attention["variant"]
+            assert row.facts.get("interpretation") == interpretation(variant), (name, row.run)
+            shown.setdefault(name, set()).add(variant)
+    assert OURS and shown["v2_sinks"] >= OURS
