@@ -21,14 +21,24 @@ def config(variant: str, **attention: Any) -> ModelConfig:
     )  # fmt: skip
 
 
+OWN: list[dict[str, Any]] = [
+    *({"variant": name} for name in variants()),
+    {"variant": "gated", "gate": "elementwise"},
+    {"variant": "diff_v2", "pairing": "across_groups"},
+    {"variant": "diff_v2", "lambda_form": "none"},
+    {"variant": "shared_diff", "rank": 2},
+    {"variant": "softmax", "num_heads_multiplier": 1.5},
+]
+
+
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("variant", variants())
+@pytest.mark.parametrize("own", OWN, ids=lambda own: "-".join(map(str, own.values())))
 def test_formulas_are_what_torch_counts(
-    variant: str, tied: bool, monkeypatch: pytest.MonkeyPatch
+    own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(products, "_ONEDNN", False)  # torch does not count oneDNN's products,
     monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
-    sizes = config(variant).model_copy(update={"tie_embeddings": tied})
+    sizes = config(**own).model_copy(update={"tie_embeddings": tied})
     model = Transformer.build(sizes, "eager", 0)
     tokens = torch.randint(40, (BATCH, LENGTH), generator=torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter:
