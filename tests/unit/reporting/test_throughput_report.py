@@ -93,6 +93,10 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     )
     held = made.find("diff_v2", "cache_bytes")
     assert held is not None and held.value == 2048
+    whole = [made.find("diff_v2", f"b{b}_s{s}_mib") for b in (1, 4) for s in (256, 1024)]
+    assert [one and (one.value, one.text) for one in whole] == [
+        (0.5, "0.5"), (2, "2.0"), (2, "2.0"), (8, "8.0"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "contradicted")])

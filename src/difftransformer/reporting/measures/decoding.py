@@ -1,5 +1,6 @@
 """Decoded tokens per second by batch size and context length, ratios, and bytes of the cache."""
 
+import math
 from itertools import product
 from statistics import median
 
@@ -8,6 +9,7 @@ from difftransformer.config.decoding import DecodingConfig
 from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.rounds import (
     geometric_means,
     machine_note,
@@ -72,7 +74,7 @@ class DecodingTimings:
 
 
 def decoding(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[Section]:
-    """Make a section of tokens per second and bytes, and one of ratios round by round.
+    """Make sections of tokens per second, of ratios round by round, and of bytes of the cache.
 
     Raises:
         UserError: The timings are missing, or lack a row.
@@ -114,7 +116,23 @@ def decoding(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> l
             title=part.title, columns=speeds, rows=rows, cells=cells, notes=_notes(part, timings)
         ),
         Section(title="Ratio to the row compared with", columns=ratios, rows=compared, cells=found),
+        _held(rows, timings),
     ]
+
+
+def _held(rows: list[Row], timings: DecodingTimings) -> Section:
+    """MiB of the whole cache: the bytes of a position for every position of every sequence."""
+    job, loads = timings.result.job_id, timings.loads
+    cells = []
+    for row, load in product(rows, loads):
+        held = timings.cache_bytes(row.run) * math.prod(load) / 2**20
+        cells.append(one_cell(Place(row.run, f"{_name(load)}_mib"), held, plain(held, 1), job))
+    return Section(
+        title="KV cache, MiB",
+        columns=[Column(id=f"{_name(load)}_mib", header=f"{_words(load)} ↓") for load in loads],
+        rows=rows,
+        cells=cells,
+    )
 
 
 def _name(load: Load) -> str:
