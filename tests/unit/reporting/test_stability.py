@@ -80,6 +80,7 @@ def test_large_rates_are_those_from_a_rows_own_on(tmp_path: Path) -> None:
     )
     assert at_4 and at_8 and large and at_4.value is not None and at_8.value is not None
     assert large.value == pytest.approx((at_4.value + at_8.value) / 2)
+    assert any(note.startswith(f"Training: {HOT_STEPS} steps a run; ") for note in loss.notes)
     assert len(large.job_ids()) == 6
     share = diverged.cell("hot_transformer", "diverged@8e-3")
     assert share and share.value == pytest.approx(2 / 3)

@@ -6,6 +6,7 @@ from statistics import fmean
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.config.spikes import SpikesConfig
 from difftransformer.errors import UserError
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
@@ -14,8 +15,8 @@ from difftransformer.reporting.cells import (
     seed_values,
     share_cell,
 )
-from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import compared_with, training_note
+from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.conditions import compared_with, span, training_note
 from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.measures.learning_rate import rates
@@ -68,7 +69,8 @@ def stability(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> 
             cells += over + paired_differences(part.rows, [kind + LARGE], over, _PERCENT)
         rows = [Row(run=row.run, label=row.label) for row in part.rows]
         sections.append(Section(title=title, columns=columns, rows=rows, cells=cells))
-    notes = _notes(part, [one for rows in found.values() for row in rows.values() for one in row])
+    trained = [one for rows in found.values() for row in rows.values() for one in row]
+    notes = [*_notes(part, trained), _budget([one.result for one in trained])]
     notes.append(f"Large rates: from {rate(min(min(large.values())))} on; their mean.")
     sections[0] = sections[0].model_copy(update={"notes": notes})
     return sections
@@ -171,6 +173,13 @@ def _large_rates(part: SectionSlice) -> dict[str, list[float]]:
             )
         found[row.run] = sorted(one.learning_rate for one in swept if one.learning_rate >= own)
     return found
+
+
+def _budget(trained: Sequence[Result]) -> str:
+    """What the trainings of a sweep share, whose rates are columns."""
+    steps = sorted({metric(one, "planned_steps") or 0.0 for one in trained})
+    sizes = sorted({metric(one, "non_embedding_parameters") or 0.0 for one in trained})
+    return f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings."
 
 
 def _notes(part: SectionSlice, trained: Sequence[Stability]) -> list[str]:
