@@ -60,7 +60,8 @@ def sinks(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Sect
         f"is, over {count(metric(found[0], 'tokens') or 0.0)} held-out tokens. Share: absolute "
         "weight over the sum of a row's absolute weights, mean over positions, layers and heads; "
         f"equal weights give {metric(found[0], 'uniform') or 0.0:.3f}. A head is a sink if its "
-        f"mean share exceeds {threshold:g}. Weight and sum: absolute weights as they are.",
+        f"mean share exceeds {threshold:g}. Weight and sum: absolute weights as they are, before "
+        "the gate of a gated head.",
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]
     return metric_section(artifact, part, results, columns, decimals=DECIMALS, notes=notes)
