@@ -3,9 +3,12 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from multiprocessing.context import ForkProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -245,6 +248,28 @@ def test_eight_jobs_at_once_on_a_fresh_sqlite_file(
     for n, training in enumerate(trainings):
         training.assert_trained()
         training.assert_all_arrived(client, only_run(client, f"eight/{n}"))
+
+
+@pytest.mark.exhaustive
+def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    path = root / "mlflow" / "mlflow.db"
+    uri = f"sqlite:///{path}"
+    for name in ("a/0", "b/0"):
+        with start_job("pretrain", name, name, root / name, {}, {}, uri) as tracker:
+            for step in range(10):
+                tracker.log_metrics({"loss": 1 / (step + 1)}, step)
+    command = [sys.executable, "-c", "from difftransformer.cli import main; main()"]
+    command += ["sync_tracking", "--results", str(root), "--tracking", uri]  # mlflow knows files
+    for _ in range(2):
+        subprocess.run(command, check=True)
+        with closing(sqlite3.connect(path)) as database:
+            points = database.execute("SELECT step FROM metrics WHERE key = 'loss'").fetchall()
+            runs = database.execute("SELECT name, status FROM runs ORDER BY name").fetchall()
+        assert sorted(step for (step,) in points) == sorted(2 * list(range(10)))
+        assert runs == [("a/0", "FINISHED"), ("b/0", "FINISHED")]
+        assert sync_tracking(root, uri).journals == 0
+        path.unlink()
 
 
 def test_a_killed_run_is_marked_when_it_is_resumed(

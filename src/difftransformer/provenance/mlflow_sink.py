@@ -37,9 +37,11 @@ from difftransformer.provenance.spool import (  # noqa: E402
     TERMINAL,
     Record,
     Sent,
+    forget_sent,
     is_written,
     read_records,
     sending,
+    sqlite_file,
 )
 
 PREFIX = "difftransformer"
@@ -64,8 +66,8 @@ class MlflowSink:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
         with _alone(root / "mlflow"):  # processes that make one SQLite file together all crash
-            if uri.startswith("sqlite:"):
-                _make_database(uri)
+            if uri.startswith("sqlite:") and _make_database(uri):
+                forget_sent(root, uri)  # what was sent to a file before it is gone
             self.client = MlflowClient(tracking_uri=uri)
             if uri.startswith("sqlite:"):
                 self.client.search_experiments(max_results=1)
@@ -90,9 +92,10 @@ class MlflowSink:
             if job["kind"] != "job" or sent.offset >= journal.stat().st_size:
                 return 0
             run_id = self._open_run(job, sent.run_id)
+            start = sent.offset if run_id == sent.run_id else 0
             count = 0
             batch = _Batch()
-            for record, offset in read_records(journal, sent.offset):
+            for record, offset in read_records(journal, start):
                 if not batch.takes(record):
                     self._write(run_id, batch, state, job)
                     Sent(run_id, batch.offset).save(state, self._uri)
@@ -129,7 +132,8 @@ class MlflowSink:
         statuses = [r["status"] for r, _ in read_records(state / JOURNAL) if r["kind"] == "status"]
         if sent.run_id is None or not statuses or statuses[-1] in TERMINAL or is_written(state):
             return False
-        if self.client.get_run(sent.run_id).info.status != "RUNNING":
+        run = self._known_run(sent.run_id)
+        if run is None or run.info.status != "RUNNING":
             return False
         self._end_killed(sent.run_id)
         return True
@@ -163,7 +167,7 @@ class MlflowSink:
     def _open_run(self, job: Record, run_id: str | None) -> str:
         """Give the run of a journal: known, found by its tag, or created; active in any case."""
         experiment = self.experiment(job["stage"])
-        found = self.client.get_run(run_id) if run_id else None
+        found = self._known_run(run_id) if run_id else None
         if found is None:
             spool = f"tags.`{_SPOOL}` = '{job['spool']}'"
             found = next(iter(self.client.search_runs([experiment], spool, ViewType.ALL, 1)), None)
@@ -174,6 +178,15 @@ class MlflowSink:
         if found.info.lifecycle_stage == "deleted":
             self.client.restore_run(found.info.run_id)
         return str(found.info.run_id)
+
+    def _known_run(self, run_id: str) -> Run | None:
+        """Give a run; None where the store does not have it any more."""
+        try:
+            return self.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
 
     def _supersede(self, run_id: str, finished: int, job: Record) -> None:
         same = f"tags.`{_JOB}` = '{job['name']}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
@@ -251,18 +264,22 @@ def _last_seen(run: Run) -> int:
     return int(run.info.end_time or run.info.start_time or 0)
 
 
-def _make_database(uri: str) -> None:
-    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again."""
+def _make_database(uri: str) -> bool:
+    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again.
+
+    False when it is there already.
+    """
     address, _, options = uri.partition("?")
+    path = sqlite_file(uri)
     name = address.partition("///")[2]
-    path = Path(name)
     if path.exists():
-        return
+        return False
     for leftover in path.parent.glob(f".{path.stem}.*.partial{path.suffix}*"):
         leftover.unlink()
     with replacing(path) as aside:
         whole = address.removesuffix(name) + str(aside) + (options and f"?{options}")
         MlflowClient(tracking_uri=whole).search_experiments(max_results=1)
+    return True
 
 
 def _workspace(path: Path) -> str:

@@ -132,6 +132,19 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             yield record, offset
 
 
+def forget_sent(root: Path, uri: str) -> None:
+    """Drop the positions for ``uri`` of all journals below ``root``: its store was made anew."""
+    for path in root.rglob(SENT):
+        entries = _load_sent(path.parent)
+        if entries.pop(_store_key(uri), None) is not None:
+            write_text(path, json.dumps(entries, indent=1, sort_keys=True) + "\n")
+
+
+def sqlite_file(uri: str) -> Path:
+    """File of a store whose address begins with ``sqlite:``."""
+    return Path(uri.partition("?")[0].partition("///")[2])
+
+
 def is_written(state: Path) -> bool:
     """Whether a living process holds the journal."""
     with (state / JOURNAL).open("rb") as file:

@@ -14,7 +14,14 @@ from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.secrets import displayed
 from difftransformer.provenance.sender import one_line
-from difftransformer.provenance.spool import JOURNAL, Record, Sent, is_written, read_records
+from difftransformer.provenance.spool import (
+    JOURNAL,
+    Record,
+    Sent,
+    is_written,
+    read_records,
+    sqlite_file,
+)
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
 STAGES = (
@@ -156,7 +163,9 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
 
 
 def _pending(root: Path, store: str) -> list[Path]:
-    states = (path.parent for path in root.rglob(JOURNAL))
+    states = [path.parent for path in root.rglob(JOURNAL)]
+    if store.startswith("sqlite:") and not sqlite_file(store).exists():
+        return states  # whatever was sent went with the file
     return [state for state in states if _has_news(state, store)]
 
 

@@ -143,6 +143,22 @@ def test_a_store_that_fails_at_every_call_once_gets_each_point_once(
     assert len(curve(client, run, "lr")) == 1000
 
 
+def test_a_run_that_the_store_lost_is_sent_whole(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    root, name = tmp_path / "results", "lost/0"
+    train(name, root / "state", uri, range(1, 11))
+    sync_tracking(root, uri)
+    sent = Sent.load(root / "state", uri)
+    gone = "0" * 32  # as after `mlflow gc`, which takes the tags too
+    client.set_tag(str(sent.run_id), "difftransformer.spool", "of another journal")
+    Sent(gone, sent.offset).save(root / "state", uri)
+    train(name, root / "state", uri, range(11, 21))
+    assert sync_tracking(root, uri).unsent == ()
+    whole = [(step, 1 / step) for step in range(1, 21)]
+    assert whole in [curve(client, run) for run in runs(client, name)]
+
+
 def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_path: Path) -> None:
     state = tmp_path / "results" / "state"
     job = start_job("pretrain", "resumed", "j", state, {"lr": 0.1}, {}, uri)
