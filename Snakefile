@@ -7,6 +7,7 @@ from snakemake.utils import min_version
 
 from difftransformer.errors import UserError
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.job import refusal
 from difftransformer.provenance.lock import hold
 
 min_version("9.27")
@@ -20,8 +21,11 @@ os.environ.update(
 # what --config and --configfile set.
 try:
     PLAN = Plan.load(Path("config"), config)
+    PLAN.make_folder()
 except UserError as error:
     sys.exit(f"error: {error}")
+except OSError as error:
+    sys.exit(f"error: {refusal(error)}")
 
 # What the environment says wins over config.yaml.
 if PLAN.catalogue.project.tracking.uri:

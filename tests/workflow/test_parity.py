@@ -71,3 +71,16 @@ def test_a_wrong_call_is_one_line_and_starts_nothing(
     lines = [line for line in ended.stderr.splitlines() if said in line]
     assert len(lines) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_results_on_a_disk_that_is_away_are_one_line(finished: Checkout) -> None:
+    away = finished.folder / "away"
+    away.symlink_to("/nowhere/disk")
+    try:
+        ended = finished.snakemake("--cores", "1", "--config", "results=away", check=False)
+    finally:
+        away.unlink()
+    assert ended.returncode != 0
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert errors == ["error: away: File exists; choose another path, or move what is in the way"]
+    assert "Traceback" not in ended.stderr and "line " not in ended.stderr

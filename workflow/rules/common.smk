@@ -111,8 +111,10 @@ onstart:
             Path(PLAN.layout.home, "state", "workflow.lock"),
             f"building {PLAN.layout.home} already",
         )
-    except (UserError, OSError) as error:
+    except UserError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {refusal(error)}")
 
 
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send

@@ -67,6 +67,14 @@ class Plan(ArtifactPlan):
         for name in {self.run(run).dataset for run in trained}:
             self.corpus_files(name)
 
+    def make_folder(self) -> None:
+        """Make the folder of the slices; a results folder that nobody can write shows here.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        Path(self.layout.plan).mkdir(parents=True, exist_ok=True)
+
     @property
     def headline(self) -> list[str]:
         """Artifacts of a bare call."""

@@ -189,8 +189,7 @@ def reporting(log: Path | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _CURES:
             raise _fault(error) from error
-        reason, cure = os.strerror(error.errno), _CURES[error.errno]
-        logger.error("%s: %s; %s", error.filename or "writing", reason, cure)
+        logger.error("%s", refusal(error))
         raise SystemExit(2) from error
     except Exception as error:
         if not is_out_of_memory(error):
@@ -206,6 +205,13 @@ def reporting(log: Path | None = None) -> Iterator[None]:
             logging.getLogger().removeHandler(handler)
             with suppress(OSError):  # a full disk has been reported by what needed it
                 handler.close()
+
+
+def refusal(error: OSError) -> str:
+    """Say in one line what the file system refused, and what to do about it."""
+    reason = os.strerror(error.errno or 0)
+    cure = _CURES.get(error.errno or 0, "choose another path")
+    return f"{error.filename or 'writing'}: {reason}; {cure}"
 
 
 _SAID_WITHOUT_MEMORY = ("can't allocate memory", "could not create a primitive")
