@@ -266,4 +266,8 @@ def _retrieval(part: SectionConfig) -> list[str]:
 def _templates() -> dict[str, str]:
     """Return the templates and styles that tables and pages are written from."""
     folder = files("difftransformer.reporting") / "templates"
-    return {entry.name: entry.read_text() for entry in folder.iterdir() if entry.is_file()}
+    return {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in folder.iterdir()
+        if entry.is_file()
+    }
