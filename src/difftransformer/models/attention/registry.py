@@ -36,7 +36,9 @@ _VARIANTS = {
     "gated": Variant("gated:GatedAttention"),
     "dint": Variant("dint:DintAttention", "causal form: the mean runs over rows up to the query"),
     "shared_diff": Variant("shared_diff:SharedDiffAttention", "rank, factors and initial values"),
-    "tda": Variant("tda:ThresholdDifferentialAttention", "head layout, learned lambda, norm"),
+    "tda": Variant(
+        "tda:ThresholdDifferentialAttention", "head layout, learned lambda, fixed beta, norm"
+    ),
 }
 
 
