@@ -36,7 +36,7 @@ def show(
     scale: Scale = "tiny",
     config: Config = Path("config"),
 ) -> None:
-    """Print a run as its training job gets it, and its number of parameters."""
+    """Print a run as its training job gets it, its parameters, and how `match` sized it."""
     with reporting():
         plan = _plan(config, scale)
         slice = plan.run(run)
