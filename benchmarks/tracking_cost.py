@@ -1,23 +1,34 @@
-"""What tracking costs a training: steps a second with and without it, side by side.
+"""What tracking costs a training: the time inside its calls, and steps a second beside none.
 
 Four trainings take turns inside every repeat: without tracking; with the journal that every job
 writes; and sending while they run to a server that answers each call after 5 s, and to one that is
-down. Ratios are taken between neighbours of one repeat; the median and all of them are shown. The
-one-off cost of a sending job, the import of mlflow and the wait at its end, is timed by itself and
-set against the shortest job that pays it (`Delivery.live_after`).
+down. Of each it is shown
+
+* the direct cost: the CPU time of the training's thread inside calls of the tracker, from the start
+  of the job to its end, and all CPU time of the thread that sends, as a share of what the training
+  itself took; and the same calls by the wall clock, which has the waiting for the disk too;
+* the ratios of speed between neighbours of one repeat, their median and its 95% interval. On a
+  machine that does other work they scatter by far more than the cost.
+
+What a job that sends to a SQLite file pays is timed by itself: once, for the import of mlflow, the
+opening and the first contact, together with the longest wait at its end, as a share of the shortest
+job that pays it (`Delivery.live_after`); and for each later contact, as a share of the time between
+two (`Delivery.live_every`).
 
 Usage: python benchmarks/tracking_cost.py [--steps 400] [--repeats 5] [--clock wall|cpu] [--record]
 """
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,11 +36,15 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from scipy import stats
+
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.tokenise import tokenise
+from difftransformer.provenance import tracking
 from difftransformer.provenance.environment import capture
-from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.sender import Delivery, Sender
 from difftransformer.provenance.tracking import start_job
 from difftransformer.training.pretrain import pretrain
 
@@ -41,8 +56,8 @@ DATASET = {
     "tokenizer": {"kind": "none"},
     "recall": {"row_length": 65, "num_queries": 4},
 }
-IMPORT = "import time; a = time.process_time(); import difftransformer.provenance.mlflow_sink; "
-IMPORT += "print(time.process_time() - a)"
+CONTACTS, ROWS, METRICS = 6, 20, 8
+"""What `sending` sends: contacts with the store, rows of a history in each, metrics in a row."""
 
 
 def slice_of(steps: int) -> RunSlice:
@@ -88,14 +103,70 @@ class Slow(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> float:
-    """Train once in ``root``; seconds between the first and the last step."""
+class CountedSender(Sender):
+    """Keeps the CPU time of its thread."""
+
+    spent = 0.0
+
+    def _run(self) -> None:
+        try:
+            super()._run()
+        finally:
+            CountedSender.spent = time.thread_time()
+
+
+@dataclass
+class Cost:
+    """Seconds of this thread inside a block that is entered again and again."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    _since: tuple[float, float] = field(default=(0.0, 0.0))
+
+    def __enter__(self) -> None:
+        self._since = time.thread_time(), time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu += time.thread_time() - self._since[0]
+        self.wall += time.perf_counter() - self._since[1]
+
+
+class Counted:
+    """A tracker whose calls are counted."""
+
+    def __init__(self, tracker: Any, cost: Cost) -> None:
+        self._tracker, self._cost = tracker, cost
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._tracker, name)
+
+        def counted(*values: Any, **more: Any) -> Any:
+            with self._cost:
+                return call(*values, **more)
+
+        return counted
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One training: seconds by the clock that was asked for, and shares that tracking took."""
+
+    seconds: float
+    cpu_share: float
+    wall_share: float
+
+
+def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> Timed:
+    """Train once in ``root``."""
     uri = {"off": "off", "slow": slow, "down": "http://127.0.0.1:9"}.get(kind)
-    delivery = Delivery(
-        live_after=0.0 if kind in ("slow", "down") else 900.0, root=root, close_wait=0
-    )
+    live_after = 0.0 if kind in ("slow", "down") else 900.0
+    delivery = Delivery(live_after=live_after, root=root, close_wait=0)
     uri = uri or f"sqlite:///{root}/mlflow.db"
-    with start_job("pretrain", kind, kind, root / "state", {}, {}, uri, delivery) as tracker:
+    CountedSender.spent, cost, whole = 0.0, Cost(), Cost()
+    with whole:
+        job = start_job("pretrain", kind, kind, root / "state", {}, {}, uri, delivery)
+        with cost:
+            tracker = job.__enter__()
         start = clock()
         pretrain(
             slice,
@@ -104,41 +175,82 @@ def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> floa
             state=root / "state",
             seed=0,
             threads=1,
-            tracker=tracker,
+            tracker=Counted(tracker, cost),
             code="benchmark",
         )
-        return float(clock() - start)
+        seconds = float(clock() - start)
+        with cost:
+            job.__exit__(None, None, None)
+    for thread in threading.enumerate():
+        if thread.name == "tracking":
+            thread.join(60)
+            assert not thread.is_alive(), "the thread that sends hangs"
+    own = whole.cpu - cost.cpu
+    return Timed(seconds, (cost.cpu + CountedSender.spent) / own, cost.wall / whole.wall)
 
 
 def measure(arguments: argparse.Namespace, folder: Path, slow: str) -> dict[str, Any]:
     """Time all kinds in turn, after a warm-up that is thrown away."""
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     slice = slice_of(arguments.steps)
-    seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    rounds: list[dict[str, Timed]] = []
     for repeat in range(arguments.repeats + 1):
         order = KINDS if repeat % 2 else KINDS[::-1]
-        took = {k: timed(k, slice, folder / str(repeat) / k, slow, clock) for k in order}
-        if repeat:
-            for kind, value in took.items():
-                seconds[kind].append(value)
-    found: dict[str, Any] = {"seconds_off": [round(value, 3) for value in seconds["off"]]}
+        rounds.append({k: timed(k, slice, folder / str(repeat) / k, slow, clock) for k in order})
+    del rounds[0]
+    found: dict[str, Any] = {"seconds_off": [round(one["off"].seconds, 3) for one in rounds]}
     for kind in KINDS[1:]:
-        ratios = [one / other for one, other in zip(seconds["off"], seconds[kind], strict=True)]
+        speed = [one["off"].seconds / one[kind].seconds for one in rounds]
         found[kind] = {
-            "speed_beside_off": round(statistics.median(ratios), 4),
-            "all": [round(ratio, 4) for ratio in ratios],
+            "direct_cpu_share": summary([one[kind].cpu_share for one in rounds]),
+            "wall_share_of_calls": summary([one[kind].wall_share for one in rounds]),
+            "speed_beside_off": summary(speed),
         }
     return found
 
 
-def one_off() -> dict[str, float]:
-    """Seconds that a sending job pays once, as a share of the shortest that does."""
-    words = [sys.executable, "-c", IMPORT]
-    runs = [float(subprocess.check_output(words, text=True)) for _ in range(3)]
+def summary(values: list[float]) -> dict[str, Any]:
+    """Median, its 95% interval by the order of the values (from six of them on), and all values."""
+    between = stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+    return {
+        "median": round(statistics.median(values), 5),
+        "interval": [round(float(end), 5) for end in between if math.isfinite(end)],
+        "all": [round(value, 5) for value in values],
+    }
+
+
+def sending(root: Path) -> tuple[float, float]:
+    """CPU seconds that a job spends on a SQLite store: once, and at each later contact."""
+    start = time.process_time()
+    from difftransformer.provenance.mlflow_sink import MlflowSink
+
+    sink = MlflowSink(f"sqlite:///{root}/mlflow.db", root)
+    state = root / f"state-{os.getpid()}"
+    tracker = SpoolTracker(state, stage="pretrain", name=state.name, job_id="benchmark")
+    took: list[float] = []
+    for first in range(0, CONTACTS * ROWS, ROWS):
+        for step in range(first, first + ROWS):
+            tracker.log_metrics({f"metric_{n}": step / (n + 1) for n in range(METRICS)}, step)
+        tracker.flush()
+        before = time.process_time()
+        sink.send(state)
+        took.append(time.process_time() - before)
+    return time.process_time() - start - sum(took[1:]), statistics.median(took[1:])
+
+
+def healthy_store(folder: Path, repeats: int) -> dict[str, float]:
+    """Seconds that a sending job pays once, as a share of the shortest that does, and later."""
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        found = [pool.apply(sending, (folder,)) for _ in range(repeats + 1)][1:]  # 0 makes the file
+    once, later = (statistics.median(values) for values in zip(*found, strict=True))
     delivery = Delivery()
-    spent = statistics.median(runs) + delivery.close_wait
-    share = spent / (delivery.live_after + spent)
-    return {"import_cpu_seconds": round(statistics.median(runs), 2), "share": round(share, 4)}
+    spent = once + delivery.close_wait
+    return {
+        "once_cpu_seconds": round(once, 2),
+        "once_share": round(spent / (delivery.live_after + spent), 4),
+        "contact_cpu_seconds": round(later, 4),
+        "contact_share": round(later / delivery.live_every, 5),
+    }
 
 
 def main() -> int:
@@ -149,8 +261,11 @@ def main() -> int:
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--record", action="store_true", help="write benchmarks/records")
     arguments = parser.parse_args()
-    once = one_off()
-    import difftransformer.provenance.mlflow_sink  # noqa: F401 - what `once` counts
+    with tempfile.TemporaryDirectory() as temporary:
+        healthy = healthy_store(Path(temporary), repeats=3)
+    import difftransformer.provenance.mlflow_sink  # noqa: F401 - what `sending` counts
+
+    tracking.Sender = CountedSender  # type: ignore[misc]
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
     server.daemon_threads = True
@@ -159,7 +274,8 @@ def main() -> int:
         folder = Path(temporary)
         tokenise(DatasetConfig.model_validate(DATASET), None, folder / "data", folder / "s", 1)
         slow = f"http://127.0.0.1:{server.server_address[1]}"
-        found = measure(arguments, folder, slow) | {"one_off": once, "clock": arguments.clock}
+        found = measure(arguments, folder, slow) | {"clock": arguments.clock}
+        found["sqlite"] = healthy
     found |= {"steps": arguments.steps, "environment": capture(1).model_dump()}
     text = json.dumps(found, indent=1)
     print(text)
