@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.document import Cell, Section
-from difftransformer.reporting.drawing import INK, SOFT, Look, looks, printable, tidy
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import INK, Look, looks
+from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.loss_panels import compared_rows, loss_curves, loss_differences
 from difftransformer.reporting.measures.language_modelling import LOSSES, language_modelling
@@ -45,39 +46,14 @@ def _forest(
     for place, row in enumerate(rows):
         cell = measured.cell(row.run, key + DIFFERENCE)
         assert cell is not None
-        _estimate(axes, place, cell, look[row.run])
-    axes.set_yticks(range(len(rows)), [printable(row.label, 28) for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+        estimate(axes, place, cell, look[row.run])
     name = LOSSES[key][0].removesuffix(" ↓")
-    tidy(axes, x="nats per token", y="", title=f"Δ {name} at the end")
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
+    name_lines(axes, [row.label for row in rows], x="nats per token", title=f"Δ {name} at the end")
 
 
 def _legend(bottom: "SubFigure", artifact: ArtifactSlice) -> None:
     """Name the signs of the forest plot, those that are drawn."""
-    from matplotlib.lines import Line2D
-
-    def sign(marker: str, label: str, size: float, line: float = 0) -> Line2D:
-        style = "-" if line else ""
-        return Line2D([], [], color=SOFT, marker=marker, ls=style, lw=line, ms=size, label=label)
-
-    signs = [sign("o", "one seed", 5)]
-    if len(artifact.seeds) > 1:
-        signs = [sign("o", "mean, 95% interval", 5, 1.8), sign(".", "one seed", 5)]
+    signs = seed_signs(artifact.seeds)
     if artifact.paper is not None:
-        signs.append(sign("x", f"published ({artifact.paper.scale})", 5))
+        signs.append(sign("x", f"published ({artifact.paper.scale})"))
     bottom.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
-
-
-def _estimate(axes: "Axes", place: int, cell: Cell, look: Look) -> None:
-    """One line of the forest: seeds, mean, interval, and the published difference."""
-    seeds = [seed.value for seed in cell.seeds if seed.value is not None]
-    if len(seeds) > 1:
-        axes.plot(seeds, [place + 0.22] * len(seeds), ".", color=look.colour, ms=4, alpha=0.6)
-    if cell.ci_low is not None and cell.ci_high is not None:
-        axes.plot([cell.ci_low, cell.ci_high], [place, place], color=look.colour, lw=1.8)
-    if cell.value is not None:
-        axes.plot([cell.value], [place], look.marker, color=look.colour, ms=6)
-    if cell.paper_value is not None:
-        axes.plot([cell.paper_value], [place - 0.22], "x", color=SOFT, ms=5, mew=1.2)

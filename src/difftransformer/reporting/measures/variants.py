@@ -36,9 +36,8 @@ _FACTS = {
 }
 NEEDLES = "needles"
 """Column of needle accuracy, at the suite's last setting."""
-
-
-_SPEEDS = {"speed": "Training tokens/s ↑", "speed_ratio": "Speed, ratio ↑"}
+SPEED_RATIO = "speed_ratio"
+_SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
 
 
 class Score(NamedTuple):
@@ -116,7 +115,7 @@ def _speeds(part: SectionSlice, results: Results) -> tuple[list[Cell], list[str]
         cells.append(speed_cell(Place(row.run, "speed"), speeds, job, Paper(None)))
         if row.against:
             ratio = median(timings.ratios(VARIANTS, row.run, row.against, "training"))
-            cells.append(one_cell(Place(row.run, "speed_ratio"), ratio, plain(ratio, 2), job))
+            cells.append(one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2), job))
     labels = {row.run: row.label for row in part.rows}
     others = dict.fromkeys(labels[row.against] for row in part.rows if row.against)
     return cells, [
