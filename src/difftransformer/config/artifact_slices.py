@@ -14,6 +14,8 @@ from difftransformer.errors import ConfigError
 
 Fact = int | float | bool | str | None
 Facts = Mapping[str, Fact]
+INTERPRETATION, MARK = "interpretation", " *"
+"""Fact of a row whose source leaves something open, and what its label ends in for that."""
 
 
 class RowSlice(Settings):
@@ -281,13 +283,17 @@ def _rows(
     return [
         RowSlice(
             run=run,
-            label=family.label if run == family.run else declared.labels[run],
+            label=_marked(family.label if run == family.run else declared.labels[run], facts, run),
             against=None if others is None else others[place],
             facts=dict(facts.get(run, {})),
             pretrained=run in declared.pretrained,
         )
         for place, run in enumerate(family.members)
     ]
+
+
+def _marked(label: str, facts: Mapping[str, Facts], run: str) -> str:
+    return label if facts.get(run, {}).get(INTERPRETATION) is None else label + MARK
 
 
 def _against(reference: str | None, run: str) -> str | None:

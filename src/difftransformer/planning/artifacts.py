@@ -7,6 +7,7 @@ from importlib.resources import files
 from itertools import product
 
 from difftransformer.config.artifact_slices import (
+    INTERPRETATION,
     ArtifactSlice,
     Declarations,
     Fact,
@@ -148,7 +149,7 @@ class ArtifactPlan(RunPlan):
         if self.pretrained(run) is not None:
             return {}
         reason = interpretation(self.run(run).model.attention["variant"])
-        ours = {} if reason is None else {"interpretation": reason}
+        ours = {} if reason is None else {INTERPRETATION: reason}
         return {**self._measured_facts(run, part), **ours}
 
     def _measured_facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:

@@ -3,7 +3,7 @@
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.reporting.conditions import seeds_note
 from difftransformer.reporting.document import Published, Section, TableDocument
-from difftransformer.reporting.interpretations import marked
+from difftransformer.reporting.interpretations import interpretations_note
 from difftransformer.reporting.verdicts import judge
 
 
@@ -18,7 +18,6 @@ def assemble(
         ConfigError: a claim is about a column that no section has.
     """
     paper = artifact.paper
-    sections, interpretations = marked(artifact, sections)
     table = TableDocument(
         artifact=artifact.artifact,
         title=artifact.title,
@@ -31,6 +30,6 @@ def assemble(
         else Published(
             title=paper.title, source=paper.source, scale=paper.scale, notes=paper.notes
         ),
-        notes=[*([seeds_note(artifact)] if seeded else []), *interpretations],
+        notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
     )
     return table.model_copy(update={"verdicts": judge(artifact, table)})

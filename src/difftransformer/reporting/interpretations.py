@@ -1,33 +1,19 @@
-"""Rows whose source leaves something open: they are marked, and what is ours is said."""
+"""Rows whose source leaves something open, marked in their labels: what of them is ours."""
 
-from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.reporting.document import Section
-
-MARK = " *"
+from difftransformer.config.artifact_slices import INTERPRETATION, MARK, ArtifactSlice
 
 
-def marked(artifact: ArtifactSlice, sections: list[Section]) -> tuple[list[Section], list[str]]:
-    """Mark such rows in every section, and say in one note what is ours in each."""
+def interpretations_note(artifact: ArtifactSlice) -> list[str]:
+    """Say once what is ours in each marked row; nothing where no row is marked."""
     reasons = {
-        row.run: (row.label, str(reason))
+        f"{row.label.removesuffix(MARK)}: {reason}": None
         for part in artifact.sections
         for row in part.rows
-        if (reason := row.facts.get("interpretation")) is not None
+        if (reason := row.facts.get(INTERPRETATION)) is not None
     }
     if not reasons:
-        return sections, []
-    listed = "; ".join(dict.fromkeys(f"{label}: {why}" for label, why in reasons.values()))
-    note = (
+        return []
+    return [
         "* An interpretation: the source leaves something open, and the row shows our reading of "
-        f"it, not the authors' model. {listed}."
-    )
-    return [_marked(section, set(reasons)) for section in sections], [note]
-
-
-def _marked(section: Section, runs: set[str]) -> Section:
-    rows = [
-        # A row of one backend is named {run}/{backend}.
-        row.model_copy(update={"label": row.label + MARK}) if row.run.split("/")[0] in runs else row
-        for row in section.rows
+        f"it, not the authors' model. {'; '.join(reasons)}."
     ]
-    return section.model_copy(update={"rows": rows})

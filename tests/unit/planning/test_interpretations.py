@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from difftransformer.config.artifact_slices import ArtifactSlice, Kind
+from difftransformer.config.artifact_slices import MARK, ArtifactSlice, Kind
 from difftransformer.models.attention.registry import interpretation, variants
 from difftransformer.planning.plan import Plan
 
@@ -27,5 +27,6 @@ def test_what_is_ours_reaches_every_table_and_figure(
         for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
             variant = plan.run(row.run).model.attention["variant"]
             assert row.facts.get("interpretation") == interpretation(variant), (name, row.run)
+            assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
             shown.setdefault(name, set()).add(variant)
     assert OURS and shown["v2_sinks"] >= OURS

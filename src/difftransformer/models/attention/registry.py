@@ -24,7 +24,7 @@ class Variant(NamedTuple):
     location: str
     """``module:Class`` below this package."""
     interpretation: str | None = None
-    """What its source leaves open and ours decides, if anything; tables and reports say so."""
+    """What its source leaves open, and what ours does there; tables and reports say so."""
 
 
 _VARIANTS = {
@@ -34,10 +34,20 @@ _VARIANTS = {
     "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention"),
     "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention"),
     "gated": Variant("gated:GatedAttention"),
-    "dint": Variant("dint:DintAttention", "causal form: the mean runs over rows up to the query"),
-    "shared_diff": Variant("shared_diff:SharedDiffAttention", "rank, factors and initial values"),
+    "dint": Variant(
+        "dint:DintAttention",
+        "the source's mean over all rows would show a decoder what follows, so ours runs over the "
+        "rows up to the query's own; all else is V1's",
+    ),
+    "shared_diff": Variant(
+        "shared_diff:SharedDiffAttention",
+        "only the idea could be read of the source, a shared base with low-rank updates; rank, "
+        "initial values and exact factors are ours",
+    ),
     "tda": Variant(
-        "tda:ThresholdDifferentialAttention", "head layout, learned lambda, fixed beta, norm"
+        "tda:ThresholdDifferentialAttention",
+        "the published kernel has the map alone; head layout, the learned lambda, the fixed beta "
+        "and the headwise norm are ours",
     ),
 }
 
