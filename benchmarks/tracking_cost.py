@@ -61,7 +61,7 @@ CONTACTS, ROWS, METRICS = 6, 20, 8
 
 
 def slice_of(steps: int) -> RunSlice:
-    """Make a small run of short steps: it logs and writes checkpoints several times a second."""
+    """Make a small run of short steps: it logs five times a second, a checkpoint each second."""
     return RunSlice.model_validate(
         {
             "scale": "benchmark",
