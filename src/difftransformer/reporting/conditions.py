@@ -87,7 +87,13 @@ def span(values: Sequence[float]) -> str:
 
 def _rates(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     by_run = {result.run: rate(float(result.settings["training"]["lr"])) for result in trained}
-    rates = [by_run[row.run] for row in rows]
-    if len(set(rates)) == 1:
-        return f"{rates[0]} for every row"
-    return "; ".join(f"{found} ({row.label})" for row, found in zip(rows, rates, strict=True))
+    by_rate: dict[str, list[str]] = {}
+    for row in rows:
+        by_rate.setdefault(by_run[row.run], []).append(row.label)
+    usual = max(by_rate, key=lambda found: len(by_rate[found]))
+    if len(by_rate) == 1:
+        return f"{usual} for every row"
+    if 2 * len(by_rate[usual]) > len(rows):
+        others = (f"{', '.join(labels)} ({one})" for one, labels in by_rate.items() if one != usual)
+        return f"{usual} for every row but {'; '.join(others)}"
+    return "; ".join(f"{one} ({', '.join(labels)})" for one, labels in by_rate.items())

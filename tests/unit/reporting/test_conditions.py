@@ -1,6 +1,7 @@
 """Sentences about what the rows of a section share, from trainings that differ."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from fake_results import FakeResults, artifact_slice
@@ -17,10 +18,10 @@ from difftransformer.reporting.conditions import (
 RUNS = ("transformer", "diff")
 
 
-def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1)) -> str:
-    """The note on two rows, after their trainings are written."""
+def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str] = RUNS) -> str:
+    """The note on some rows, after their trainings are written."""
     part = artifact_slice("table6").sections[0]
-    rows = [row for run in RUNS for row in part.rows if row.run == run]
+    rows = [row for run in runs for row in part.rows if row.run == run]
     return training_note(rows, trainings(rows, seeds, load_results(fake.results, "tiny")))
 
 
@@ -49,6 +50,17 @@ def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None
     assert "1.2M tokens a run" in note(small, seeds=(0,))
     changed(last, "training", "lr", 2e-3)
     assert "learning rate 4e-3 (Transformer); 2e-3 (DIFF)." in note(small)
+
+
+def test_a_rate_that_most_rows_share_is_said_once(small: FakeResults) -> None:
+    runs = (*RUNS, "diff_lambda_0_5", "diff_lambda_0_8")
+    for run in runs:
+        small.language_model(run, 0)
+    for path in small.results:
+        if path.parts[-3] == "diff_lambda_0_5" and path.name == "training.json":
+            changed(path, "training", "lr", 2e-3)
+    said = note(small, seeds=(0,), runs=runs)
+    assert "learning rate 4e-3 for every row but DIFF, λ_init = 0.5 (2e-3)." in said, said
 
 
 def test_intervals_and_comparisons_are_named() -> None:

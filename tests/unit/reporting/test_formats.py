@@ -7,8 +7,10 @@ from fake_results import FakeResults, artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.formats import latex, markdown
 from difftransformer.reporting.formats.web import anchor
+from difftransformer.reporting.formats.wording import remarks
 from difftransformer.reporting.numbers import count, plain, probability, rate, signed
 from difftransformer.reporting.table_job import build_table
 
@@ -41,6 +43,18 @@ def balanced(html: str) -> Balance:
     assert parser.open == []
     assert len(set(parser.ids)) == len(parser.ids)
     return parser
+
+
+def test_what_is_true_of_all_sections_is_said_once() -> None:
+    def section(title: str, *notes: str) -> Section:
+        return Section(title=title, columns=[], rows=[], cells=[], notes=list(notes))
+
+    parts = [section("A", "all", "one"), section("B", "all", "two"), section("C", "all", "two")]
+    table = TableDocument(
+        artifact="x", title="X", caption="", scale="tiny", seeds=[0], sections=parts
+    )
+    assert remarks(table) == ["Scale tiny.", "all", "A: one", "B, C: two"]
+    assert remarks(table.model_copy(update={"sections": parts[:1]}))[1:] == ["all", "one"]
 
 
 @pytest.fixture

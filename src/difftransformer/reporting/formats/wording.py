@@ -1,6 +1,8 @@
 """What stands around a table in every readable format, in the same words."""
 
-from difftransformer.reporting.document import Cell, TableDocument, Verdict
+from collections.abc import Sequence
+
+from difftransformer.reporting.document import Cell, Section, TableDocument, Verdict
 
 SYMBOLS = {"confirmed": "✓", "contradicted": "✗", "inconclusive": "?"}
 
@@ -23,10 +25,19 @@ def remarks(table: TableDocument) -> list[str]:
             "levels."
         )
         lines += table.published.notes
-    several = len(table.sections) > 1
-    for section in table.sections:
-        lines += [f"{section.title}: {note}" if several else note for note in section.notes]
-    return lines
+    return lines + _section_notes(table.sections)
+
+
+def _section_notes(sections: Sequence[Section]) -> list[str]:
+    """Notes of the sections with their titles; what is true of all is said once, without."""
+    told: dict[str, list[str]] = {}
+    for section in sections:
+        for note in section.notes:
+            told.setdefault(note, []).append(section.title)
+    return [
+        note if len(titles) == len(sections) else f"{', '.join(titles)}: {note}"
+        for note, titles in told.items()
+    ]
 
 
 def verdict_line(verdict: Verdict) -> str:
