@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, SOFT, FAINT = "#1c1d21", "#6b6f7a", "#d9dbe1"
-_DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
+_DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
+    "-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)),
+)  # fmt: skip
 _MARKERS = ("o", "s", "^", "D", "v", "<", ">")
 _PNG_DPI = 160
 
@@ -38,7 +40,7 @@ def looks(rows: Sequence[str]) -> dict[str, Look]:
         row: Look(
             palette[place % len(palette)],
             _DASHES[place // 3 % len(_DASHES)],
-            _MARKERS[place % len(_MARKERS)],
+            _MARKERS[(place + place // len(palette)) % len(_MARKERS)],
         )
         for place, row in enumerate(rows)
     }

@@ -32,7 +32,9 @@ def probability(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Write a learning rate shortly: 4e-3 for 0.004."""
+    """Write a learning rate shortly: 4e-3 for 0.004, 0.5 as it is."""
+    if value >= 0.1:
+        return f"{value:.4g}"
     mantissa, _, exponent = f"{value:.3e}".partition("e")
     digits = mantissa.rstrip("0").rstrip(".")
     return f"{digits}e{int(exponent)}"

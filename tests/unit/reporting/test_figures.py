@@ -7,6 +7,7 @@ import pytest
 from fake_results import FakeResults, artifact_slice, declarations
 
 from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.drawing import looks
 from difftransformer.reporting.figure_job import SUFFIXES, build_figure
 
 REDRAW = """
@@ -88,3 +89,10 @@ def test_tables_need_no_drawing_library() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_no_two_rows_of_a_crowded_figure_look_alike() -> None:
+    rows = list(map(str, range(14)))
+    look = looks(rows)
+    assert len({(one.colour, one.dash) for one in look.values()}) == len(rows)
+    assert len({(one.colour, one.marker) for one in look.values()}) == len(rows)

@@ -34,7 +34,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         for axes in grid[0]
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    legend_below(figure, handles=[named[printable(label)] for label in labels] + _signs())
+    handles = [named[printable(label)] for label in labels] + _signs()
+    legend_below(figure, handles=handles, ncols=4 if len(parts) > 1 else 2)
     return figure
 
 

@@ -191,7 +191,7 @@ def _notes(part: SectionSlice, trained: Sequence[Stability]) -> list[str]:
         f"{config.threshold:g} robust standard deviations (1.4826 median absolute deviations). "
         "Every step that is lost to a divergence counts as a spike.",
         "A run diverges at the first step with a loss or a gradient that is not finite, or with a "
-        "loss above training.divergence_loss.",
+        "loss above training.divergence_loss after warm-up.",
     ]
     if rows:
         notes.append(training_note(rows, [one.result for one in trained]))
