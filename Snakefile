@@ -22,9 +22,7 @@ os.environ.update(
 try:
     PLAN = Plan.load(Path("config"), config)
     PLAN.make_folder()
-except UserError as error:
-    sys.exit(f"error: {error}")
-except OSError as error:
+except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 
 # What the environment says wins over config.yaml.

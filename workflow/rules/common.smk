@@ -111,9 +111,7 @@ onstart:
             Path(PLAN.layout.home, "state", "workflow.lock"),
             f"building {PLAN.layout.home} already",
         )
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except OSError as error:
+    except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
 
 

@@ -14,7 +14,7 @@ from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suit
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
-from difftransformer.evaluation.memory import require_memory_to_evaluate
+from difftransformer.evaluation.memory import estimate_evaluation, require_memory_to_evaluate
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
@@ -111,8 +111,10 @@ def _load(
     """Load the model where the suite wants it; beside it, what `auto` came to."""
     _require_same_vocabulary(model, dataset)
     backend = choose_backend(suite.backend, device, suite.precision)
-    row_length = dataset.manifest.row_length
-    require_memory_to_evaluate(suite, read_config(model), str(model), backend, device, row_length)
+    needed = estimate_evaluation(
+        suite, read_config(model), backend, device, dataset.manifest.row_length
+    )
+    require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
 

@@ -108,28 +108,17 @@ def estimate_evaluation(
     )
 
 
-def require_memory_to_evaluate(
-    suite: SuiteConfig,
-    model: ModelConfig,
-    place: str,
-    backend: str,
-    device: torch.device,
-    row_length: int | None = None,
-) -> None:
-    """Compare the estimate with what is free; log it. Arguments as above.
+def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device, job: str) -> None:
+    """Compare the estimate with what is free; log it.
 
     Args:
-        suite: What is measured.
-        model: The model's settings.
-        place: Where the model lies, for messages.
-        backend: Attention backend.
+        needed: What `estimate_evaluation` found.
         device: Where it runs.
-        row_length: Tokens of a row of the dataset.
+        job: What is measured of which model, for messages.
 
     Raises:
         UserError: it is more; the line says what to lower.
     """
-    needed = estimate_evaluation(suite, model, backend, device, row_length)
     parts = (
         f"weights {needed.weights / GIB:.2f}, work {needed.work / GIB:.2f}, cache "
         f"{needed.cache / GIB:.2f}, logits {needed.logits / GIB:.2f}"
@@ -137,7 +126,7 @@ def require_memory_to_evaluate(
     cure = f"lower {needed.lower}"
     if needed.weights > needed.peak / 2:
         cure = "close other programs, or take a larger machine"
-    require_room(needed.peak, device, f"{place}: measuring {suite.kind}", parts, cure)
+    require_room(needed.peak, device, job, parts, cure)
 
 
 def _reading(suite: Any, model: ModelConfig, longest: int) -> Reading:

@@ -207,8 +207,10 @@ def reporting(log: Path | None = None) -> Iterator[None]:
                 handler.close()
 
 
-def refusal(error: OSError) -> str:
-    """Say in one line what the file system refused, and what to do about it."""
+def refusal(error: UserError | OSError) -> str:
+    """Say in one line what we or the file system refused, and what to do about it."""
+    if isinstance(error, UserError):
+        return str(error)
     reason = os.strerror(error.errno or 0)
     cure = _CURES.get(error.errno or 0, "choose another path")
     return f"{error.filename or 'writing'}: {reason}; {cure}"

@@ -36,8 +36,10 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     never what the machine happens to have.
     """
     torch.set_num_threads(threads)
-    if device.type == "cpu":
-        give_back_large_blocks() if config.backend == "eager" else keep_freed_memory()
+    if device.type == "cpu" and config.backend == "eager":
+        give_back_large_blocks()
+    elif device.type == "cpu":
+        keep_freed_memory()
     wanted = config.deterministic
     deterministic = device.type == "cpu" if wanted is None else wanted
     if deterministic and device.type == "cuda":

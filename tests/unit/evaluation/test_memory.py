@@ -93,12 +93,12 @@ def test_an_evaluation_too_large_is_refused_before_its_model_is_loaded(
     slice = EvaluationSlice.model_validate(
         {"scale": "unit", "run": "diff", "suite": "measured", "config": suite}
     )
-    asked = slice.config, model_config(16), "the model", "sdpa", torch.device("cpu")
-    memory.require_memory_to_evaluate(*asked)
-    estimate = memory.estimate_evaluation(slice.config, model_config(16), "sdpa", asked[-1])
+    device, job = torch.device("cpu"), "the model: measuring"
+    estimate = memory.estimate_evaluation(slice.config, model_config(16), "sdpa", device)
+    memory.require_memory_to_evaluate(estimate, device, job)
     monkeypatch.setattr(limits, "available_bytes", lambda device: estimate.peak - 1)
     with pytest.raises(UserError) as caught:
-        memory.require_memory_to_evaluate(*asked)
+        memory.require_memory_to_evaluate(estimate, device, job)
     assert said in str(caught.value)
     assert "the model: measuring" in str(caught.value) and "GiB are free" in str(caught.value)
 
@@ -109,7 +109,7 @@ def test_weights_alone_can_be_too_large() -> None:
         {"scale": "unit", "run": "diff", "suite": "measured", "config": config}
     )
     model = model_config(2**24).model_copy(update={"d_model": 2**17})
+    device = torch.device("cpu")
+    estimate = memory.estimate_evaluation(slice.config, model, "sdpa", device)
     with pytest.raises(UserError, match=r"weights .* larger machine"):
-        memory.require_memory_to_evaluate(
-            slice.config, model, "the model", "sdpa", torch.device("cpu")
-        )
+        memory.require_memory_to_evaluate(estimate, device, "the model: measuring")

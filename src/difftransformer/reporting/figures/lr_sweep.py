@@ -35,7 +35,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     handles = [named[printable(label)] for label in labels] + _signs()
-    legend_below(figure, handles=handles, ncols=4 if len(parts) > 1 else 2)
+    legend_below(figure, handles=handles, ncols=2 * len(parts))
     return figure
 
 
