@@ -1,128 +1,24 @@
 """Whatever a tracking store does: training goes on, and each point arrives exactly once."""
 
-import json
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from multiprocessing.context import ForkProcess
-from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attempts import FORK, Calls, wait_until
 from mlflow import MlflowClient
-from mlflow.entities import Run
 from outages import Mode, Proxy, mlflow_server
 from small_workflow import Checkout
+from tracked import Training, kill_when_sent, only_run, runs
 
-from difftransformer.config.run import RunSlice
-from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.spool import JOURNAL
 from difftransformer.provenance.sync import close_stale, sync_tracking
-from difftransformer.provenance.tracking import Tracker, start_job
-from difftransformer.training.pretrain import pretrain
-
-CLOSE_WAIT = 1.0
-Point = tuple[str, int, float, int]
-
-
-class Held:
-    """A tracker that lets the training go on behind step 100 when a gate opens."""
-
-    def __init__(self, tracker: Tracker, gate: Event) -> None:
-        self._tracker, self._gate = tracker, gate
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tracker, name)
-
-    def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
-        if step > 100:
-            assert self._gate.wait(120)
-        self._tracker.log_metrics(values, step)
-
-
-class Training:
-    """The training of `diff` in a results folder of its own; it sends from its start on."""
-
-    def __init__(self, finished: Checkout, known: Calls, folder: Path, uri: str) -> None:
-        words = known["pretrain"]
-        slice = finished.folder / words[words.index("--slice") + 1]
-        self._slice = RunSlice.model_validate_json(slice.read_bytes())
-        self._data = finished.folder / "results" / "smoke" / "data" / "stdlib_text"
-        self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"
-        self.root, self.uri = folder / "results", uri
-        self.state, self.output = self.root / "state", folder / "out"
-        self.live_after = 0.0
-        self.gate: Event | None = None
-
-    def run(self, name: str = "faults/diff/0") -> None:
-        """Train to the end, here."""
-        delivery = Delivery(self.live_after, 0.05, close_wait=CLOSE_WAIT, root=self.root)
-        job = start_job("pretrain", name, "job", self.state, {"lr": 0.1}, {}, self.uri, delivery)
-        with job as tracker:
-            pretrain(
-                self._slice,
-                dataset=self._data,
-                output=self.output,
-                state=self.state,
-                seed=0,
-                threads=1,
-                tracker=tracker if self.gate is None else Held(tracker, self.gate),
-                code="",
-            )
-
-    def start(self, name: str = "faults/diff/0") -> ForkProcess:
-        """Train in a process of its own."""
-        process = FORK.Process(target=self.run, args=(name,))
-        process.start()
-        return process
-
-    def step(self) -> int:
-        found = self.state.glob("checkpoint-????????")
-        return max((int(path.name[-8:]) for path in found), default=0)
-
-    def assert_trained(self) -> None:
-        """The outcome is that of a training that nobody watched."""
-        for name in ("model.safetensors", "history.csv"):
-            assert (self.output / name).read_bytes() == (self._undisturbed / name).read_bytes()
-
-    def points(self) -> list[Point]:
-        """What was tracked, by the journal."""
-        records = [json.loads(line) for line in (self.state / JOURNAL).open()]
-        return [
-            (name, record["step"], value, record["at"])
-            for record in records
-            if record["kind"] == "metrics"
-            for name, value in record["values"].items()
-        ]
-
-    def assert_all_arrived(self, client: MlflowClient, run: Run) -> None:
-        """Each point is in the store once, and the curves are whole."""
-        arrived: Counter[Point] = Counter()
-        for name in {point[0] for point in self.points()}:
-            history = client.get_metric_history(run.info.run_id, name)
-            arrived.update((p.key, p.step, p.value, p.timestamp) for p in history)
-        assert arrived == Counter(self.points())
-        assert sorted(step for name, step, *_ in arrived if name == "loss") == self.steps()
-
-    def steps(self) -> list[int]:
-        """Steps of the history of the undisturbed run."""
-        rows = (self._undisturbed / "history.csv").read_text().splitlines()[1:]
-        return [int(row.partition(",")[0]) for row in rows]
-
-
-def only_run(client: MlflowClient, name: str = "faults/diff/0") -> Run:
-    experiment = client.get_experiment_by_name("difftransformer/pretrain")
-    assert experiment is not None
-    same = f"tags.`difftransformer.job` = '{name}'"
-    (run,) = client.search_runs([experiment.experiment_id], same)
-    return run
+from difftransformer.provenance.tracking import start_job
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +33,6 @@ def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     made = Proxy(server)
     yield made
     made.close()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A job name of the test's own, in a server that all share."""
-    return f"faults/{request.node.name.replace('[', '/').rstrip(']')}"
 
 
 OUTAGES: dict[str, list[tuple[int, Mode]]] = {
@@ -189,8 +79,6 @@ def test_a_server_that_fails(
         assert sync_tracking(training.root, proxy.uri).unsent == (training.state,)
     if proxy.mode != "slow":
         proxy.mode = "up"
-    else:
-        proxy.delay = 5.0
     assert sync_tracking(training.root, proxy.uri).unsent == ()
     client = MlflowClient(tracking_uri=f"http://127.0.0.1:{server}")
     run = only_run(client, name)
@@ -325,7 +213,7 @@ def test_a_clean_up_ends_our_dead_runs_and_no_others(
     living.state = living.root / "living"
     living.gate = FORK.Event()
     process = living.start("living")
-    assert wait_until(lambda: has_run(client, "living"), process)
+    assert wait_until(lambda: bool(runs(client, "living")), process)
     assert sync_tracking(forgotten.root, database).unsent == ()
     assert only_run(client, "forgotten").info.status == "RUNNING"
     assert close_stale(forgotten.root, database) == 1
@@ -341,19 +229,3 @@ def test_a_clean_up_ends_our_dead_runs_and_no_others(
     assert close_stale(forgotten.root, database) == 0
     assert sync_tracking(neighbour.root, database).unsent == ()
     assert only_run(client, "neighbour").info.status == "KILLED"
-
-
-def has_run(client: MlflowClient, name: str) -> bool:
-    experiment = client.get_experiment_by_name("difftransformer/pretrain")
-    assert experiment is not None
-    same = f"tags.`difftransformer.job` = '{name}'"
-    return bool(client.search_runs([experiment.experiment_id], same))
-
-
-def kill_when_sent(training: Training, client: MlflowClient, name: str) -> None:
-    training.gate = FORK.Event()
-    process = training.start(name)
-    assert wait_until(lambda: has_run(client, name) and training.step() >= 20, process, 0.05)
-    process.kill()
-    process.join()
-    training.gate = None
