@@ -8,13 +8,6 @@ from difftransformer.config.extension import OF_POSITIONS
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
-SCALES = ("smoke", "tiny", "gpu", "paper")
-
-
-@pytest.fixture(scope="module", params=SCALES)
-def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
-    return Plan.load(repository / "config", {"scale": request.param})
-
 
 def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> None:
     extended = [

@@ -8,19 +8,15 @@ import pytest
 import yaml
 
 from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.decoding import DecodingSlice
 from difftransformer.config.paper_values import PaperFile
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
-from difftransformer.config.throughput import VARIANTS, ThroughputSlice
 from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.models.flops import training_flops
 from difftransformer.models.transformer import count_parameters
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.documentation import documentation
 from difftransformer.planning.plan import Plan
 
-SCALES = ("smoke", "tiny", "gpu", "paper")
 TABLE_6 = {
     # arXiv 2410.05258, table 6: heads and head width of every row
     "transformer": (16, 128),
@@ -31,11 +27,6 @@ TABLE_6 = {
     "diff_lambda_0_8": (8, 128),
     "diff_lambda_0_5": (8, 128),
 }
-
-
-@pytest.fixture(scope="module", params=SCALES)
-def plan(request: pytest.FixtureRequest, repository: Path) -> Plan:
-    return Plan.load(repository / "config", {"scale": request.param})
 
 
 def test_every_scale_resolves_every_run(plan: Plan) -> None:
@@ -323,70 +314,6 @@ def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> 
     scale = catalogue.scale
     suites = scale.suites | {name: scale.suites.get(name, {}) | changes}
     return replace(catalogue, scale=scale.model_copy(update={"suites": suites}))
-
-
-def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
-    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
-    assert set(plan.artifacts["table7"].runs()) <= set(slice.models)
-    for shape, sizes in slice.config.shapes.items():
-        models = [slice.models[row][shape] for row in plan.artifacts["table7"].runs()]
-        others = [one.model_dump(exclude={"attention"}) for one in models]
-        assert all(one == others[0] for one in others)
-        assert models[0].max_positions == sizes.seq_len
-        assert len({one.attention["head_dim"] for one in models}) == 1
-    assert plan.results("table7") == [plan.layout.throughput]
-    assert plan.interventions("table7") == [] and plan.histories("table7") == []
-    assert plan.throughput_gpus() == int(plan.scale in ("gpu", "paper"))
-
-
-def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
-    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
-    found = {row: one[VARIANTS] for row, one in slice.models.items() if VARIANTS in one}
-    timed = slice.config.variants is not None
-    assert timed == (plan.scale != "paper")
-    rows = {row.run for part in plan.artifacts["variants"].sections for row in part.rows}
-    assert set(found) == (rows if timed else set())
-    assert all(model.ffn_dim == plan.run(row).model.ffn_dim for row, model in found.items())
-    assert (plan.layout.throughput in plan.results("variants")) == timed
-
-
-def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: Plan) -> None:
-    matched = plan.artifacts["variants"].sections[1]
-    assert "FLOPs" in matched.title
-    first, *others = (plan.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
-    wanted = training_flops(first.model, first.training.seq_len)
-    for one in others:
-        step = 8 * 3 * one.model.d_model * one.model.num_layers  # ffn_dim is a multiple of 8
-        assert abs(training_flops(one.model, one.training.seq_len) - wanted) <= 6 * step / 2, one
-
-
-def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
-    slice = DecodingSlice.model_validate_json(Path(plan.decoding_slice()).read_text())
-    assert list(slice.models) == plan.artifacts["v2_decoding"].runs()
-    first, *others = slice.models.values()
-    for row, model in slice.models.items():
-        entry = plan.catalogue.match(row)
-        step = 3 * model.d_model * model.num_layers * (entry.multiple_of if entry else 0)
-        assert abs(count_parameters(model) - count_parameters(first)) <= max(
-            step / 2, 0.001 * count_parameters(first)
-        )
-    assert all(one.ffn_dim < first.ffn_dim for one in others if "v2" in one.attention["variant"])
-    longest = max(slice.config.contexts) + slice.config.new_tokens
-    assert {one.max_positions for one in slice.models.values()} == {longest}
-
-
-def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    shutil.copytree(repository / "config", config)
-    file = config / "scales" / "smoke.yaml"
-    raw = yaml.safe_load(file.read_text())
-    raw["throughput"]["shapes"]["short"]["model"] = {"attention": {"head_dim": 7}}
-    file.write_text(yaml.safe_dump(raw))
-    with pytest.raises(ConfigError, match=r"throughput\.shapes\.short: row transformer"):
-        Plan.load(config, {"scale": "smoke"})
-    del raw["throughput"]
-    file.write_text(yaml.safe_dump(raw))
-    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts
 
 
 def test_a_set_that_a_folder_lacks_is_a_missing_input_of_its_suite_alone(

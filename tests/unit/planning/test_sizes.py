@@ -11,18 +11,16 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.errors import ConfigError
 from difftransformer.models.flops import training_flops
 from difftransformer.models.transformer import count_parameters
+from difftransformer.planning.plan import Plan
 from difftransformer.planning.sizes import Sizes
-
-SCALES = ("smoke", "tiny", "gpu", "paper")
 
 
 def matched(sizes: Sizes) -> list[str]:
     return [name for name in sizes.catalogue.runs if sizes.catalogue.match(name) is not None]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_v2_and_its_rivals_are_as_large_as_their_transformer(repository: Path, scale: str) -> None:
-    sizes = Sizes(Catalogue.load(repository / "config", {"scale": scale}))
+def test_v2_and_its_rivals_are_as_large_as_their_transformer(plan: Plan) -> None:
+    sizes = Sizes(plan.catalogue)
     names = matched(sizes)
     assert {"diff_v2", "recall_diff_v2", "transformer_1_5_heads", "tda"} <= set(names)
     for name in names:

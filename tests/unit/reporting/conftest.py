@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
-from fake_results import FakeResults, artifact_slice, declarations
+from fake_results import FakeResults
+from fake_slices import artifact_slice, declarations
 
 from difftransformer.reporting.figure_job import build_figure
 

@@ -1,9 +1,8 @@
-"""Result files and histories with the shape of real ones, and slices of the real configuration."""
+"""Result files and histories with the shape of real ones."""
 
 import json
 import math
 import random
-import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,30 +13,15 @@ from fake_mathematics import mathematics
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
+from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
-from fake_v2 import ROWS, SWEPT_HOT, VARIANT_FACTS, hot_sweeps, mechanism, v2_results
+from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import (
-    ArtifactSlice,
-    Declarations,
     SweepRow,
-    slice_artifact,
 )
-from difftransformer.config.artifacts import Kind
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
-from difftransformer.config.resolve import Catalogue
 
-SCALE = "tiny"
-CATALOGUE = Catalogue.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
-SWEPT = (
-    "transformer",
-    "diff",
-    "diff_v2",
-    "recall_transformer",
-    "recall_diff",
-    "transformer_size_32",
-)
-RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it binds), as seen at tiny scale.
 SHAPES = {
@@ -50,65 +34,6 @@ SHAPES = {
     "diff_lambda_0_5": (3.944, 380),
 } | ROWS
 STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
-
-
-def declarations() -> Declarations:
-    """What the repository's own config folder declares, at our scale."""
-    return Declarations(
-        artifacts=CATALOGUE.artifacts,
-        claims=CATALOGUE.claims.claims,
-        paper=CATALOGUE.paper.tables,
-        labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
-        judges={"hallucination": ["lexical"]},
-    )
-
-
-def artifact_slice(
-    name: str, kind: Kind = "table", seeds: tuple[int, ...] = (0, 1, 2)
-) -> ArtifactSlice:
-    """The slice a job of this artifact gets."""
-    declared = declarations()
-    return slice_artifact(
-        declared,
-        name,
-        kind,
-        scale=SCALE,
-        seeds=seeds,
-        facts={run: facts(run) for run in declared.labels},
-        sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT)},
-        members=CATALOGUE.members,
-    )
-
-
-def facts(run: str) -> dict[str, int | float | bool | str | None]:
-    row = base(run).removeprefix("long_").removeprefix("icl_")
-    return {
-        "heads": 2 if row != "transformer" else 4,
-        "head_dim": 64 if row.startswith("transformer_") else 32,
-        "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),
-        **VARIANT_FACTS,
-        **mechanism(row),
-        "interpretation": "causal form" if "dint" in run else None,
-    }
-
-
-def sweep(run: str) -> list[SweepRow]:
-    chosen = 4e-3 if "diff" not in run else 2e-3
-    return [
-        SweepRow(run=run, run_id=f"sweep_{run}_{i}", learning_rate=lr, chosen=lr == chosen)
-        for i, lr in enumerate(RATES)
-    ]
-
-
-def base(run: str) -> str:
-    before, after = r"^(recall|math|reasoning)_", r"_size_\d+$|_more_tokens$|_equal_flops$"
-    return re.sub(f"{before}|{after}", "", run)
-
-
-def width(run: str) -> int:
-    """Width of a run: that of its size, else that of all others."""
-    found = re.search(r"_size_(\d+)$", run)
-    return int(found.group(1)) if found else 128
 
 
 @dataclass

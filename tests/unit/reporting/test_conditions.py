@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.conditions import (

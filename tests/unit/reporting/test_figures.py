@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults, artifact_slice, declarations
+from fake_results import FakeResults
+from fake_slices import artifact_slice, declarations
 
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.drawing import looks
@@ -14,7 +15,8 @@ REDRAW = """
 import sys
 from pathlib import Path
 
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 
 from difftransformer.reporting.figure_job import build_figure
 

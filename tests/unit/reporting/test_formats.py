@@ -3,7 +3,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,8 @@ from statistics import fmean, stdev
 
 import pytest
 from fake_many_shot import many_shot_suite
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import read_result

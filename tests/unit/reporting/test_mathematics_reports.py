@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from fake_mathematics import KEPT, mathematics
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results

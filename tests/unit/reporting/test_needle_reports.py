@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults, artifact_slice, declarations
+from fake_results import FakeResults
+from fake_slices import artifact_slice, declarations
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.artifacts import Kind

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_results import SCALE, FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice
 from test_formats import balanced
 
 from difftransformer.config.artifact_slices import ReportSlice

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-from fake_results import CATALOGUE, FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import CATALOGUE, artifact_slice
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.errors import DataError, UserError

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults, artifact_slice, sweep
+from fake_results import FakeResults
+from fake_slices import artifact_slice, sweep
 from fake_v2 import HOT_STEPS, SWEPT_HOT, hot_model, hot_sweeps
 
 from difftransformer.config.spikes import SpikesConfig

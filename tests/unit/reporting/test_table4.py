@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from fake_judgements import ROWS, second_judge, verdicts, write
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 from sklearn.metrics import cohen_kappa_score
 
 from difftransformer.config.artifact_slices import ArtifactSlice

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults, artifact_slice, declarations
+from fake_results import FakeResults
+from fake_slices import artifact_slice, declarations
 
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.reporting.builders import builder_names

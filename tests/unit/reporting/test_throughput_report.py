@@ -5,7 +5,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 from fake_throughput import REPEATS, SHAPES, decoding, throughput
 
 from difftransformer.errors import UserError

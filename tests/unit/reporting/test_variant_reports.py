@@ -3,7 +3,8 @@
 from statistics import median
 
 import pytest
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 from fake_throughput import REPEATS, throughput
 
 from difftransformer.config.artifact_slices import MARK

@@ -2,7 +2,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_results import FakeResults, artifact_slice
+from fake_results import FakeResults
+from fake_slices import artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 
