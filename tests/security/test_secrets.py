@@ -1,24 +1,22 @@
-"""Secrets of the environment reach no log, result, journal or message."""
+"""Secrets of the environment reach no log, result, table, report, store, journal or message."""
 
 import logging
 from pathlib import Path
 
 import pytest
 from finished_work import Work, finish
+from small_workflow import CANARY, SECRETS, Checkout
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.job import reporting
 from difftransformer.provenance.secrets import displayed, masked
 from difftransformer.provenance.tracking import resolve_uri
 
-CANARY = "canary-7f3a91"
-VARIABLES = ("OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
-
 
 @pytest.fixture
 def canaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
-        monkeypatch.setenv(name, f"{CANARY}-{name}")
+    for name, secret in SECRETS.items():
+        monkeypatch.setenv(name, secret)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:{CANARY}@127.0.0.1:9/x")
 
 
@@ -37,9 +35,20 @@ def test_jobs_write_no_secret_and_take_corpora_of_any_name(
     assert CANARY not in ended.stderr
     journals = list(tmp_path.rglob("*.jsonl"))
     assert any("state" in path.parts for path in journals), "nothing was tracked"
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            assert CANARY.encode() not in path.read_bytes(), path
+    assert not with_a_canary(tmp_path)
+
+
+def test_a_whole_workflow_writes_no_secret(finished: Checkout) -> None:
+    written = {path.suffix for path in (finished.folder / "results").rglob("*")}
+    assert {".log", ".json", ".csv", ".md", ".tex", ".html", ".svg", ".db"} <= written
+    ended = finished.snakemake("--dry-run", "--printshellcmds", "--forceall")
+    assert CANARY not in ended.stdout + ended.stderr
+    assert not with_a_canary(finished.folder)
+
+
+def with_a_canary(folder: Path) -> list[Path]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if CANARY.encode() in path.read_bytes()]
 
 
 @pytest.mark.usefixtures("canaries")

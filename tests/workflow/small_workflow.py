@@ -15,6 +15,12 @@ import yaml
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "envs", "src")
 ROWS = ("transformer", "diff", "diff_no_groupnorm")
+CANARY = "canary-7f3a91"
+SECRETS = {
+    name: f"{CANARY}-{name}"
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
+}
+"""In the environment of whatever a checkout runs; security/test_secrets.py looks for them."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,12 @@ class Checkout:
         ended = subprocess.run(
             [sys.executable, "-m", module, *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                **SECRETS,
+                "PYTHONPATH": str(self.folder / "src"),
+                "OMP_NUM_THREADS": "1",
+            },
             capture_output=True,
             text=True,
             check=False,
