@@ -2,10 +2,13 @@
 
 import shutil
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import settings
 from small_workflow import Checkout, build_small
+
+from difftransformer.provenance.lock import exclusive
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -20,9 +23,20 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Checkout:
-    """Three rows of table 6 at smoke scale with one seed, really built."""
-    return build_small(repository, tmp_path_factory.mktemp("finished"))
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, repository: Path, worker_id: str
+) -> Checkout:
+    """Three rows of table 6 at smoke scale with one seed, really built.
+
+    Workers of one test run build them once, and each has a copy of its own to work in.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+    built = shared / "built"
+    with exclusive(shared / "building"):
+        if not built.exists():
+            build_small(repository, Path(mkdtemp(dir=shared))).folder.rename(built)
+    return Checkout(Path(shutil.copytree(built, own / "finished", symlinks=True)))
 
 
 @pytest.fixture
