@@ -72,9 +72,8 @@ def fill(disk: Path, leave: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize(
-    "leave", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (100_000, 600_000))]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("leave", [0, 100_000, 600_000])
 def test_a_full_disk_under_a_training(rebuild: MakeRebuild, disk: Path, leave: int) -> None:
     made = rebuild(*TRAINED, folder=disk)
     filler = fill(disk, leave)

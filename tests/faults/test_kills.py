@@ -116,6 +116,7 @@ def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int
     untrained.assert_as_undisturbed()
 
 
+@pytest.mark.exhaustive
 def test_tokenising_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
     parts = ("data/*/manifest.json", "data/*/*.bin", "data/*/*.npy")
     made = rebuild(*parts)
