@@ -1,6 +1,8 @@
 """Spoilt runs, checkpoints, trained and exported models, and wrong calls."""
 
-from finished_work import Work, call
+import json
+
+from finished_work import Ended, Work, call
 from spoiling import (
     Call,
     Case,
@@ -21,6 +23,39 @@ from spoiling import (
 pretrain: Call = Work.pretrain
 evaluate: Call = Work.evaluate
 export: Call = Work.export
+
+LLAMA = json.dumps(
+    {
+        "model_type": "llama",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 320,
+    }
+)
+ELSEWHERE = {
+    "scale": "small",
+    "run": "elsewhere",
+    "suite": "tasks",
+    "config": {"kind": "language_understanding", "tasks": ["piqa"], "data": "builtin", "limit": 4},
+    "pretrained": {"name": "./model"},
+}
+
+
+def elsewhere(work: Work) -> Ended:
+    """Evaluate a model from elsewhere."""
+    write("elsewhere.json", json.dumps(ELSEWHERE))(work)
+    return call(
+        "evaluate", "--slice", "elsewhere.json", "--output", "elsewhere/result.json",
+        "--tracking", "off",
+    )  # fmt: skip
+
+
+def tokenizer_elsewhere(work: Work) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        write(f"model/{name}", work.path(f"data/{name}").read_bytes())(work)
+
 
 MODELS: dict[str, Case] = {
     "a misspelt setting": (slice("run", "training.lrr", 1), pretrain, ["run.json", "mean 'lr'?"]),
@@ -89,6 +124,13 @@ MODELS: dict[str, Case] = {
         replace("run/config.json", '"max_positions": 16', f'"max_positions": {10**15}'), evaluate,
         ["run/config.json: model.max_positions", "134217728", "train the model again"],
     ),
+    "a trained model larger than the memory": (
+        both(
+            replace("run/config.json", '"vocab_size": 320', f'"vocab_size": {2**24}'),
+            replace("run/config.json", '"d_model": 16', f'"d_model": {2**17}'),
+        ),
+        evaluate, ["run: measuring nll_by_position needs about", "GiB are free"],
+    ),
     "half the weights": (cut("run/model.safetensors", 999), evaluate, ["safetensors: truncated"]),
     "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
     "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),
@@ -110,6 +152,36 @@ MODELS: dict[str, Case] = {
     ),
     "a context longer than a trained model": (
         slice("evaluation", "config.length", 999), evaluate, ["length 999", "at most its max_pos"],
+    ),
+    "no folder of a model from elsewhere": (
+        nothing, elsewhere, ["model: no such model folder; name one, or an id of the hub"],
+    ),
+    "a model from elsewhere without settings": (
+        write("model/x", ""), elsewhere, ["model/config.json: no such file; name a transformers"],
+    ),
+    "a model from elsewhere without a tokenizer": (
+        write("model/config.json", LLAMA), elsewhere, ["model: has no tokenizer (tokenizer.json"],
+    ),
+    "a model from elsewhere without weights": (
+        both(write("model/config.json", LLAMA), tokenizer_elsewhere), elsewhere,
+        ["model: has no weights (*.safetensors)"],
+    ),
+    "pickled weights of a model from elsewhere": (
+        both(
+            write("model/config.json", LLAMA), tokenizer_elsewhere,
+            write("model/pytorch_model.bin", "x"),
+        ),
+        elsewhere, ["model: has no weights", "pickled weights: set `safetensors: false` to take"],
+    ),
+    "damaged weights of a model from elsewhere": (
+        both(
+            write("model/config.json", LLAMA), tokenizer_elsewhere,
+            write("model/model.safetensors", b"x" * 100),
+        ),
+        elsewhere, ["./model: cannot be loaded (SafetensorError: ", "with its tokenizer?"],
+    ),
+    "a file where a state belongs": (
+        both(anew, write("results", "x")), pretrain, ["results/", "Not a directory; choose an"],
     ),
     "an unknown kind of suite": (
         slice("evaluation", "config.kind", "x"), evaluate, ["evaluation.json", "'recall'", "'x'"],

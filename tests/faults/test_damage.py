@@ -97,7 +97,7 @@ def test_a_damaged_shard_is_named_and_made_again(
     assert status == 2
     assert "Traceback" not in said
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert shard in line and "delete its manifest.json and give the same command again" in line
+    assert shard in line and "delete its manifest.json, make that file again" in line
     path.with_name("manifest.json").unlink()
     made.complete("tokenise", rule)
     made.assert_as_undisturbed()

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -67,12 +68,14 @@ def test_a_server_that_fails(
     phases, name = OUTAGES[outage], f"faults/{outage}"
     training = Training(finished, known, tmp_path, proxy.uri)
     proxy.mode = phases[0][1]
+    started = time.monotonic()
     process = training.start(name)
     for step, mode in phases[1:]:
         assert wait_until(lambda step=step: training.step() >= step, process)
         proxy.mode = mode
     process.join(120)
     assert process.exitcode == 0
+    assert time.monotonic() - started < 60, "a call each for twenty records takes 100 s"
     training.assert_trained()
     assert proxy.calls > 0
     if proxy.mode == "down":
@@ -89,10 +92,13 @@ def test_a_server_that_fails(
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A SQLite store with its tables."""
+    root = tmp_path_factory.mktemp("database")
+    return make_database(f"sqlite:///{root}/mlflow.db", root)
+
+
+def make_database(uri: str, root: Path) -> str:
     from difftransformer.provenance.mlflow_sink import MlflowSink
 
-    root = tmp_path_factory.mktemp("database")
-    uri = f"sqlite:///{root}/mlflow.db"
     MlflowSink(uri, root).experiment("pretrain")
     return uri
 
@@ -109,6 +115,7 @@ def test_a_sqlite_file_locked_by_another_process_for_30_s(
     process = training.start("locked")
     process.join(120)
     assert process.exitcode == 0
+    assert release.is_alive(), "the training waited for the database"
     training.assert_trained()
     release.join()
     other.close()
@@ -118,19 +125,44 @@ def test_a_sqlite_file_locked_by_another_process_for_30_s(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("there", [False, True], ids=["cannot be made", "cannot grow"])
+def test_a_database_without_room_while_a_training_sends(
+    finished: Checkout, known: Calls, tmp_path: Path, there: bool
+) -> None:
+    path = tmp_path / "mlflow" / "mlflow.db"
+    uri = f"sqlite:///{path}"
+    training = Training(finished, known, tmp_path, uri)
+    training.largest_file = 700_000  # more than a checkpoint, less than a database
+    if there:
+        make_database(uri, tmp_path)
+        training.largest_file = path.stat().st_size + 4096
+    process = training.start("full")
+    process.join(120)
+    assert process.exitcode == 0
+    training.assert_trained()
+    assert path.exists() == there
+    assert sync_tracking(training.root, uri).unsent == ()
+    assert path.stat().st_size > training.largest_file, "there was room enough"
+    client = MlflowClient(tracking_uri=uri)
+    training.assert_all_arrived(client, only_run(client, "full"))
+
+
+@pytest.mark.exhaustive
 def test_eight_jobs_at_once_on_a_fresh_sqlite_file(
     finished: Checkout, known: Calls, tmp_path: Path
 ) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow/mlflow.db"
     trainings = [Training(finished, known, tmp_path / str(n), uri) for n in range(8)]
     for training in trainings:  # one results folder, each job with a state of its own
-        training.root = tmp_path
+        training.root, training.close_wait = tmp_path, 120.0
     processes = [t.start(f"eight/{n}") for n, t in enumerate(trainings)]
     for process in processes:
         process.join(300)
     assert [process.exitcode for process in processes] == [0] * 8
-    assert sync_tracking(tmp_path, uri).unsent == ()
     client = MlflowClient(tracking_uri=uri)
+    sent = [n for n in range(8) if runs(client, f"eight/{n}")]
+    assert len(sent) > 1, "no two wrote into one file"
+    assert sync_tracking(tmp_path, uri).unsent == ()
     for n, training in enumerate(trainings):
         training.assert_trained()
         training.assert_all_arrived(client, only_run(client, f"eight/{n}"))

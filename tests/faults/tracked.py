@@ -1,6 +1,7 @@
 """A training that is tracked, to be watched from outside, and what the store has of it."""
 
 import json
+import resource
 from collections import Counter
 from multiprocessing.context import ForkProcess
 from multiprocessing.synchronize import Event
@@ -18,7 +19,6 @@ from difftransformer.provenance.spool import JOURNAL
 from difftransformer.provenance.tracking import Tracker, start_job
 from difftransformer.training.pretrain import pretrain
 
-CLOSE_WAIT = 1.0
 Point = tuple[str, int, float, int]
 
 
@@ -48,12 +48,15 @@ class Training:
         self._undisturbed = finished.folder / "results" / "smoke" / "runs" / "diff" / "0"
         self.root, self.uri = folder / "results", uri
         self.state, self.output = self.root / "state", folder / "out"
-        self.live_after = 0.0
+        self.live_after, self.close_wait = 0.0, 1.0
+        self.largest_file: int | None = None
         self.gate: Event | None = None
 
     def run(self, name: str) -> None:
         """Train to the end, here."""
-        delivery = Delivery(self.live_after, 0.05, close_wait=CLOSE_WAIT, root=self.root)
+        if self.largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest_file, resource.RLIM_INFINITY))
+        delivery = Delivery(self.live_after, 0.05, close_wait=self.close_wait, root=self.root)
         job = start_job("pretrain", name, "job", self.state, {"lr": 0.1}, {}, self.uri, delivery)
         with job as tracker:
             pretrain(

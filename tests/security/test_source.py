@@ -16,6 +16,7 @@ REQUIRED = {
     "torch.load": ("weights_only", True),
     "np.load": ("allow_pickle", False),
     "np.save": ("allow_pickle", False),
+    "AutoModelForCausalLM.from_pretrained": ("use_safetensors", True),
     "Environment": ("autoescape", True),
 }
 """Calls that are allowed with this keyword alone."""

@@ -1,6 +1,7 @@
 """Rule name = subcommand = function name, and every target explains itself."""
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -71,6 +72,38 @@ def test_a_wrong_call_is_one_line_and_starts_nothing(
     lines = [line for line in ended.stderr.splitlines() if said in line]
     assert len(lines) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("warmup_steps:", "warmup_stesp:", "did you mean 'warmup_steps'?"),
+        ("batch_size: ", "batch_size: many # ", "batch_size"),
+        ("description: ", "\tdescription: ", "smoke.yaml"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_starts_nothing(
+    old: str, new: str, said: str, checkout: Checkout
+) -> None:
+    checkout.edit("config/scales/smoke.yaml", old, new)
+    results = checkout.folder / "results"
+    before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    ended = checkout.snakemake("--cores", "1", "--forceall", check=False)
+    assert ended.returncode != 0
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "config/scales/smoke.yaml" in line and said in line
+    assert "Traceback" not in ended.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+
+
+def test_every_result_says_what_its_bits_depend_on(finished: Checkout) -> None:
+    results = finished.folder / "results" / "smoke"
+    found = [*results.glob("runs/*/*/training.json"), *results.glob("evaluations/*/*/*.json")]
+    assert len(found) == 6
+    for path in found:
+        provenance = json.loads(path.read_text())["provenance"]
+        assert provenance["threads"] >= 1 and provenance["versions"]["torch"]
+        assert provenance["hardware"]["cpu"] and provenance["hardware"]["cores"] >= 1
 
 
 def test_results_on_a_disk_that_is_away_are_one_line(finished: Checkout) -> None:

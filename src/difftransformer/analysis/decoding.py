@@ -75,7 +75,7 @@ def measure_decoding(
     )
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def _measure(
     models: dict[str, Transformer], slice: DecodingSlice, batch: int, context: int,
     device: torch.device,
@@ -110,7 +110,7 @@ def _measure(
     return metrics
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def filled_cache(model: Transformer, batch: int, context: int, room: int) -> PrefixCache:
     """Return the cache of a model that has read ``context`` random tokens in B sequences."""
     generator = torch.Generator().manual_seed(0)
@@ -129,7 +129,7 @@ def turn(
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     start = torch.zeros(batch, 1, dtype=torch.long, device=model.embedding.weight.device)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def run() -> Tensor:
         for layer in layers:
             layer.backend = backend

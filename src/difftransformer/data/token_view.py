@@ -11,8 +11,12 @@ from difftransformer.errors import DataError
 
 Tokens = NDArray[np.integer[Any]]
 
-REBUILD = "delete its manifest.json and give the same command again to rebuild it"
-"""What to do about a dataset that is damaged."""
+REBUILD = (
+    "delete its manifest.json, make that file again (snakemake FOLDER/manifest.json), then give the "
+    "same command"
+)
+"""What to do about a dataset that is damaged: made by itself, with the same content, it changes
+nothing for what was trained on it."""
 
 
 class TokenView:

@@ -37,6 +37,9 @@ class LanguageModel(Protocol):
 class Scorer:
     """Runs a model without gradients, never holding logits of more than it is asked for.
 
+    In inference mode, which makes a token of a small model a tenth faster than `no_grad`; what is
+    returned can take part in no gradient.
+
     Args:
         model: In evaluation mode, on ``device``.
         device: Where batches are computed.
@@ -56,7 +59,7 @@ class Scorer:
         """Longest context of the model."""
         return self.model.config.max_positions
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
         """Loss in nats of each target of windows [B, T + 1], on the CPU, float64 [B, T].
 
@@ -73,7 +76,7 @@ class Scorer:
             )
         return flat.view(targets.shape).double().cpu()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Return the states after the last norm, [B, T] -> [B, T, D], where the model is.
 
@@ -86,7 +89,7 @@ class Scorer:
                 return self.model.hidden_states(tokens.to(self.device))
             return self.model.hidden_states(tokens.to(self.device), cache=cache)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
         """First choice among all V tokens for what follows each position, int64 [B, R], CPU.
 
@@ -100,7 +103,7 @@ class Scorer:
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
         return choice.cpu()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def next_choice(self, tokens: Sequence[int], cache: Cache) -> int:
         """First choice for what follows the last token; all are appended to the cache.
 
@@ -115,7 +118,7 @@ class Scorer:
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
         return int(choice)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
         """Append tokens to the cache, ``chunk`` positions at a time."""
         with self._autocast():
@@ -123,7 +126,7 @@ class Scorer:
                 new = torch.tensor([tokens[start : start + chunk]], device=self.device)
                 self.model.hidden_states(new, cache=cache)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def next_log_probabilities(self, tokens: Sequence[int], cache: Cache) -> Tensor:
         """Log-probabilities of what follows the last token, float32 [V], on the CPU.
 
@@ -138,7 +141,7 @@ class Scorer:
             logits = hidden.to(weight.dtype) @ weight.T
         return logits.float().log_softmax(-1).cpu()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
         """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
 

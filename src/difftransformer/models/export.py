@@ -71,7 +71,9 @@ def import_model(source: Path, output: Path) -> None:
 
     if not (source / "config.json").is_file():
         raise CheckpointError(f"{source / 'config.json'}: no such file; name a transformers folder")
-    ours = from_upstream(AutoModelForCausalLM.from_pretrained(source, dtype="float32"))
+    ours = from_upstream(
+        AutoModelForCausalLM.from_pretrained(source, dtype="float32", use_safetensors=True)
+    )
     with _new_folder(output) as aside:
         save_model(aside, ours, ours.config)
         _copy_tokenizer(source, aside)

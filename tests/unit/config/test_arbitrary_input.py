@@ -12,7 +12,7 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSettings
 from difftransformer.config.validation import validate, validate_json, validate_part
 from difftransformer.config.yaml_files import parse_value
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
 
 SCALARS = st.one_of(
@@ -26,6 +26,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
+OPTIONS = st.sampled_from(["scale", "seeds", "results", "tracking", "headline"])
 YAML = st.text(alphabet="ab01:-.{}[]&*!|>'\"#\n \t,?<%@e_~", max_size=40) | st.text(max_size=20)
 
 
@@ -92,6 +93,15 @@ def test_any_run_resolves_or_is_our_error(
             plan.run(name)
         except ConfigError as error:
             assert str(error)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(overrides=st.dictionaries(OPTIONS | KEYS, VALUES, max_size=2))
+def test_any_override_is_a_plan_or_our_error(overrides: dict[str, Any], repository: Path) -> None:
+    try:
+        Plan.load(repository / "config", overrides)
+    except UserError as error:
+        assert "\n" not in str(error)
 
 
 _CACHE: dict[Path, dict[str, Any]] = {}

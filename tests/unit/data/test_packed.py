@@ -1,12 +1,15 @@
+import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from difftransformer.data.packed import PackedDataset, TokenView
+from difftransformer.data.packed import Manifest, PackedDataset, TokenView
 from difftransformer.errors import DataError
 
 
@@ -105,6 +108,36 @@ def test_any_damage_is_read_or_our_error(
             packed = opened.split(split)
             assert packed.tokens[:].max() < opened.manifest.vocab_size
             assert packed.document_ends()[-1] == len(packed.tokens)
+    except DataError as error:
+        assert str(folder) in str(error) or "token id" in str(error)
+        assert "\n" not in str(error)
+
+
+PLACES = ["dtype", "vocab_size", "row_length", "splits", "splits.train", "splits.train.shards"]
+PLACES += [f"splits.validation.shards.0.{key}" for key in ("file", "tokens", "documents", "sha256")]
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(PLACES), value=VALUES | st.lists(VALUES, max_size=2))
+def test_any_manifest_that_is_signed_is_read_or_our_error(
+    stdlib: PackedDataset, tmp_path: Path, place: str, value: Any
+) -> None:
+    folder = Path(shutil.copytree(stdlib.folder, tmp_path / "signed", dirs_exist_ok=True))
+    content = json.loads((stdlib.folder / "manifest.json").read_text())
+    inner: Any = content
+    *groups, last = place.split(".")
+    for group in groups:
+        inner = inner[int(group)] if group.isdigit() else inner[group]
+    inner[last] = value
+    with suppress(ValueError):  # what no manifest may hold has no digest
+        content["digest"] = Manifest.model_validate(content).content_digest()
+    (folder / "manifest.json").write_text(json.dumps(content))
+    try:
+        opened = PackedDataset.open(folder)
+        for split in opened.manifest.splits:
+            packed = opened.split(split)
+            assert not len(packed.tokens) or packed.tokens[:].max() < opened.manifest.vocab_size
     except DataError as error:
         assert str(folder) in str(error) or "token id" in str(error)
         assert "\n" not in str(error)

@@ -26,13 +26,14 @@ def model(seed: int) -> Any:
     return scorer(Transformer.build(model_config(VOCAB), "sdpa", seed).eval())
 
 
+@torch.inference_mode()
 def table(one: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS) -> list[list[float]]:
     """Log-probability of every token of every label, each label a full pass without a cache."""
     rows = []
     for path in paths:
         whole = torch.tensor([[*tokens, *path[:-1]]])
         logits = one.states(whole)[0] @ one.model.output_weight.T
-        found = logits.detach().double().log_softmax(-1)[len(tokens) - 1 :]
+        found = logits.double().log_softmax(-1)[len(tokens) - 1 :]
         rows.append([float(found[place, token]) for place, token in enumerate(path)])
     return rows
 
@@ -55,6 +56,7 @@ def test_a_shared_prompt_answers_like_brute_force(decoding: Decoding) -> None:
     assert len(answers) > 3 and differ > 0  # neither trivial nor the same thing
 
 
+@torch.inference_mode()
 def test_parts_of_labels_may_be_asked_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was computed before, as for one path alone behind the prompt and the item."""
     one, prompt, item = model(1), [3, 1, 4, 1, 5], [9, 2]
@@ -71,7 +73,7 @@ def test_parts_of_labels_may_be_asked_in_any_order(monkeypatch: pytest.MonkeyPat
     assert len(seen) == 4 * len(parts)
     for path, found in seen:
         states = one.states(torch.tensor([[*prompt, *item, *path]]))
-        wanted = (states[0, -1] @ one.model.output_weight.T).detach().log_softmax(-1)
+        wanted = (states[0, -1] @ one.model.output_weight.T).log_softmax(-1)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
