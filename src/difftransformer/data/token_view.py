@@ -12,8 +12,8 @@ from difftransformer.errors import DataError
 Tokens = NDArray[np.integer[Any]]
 
 REBUILD = (
-    "delete its manifest.json, make that file again (snakemake FOLDER/manifest.json), then give the "
-    "same command"
+    "delete its manifest.json, make that file again (snakemake FOLDER/manifest.json), then give "
+    "the same command"
 )
 """What to do about a dataset that is damaged: made by itself, with the same content, it changes
 nothing for what was trained on it."""

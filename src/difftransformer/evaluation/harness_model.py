@@ -7,6 +7,7 @@ from lm_eval.models.huggingface import HFLM
 from difftransformer.config.suites.base import SuiteSettings
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import first_line
+from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.pretrained_folder import model_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.models.transformer import Transformer
@@ -84,7 +85,10 @@ def _tokenizer(subject: Subject) -> "PreTrainedTokenizerBase":
 
 def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> CountingLM:
     model = subject.model
-    local = bool(model_files(model))
+    files = model_files(model)
+    local = bool(files)
+    if local:
+        require_memory_for_files(files, subject.device, model.name)
     # An absolute path is no id of the hub, so nothing is asked there.
     name = str(model.folder.resolve()) if local and model.folder else model.name
     if model.safetensors:

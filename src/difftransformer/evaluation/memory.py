@@ -9,7 +9,9 @@ Shapes: B = sequences in memory, T = positions computed at one time, S = positio
 the cache.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,6 +129,19 @@ def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device,
     if needed.weights > needed.peak / 2:
         cure = "close other programs, or take a larger machine"
     require_room(needed.peak, device, job, parts, cure)
+
+
+def require_memory_for_files(files: Sequence[Path], device: torch.device, name: str) -> None:
+    """Compare the weights of a model from elsewhere, as they are stored, with what is free.
+
+    The least that it needs: its settings are transformers' own, so its work is not estimated.
+
+    Raises:
+        UserError: they are more.
+    """
+    size = sum(path.stat().st_size for path in files)
+    cure = "take a smaller model or a larger machine"
+    require_room(size, device, f"{name}: loading it", f"weights {size / GIB:.2f}", cure)
 
 
 def _reading(suite: Any, model: ModelConfig, longest: int) -> Reading:

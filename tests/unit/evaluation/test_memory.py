@@ -13,8 +13,11 @@ import torch
 from small_evaluation import RECALL, model_config, save_run, write_recall, write_text
 
 from difftransformer.config.evaluation import EvaluationSlice
+from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
+from difftransformer.evaluation.harness_model import language_model
+from difftransformer.evaluation.subject import PretrainedSubject
 from difftransformer.training import memory as limits
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -113,3 +116,28 @@ def test_weights_alone_can_be_too_large() -> None:
     estimate = memory.estimate_evaluation(slice.config, model, "sdpa", device)
     with pytest.raises(UserError, match=r"weights .* larger machine"):
         memory.require_memory_to_evaluate(estimate, device, "the model: measuring")
+
+
+def test_a_model_from_elsewhere_that_is_too_large_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
+    subject = PretrainedSubject(
+        PretrainedModel(name=str(tmp_path)), torch.device("cpu"), details=tmp_path, state=tmp_path
+    )
+    settings = EvaluationSlice.model_validate(
+        {
+            "scale": "unit",
+            "run": "x",
+            "suite": "tasks",
+            "config": {"kind": "language_understanding"},
+        }
+    )
+    monkeypatch.setattr(limits, "available_bytes", lambda device: 4096)
+    with pytest.raises(UserError, match=r"loading it needs .* take a smaller model"):
+        language_model(settings.config, subject)
+    monkeypatch.setattr(limits, "available_bytes", lambda device: 8192)
+    with pytest.raises(UserError, match="cannot be loaded"):
+        language_model(settings.config, subject)
