@@ -22,6 +22,8 @@ from spoiling import (
     write,
 )
 
+from difftransformer.data.token_view import REBUILD
+
 TEXT = "corpus/text.jsonl"
 GOOD = b'{"text": "hello there"}\n' * 50
 
@@ -103,7 +105,7 @@ DATA: dict[str, Case] = {
         write("logs", "x"), lambda work: work.tokenise("--log", "logs/a.log"), ["logs: File"],
     ),
     "no manifest": (remove("data/manifest.json"), pretrain, ["manifest.json: no such file; build"]),
-    "half a manifest": (cut("data/manifest.json", 99), pretrain, ["data/manifest.json", "rebuild"]),
+    "half a manifest": (cut("data/manifest.json", 99), pretrain, ["data/manifest.json", REBUILD]),
     "another manifest": (
         manifest("format", 2), pretrain, ["manifest.json", "format: input should be 1, got 2"],
     ),
@@ -123,7 +125,7 @@ DATA: dict[str, Case] = {
         manifest("splits.train.tokens", 10**30), pretrain, ["splits.train: tokens is 1000", "have"],
     ),
     "rows that do not add up": (
-        manifest("row_length", 7), pretrain, ["split train has", "rows of 7 have", "rebuild"],
+        manifest("row_length", 7), pretrain, ["split train has", "rows of 7 have", REBUILD],
     ),
     "a missing split": (
         manifest("splits", {}), pretrain, ["data: no split 'train'"],
@@ -132,11 +134,11 @@ DATA: dict[str, Case] = {
     "half a shard": (cut("data/train-00001.bin", 99), pretrain, ["99 bytes, the manifest says"]),
     "a flipped bit": (flip("data/train-00001.bin", 9), pretrain, ["train-00001.bin", "sha256"]),
     "ids beyond the vocabulary": (
-        manifest("vocab_size", 10), pretrain, ["token id", "its vocabulary has 10", "rebuild"],
+        manifest("vocab_size", 10), pretrain, ["token id", "its vocabulary has 10", REBUILD],
     ),
     "pickled offsets": (
         offsets(lambda ends: np.array([{"a": 1}], dtype=object)), evaluate,
-        ["validation-00000.documents.npy: cannot be read", "rebuild"],
+        ["validation-00000.documents.npy: cannot be read", REBUILD],
     ),
     "offsets backwards": (
         offsets(lambda ends: ends[::-1]), evaluate, ["documents.npy: must hold", "ascending"],

@@ -1,5 +1,6 @@
 """A copy of the repository to run and to edit."""
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,9 @@ SECRETS = {
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
 }
 """In the environment of whatever a checkout runs; security/test_secrets.py looks for them."""
+HOSTILE = '<script>alert("x")</script>'
+HOSTILE_SOURCE = f"{{kind: files, globs: [PATH], weight: 0.1, licence: '{HOSTILE}'}}"
+"""A tenth of the corpus, and the label of `diff`; security/test_reports.py looks for it."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,13 @@ def build_small(repository: Path, folder: Path) -> Checkout:
     checkout.edit(
         "config/scales/smoke.yaml", "tokens: 40000\n", "tokens: 40000\n    shard_tokens: 9000\n"
     )
+    hostile = folder.parent / "hostile.jsonl"  # where copies of the folder find it, too
+    source = f"{{stdlib: {{max_bytes: 600000}}, hostile: {HOSTILE_SOURCE}}}"
+    source = source.replace("PATH", str(hostile))
+    checkout.edit("config/scales/smoke.yaml", "{stdlib: {max_bytes: 600000}}", source)
+    checkout.edit("config/runs.yaml", "label: DIFF\n", f"label: 'DIFF {HOSTILE}'\n")
+    documents = (json.dumps({"text": f"{HOSTILE} {number} {HOSTILE}"}) for number in range(400))
+    hostile.write_text("\n".join(documents) + "\n")
     scale = config / "scales" / "smoke.yaml"
     text = scale.read_text()
     scale.write_text(text[: text.index("\nstand_ins:")])  # rows of artifacts that are gone

@@ -148,7 +148,9 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         for step in self._steps()[: -self._keep]:
-            shutil.rmtree(self._folder / f"{_PREFIX}{step:08d}")
+            old = self._folder / f"{_PREFIX}{step:08d}"
+            # Killed half-way, it must not look like a checkpoint.
+            shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
         for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
             shutil.rmtree(damaged)
 

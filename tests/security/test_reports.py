@@ -1,0 +1,26 @@
+"""A script in a corpus or a label is text wherever a workflow that really ran shows it."""
+
+from pathlib import Path
+
+from small_workflow import HOSTILE, Checkout
+from tokenizers import Tokenizer
+
+from difftransformer.data.packed import PackedDataset
+
+
+def test_a_script_in_corpus_and_labels_runs_nowhere(finished: Checkout) -> None:
+    results = finished.folder / "results" / "smoke"
+    assert HOSTILE in corpus(results / "data" / "stdlib_text")
+    shown = [path for kind in ("html", "svg", "md") for path in results.rglob(f"*.{kind}")]
+    assert {path.suffix for path in shown} == {".html", ".svg", ".md"}
+    texts = {path: path.read_text() for path in shown}
+    assert not [path for path, text in texts.items() if "<script>alert" in text]
+    (report,) = [text for path, text in texts.items() if path.name == "index.html"]
+    assert "&lt;script&gt;alert" in report
+
+
+def corpus(folder: Path) -> str:
+    """Training text as the models read it."""
+    tokens = PackedDataset.open(folder).split("train").tokens[:].tolist()
+    text: str = Tokenizer.from_file(str(folder / "tokenizer.json")).decode(tokens)
+    return text
