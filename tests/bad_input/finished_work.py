@@ -83,11 +83,7 @@ class Work:
     def change(self, slice: str, key: str, value: Any) -> None:
         """Set a dotted key of a slice."""
         content = json.loads(self.path(f"{slice}.json").read_text())
-        inner = content
-        *groups, last = key.split(".")
-        for group in groups:
-            inner = inner[group]
-        inner[last] = value
+        set_key(content, key, value)
         self.path(f"{slice}.json").write_text(json.dumps(content))
 
     def train_tokenizer(self, *more: str) -> Ended:
@@ -130,6 +126,14 @@ class Work:
             assert isinstance(stop.code, int)
             return Ended(stop.code, said.getvalue())
         return Ended(0, said.getvalue())
+
+
+def set_key(content: Any, key: str, value: Any) -> None:
+    """Set a dotted key of mappings, and of lists by number."""
+    *groups, last = key.split(".")
+    for group in groups:
+        content = content[int(group)] if group.isdigit() else content[group]
+    content[last] = value
 
 
 def call(*words: str) -> Ended:

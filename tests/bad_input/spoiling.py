@@ -6,10 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from finished_work import Ended, Work
+from finished_work import Ended, Work, set_key
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -98,20 +99,15 @@ def slice(name: str, key: str, value: Any) -> Spoil:
 
 def manifest(key: str, value: Any) -> Spoil:
     """Change a dotted key of the manifest and sign it anew, as an attacker would."""
+    return lambda work: change_manifest(work.path("data/manifest.json"), key, value)
 
-    def spoil(work: Work) -> None:
-        path = work.path("data/manifest.json")
-        content = json.loads(path.read_text())
-        inner: Any = content
-        *groups, last = key.split(".")
-        for group in groups:
-            inner = inner[int(group)] if group.isdigit() else inner[group]
-        inner[last] = value
-        with suppress(ValueError):  # what no manifest may hold has no digest
-            content["digest"] = Manifest.model_validate(content).content_digest()
-        path.write_text(json.dumps(content))
 
-    return spoil
+def change_manifest(path: Path, key: str, value: Any) -> None:
+    content = json.loads(path.read_text())
+    set_key(content, key, value)
+    with suppress(ValueError):  # what no manifest may hold has no digest
+        content["digest"] = Manifest.model_validate(content).content_digest()
+    path.write_text(json.dumps(content))
 
 
 def sign(work: Work) -> None:

@@ -23,7 +23,6 @@ SECRETS = {
 }
 """In the environment of whatever a checkout runs; security/test_secrets.py looks for them."""
 HOSTILE = '<script>alert("x")</script>'
-HOSTILE_SOURCE = f"{{kind: files, globs: [PATH], weight: 0.1, licence: '{HOSTILE}'}}"
 """A tenth of the corpus, and the label of `diff`; security/test_reports.py looks for it."""
 
 
@@ -106,9 +105,9 @@ def build_small(repository: Path, folder: Path) -> Checkout:
         "config/scales/smoke.yaml", "tokens: 40000\n", "tokens: 40000\n    shard_tokens: 9000\n"
     )
     hostile = folder.parent / "hostile.jsonl"  # where copies of the folder find it, too
-    source = f"{{stdlib: {{max_bytes: 600000}}, hostile: {HOSTILE_SOURCE}}}"
-    source = source.replace("PATH", str(hostile))
-    checkout.edit("config/scales/smoke.yaml", "{stdlib: {max_bytes: 600000}}", source)
+    files = f"{{kind: files, globs: ['{hostile}'], weight: 0.1, licence: '{HOSTILE}'}}"
+    known = "{max_bytes: 600000}"
+    checkout.edit("config/scales/smoke.yaml", known, f"{known}, hostile: {files}")
     checkout.edit("config/runs.yaml", "label: DIFF\n", f"label: 'DIFF {HOSTILE}'\n")
     documents = (json.dumps({"text": f"{HOSTILE} {number} {HOSTILE}"}) for number in range(400))
     hostile.write_text("\n".join(documents) + "\n")

@@ -38,6 +38,19 @@ def test_newest_comes_back_and_the_last_k_stay(tmp_path: Path) -> None:
     assert torch.equal(newest.tensors["w"], torch.full((3,), 10.0))
 
 
+def test_one_that_is_half_dropped_does_not_look_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = store(tmp_path, keep=1)
+    checkpoints.save(snapshot(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda path, **_: None)  # killed before it did anything
+        checkpoints.save(snapshot(2))
+    assert names(tmp_path) == ["checkpoint-00000001.partial", "checkpoint-00000002"]
+    store(tmp_path)
+    assert names(tmp_path) == ["checkpoint-00000002"]
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
