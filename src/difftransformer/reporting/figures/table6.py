@@ -47,6 +47,7 @@ def _forest(
         cell = measured.cell(row.run, key + DIFFERENCE)
         assert cell is not None
         estimate(axes, place, cell, look[row.run])
+    axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
     name = LOSSES[key][0].removesuffix(" ↓")
     name_lines(axes, [row.label for row in rows], x="nats per token", title=f"Δ {name} at the end")
 
