@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from difftransformer.config.judges import judged_suite
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
-
-"""Kinds, and runs, of the one result of the throughput job and of that of the decoding job."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +125,15 @@ def metric(result: Result, name: str) -> float | None:
     """Return a metric as a float; None where the job recorded that it is undefined.
 
     Raises:
-        UserError: the job did not measure it; names the run and the metrics there are.
+        UserError: the job did not measure it; names the run and the metrics that come nearest.
     """
     if name not in result.metrics:
         about = f"{result.kind} result" if result.suite is None else f"suite '{result.suite}'"
+        nearest = get_close_matches(name, result.metrics, n=3, cutoff=0)
         raise UserError(
             f"{about} of run {result.run}, seed {result.seed}, scale {result.scale} has no metric "
-            f"'{name}' (it has {', '.join(sorted(result.metrics))}): let its settings measure it, "
-            "or take the column out of the artifact"
+            f"'{name}' (nearest of its {len(result.metrics)}: {', '.join(nearest)}): let its "
+            "settings measure it, or take the column out of the artifact"
         )
     value = result.metrics[name]
     return None if value is None else float(value)

@@ -14,6 +14,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.formats.markdown import to_markdown
+from difftransformer.reporting.measures.decoding import DecodingTimings
 from difftransformer.reporting.measures.throughput import Timings
 from difftransformer.reporting.tables.table7 import build
 from difftransformer.reporting.tables.v2_decoding import build as build_decoding
@@ -100,12 +101,40 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     ]  # fmt: skip
 
 
+def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> None:
+    place, slower, ours = "b4/s256/{}/{}", [9.0] * REPEATS, [2.0, 4.0, 3.0, 8.0, 5.0]
+    decoding(
+        small,
+        changes={
+            place.format("diff_v2", "sdpa"): ours,
+            place.format("diff_v2", "eager"): slower,
+            place.format("transformer_double_heads", "sdpa"): [1.0] * REPEATS,
+            place.format("transformer_double_heads", "eager"): slower,
+        },
+    )
+    made = build_decoding(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    *_, doubled, held = made.sections
+    assert "as many queries" in doubled.title and held.title == "KV cache, MiB"
+    assert [row.run for row in doubled.rows] == ["diff_v2"]
+    cell = next(one for one in doubled.cells if one.column == "b4_s256_ratio")
+    assert list(cell.by_seed().values()) == pytest.approx([1 / one for one in ours])
+
+
 @pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "contradicted")])
 def test_verdicts_speak_of_repeats(slow: float, verdict: str, small: FakeResults) -> None:
     made = table(small, slow)
     assert {one.verdict for one in made.verdicts} == {verdict}
     assert f"over {REPEATS} repeats" in made.verdicts[0].reason
     assert "seed" not in to_markdown(made)
+
+
+def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeResults) -> None:
+    decoding(small)
+    part = artifact_slice("v2_decoding").sections[0]
+    timings = DecodingTimings(load_results(small.results, "tiny"))
+    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 164: cache_b"):
+        timings.cache_bytes("dint")
+    assert timings.cache_bytes(part.rows[0].run) == 2048
 
 
 def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:

@@ -4,7 +4,7 @@ import math
 from itertools import product
 from statistics import median
 
-from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
+from difftransformer.config.artifact_slices import SectionSlice
 from difftransformer.config.decoding import DecodingConfig
 from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results, metric
@@ -73,64 +73,56 @@ class DecodingTimings:
         return [written / one for one in seconds if one is not None]
 
 
-def decoding(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[Section]:
-    """Make sections of tokens per second, of ratios round by round, and of bytes of the cache.
-
-    Raises:
-        UserError: The timings are missing, or lack a row.
-    """
-    timings = DecodingTimings(results)
+def speeds(part: SectionSlice, timings: DecodingTimings) -> Section:
+    """Bytes of the cache for each position, and tokens per second of every round."""
     job = timings.result.job_id
-    rows = [Row(run=row.run, label=row.label) for row in part.rows]
-    speeds = [Column(id="cache_bytes", header="KV bytes a token ↓")]
-    speeds += [Column(id=_name(load), header=f"{_words(load)} ↑") for load in timings.loads]
+    columns = [Column(id="cache_bytes", header="KV bytes a token ↓")]
+    columns += [Column(id=_name(load), header=f"{_words(load)} ↑") for load in timings.loads]
     cells = []
     for row in part.rows:
-        held = timings.cache_bytes(row.run)
-        cells.append(one_cell(Place(row.run, "cache_bytes"), held, f"{held:,.0f}", job))
+        size = timings.cache_bytes(row.run)
+        cells.append(one_cell(Place(row.run, "cache_bytes"), size, f"{size:,.0f}", job))
     cells += [
         speed_cell(Place(row.run, _name(load)), timings.speeds(row.run, load), job, Paper(None))
         for row in part.rows
         for load in timings.loads
     ]
-    ratios = [Column(id=RATIO, header="All ↑")]
-    ratios += [
-        Column(id=f"{_name(load)}_{RATIO}", header=f"{_words(load)} ↑") for load in timings.loads
-    ]
-    found = []
+    rows = [Row(run=row.run, label=row.label) for row in part.rows]
+    return Section(
+        title=part.title, columns=columns, rows=rows, cells=cells, notes=_notes(part, timings)
+    )
+
+
+def ratios(part: SectionSlice, timings: DecodingTimings, title: str) -> Section:
+    """Speed of every row over that of the row it is compared with, round by round."""
+    job, loads = timings.result.job_id, timings.loads
+    columns = [Column(id=RATIO, header="All ↑")]
+    columns += [Column(id=f"{_name(load)}_{RATIO}", header=f"{_words(load)} ↑") for load in loads]
+    compared, cells = [], []
     for row in part.rows:
         if row.against is None:
             continue
-        found.append(ratio_cell(Place(row.run, RATIO), timings.overall(row.run, row.against), job))
-        found += [
-            ratio_cell(
-                Place(row.run, f"{_name(load)}_{RATIO}"),
-                timings.ratios(row.run, row.against, load),
-                job,
-            )
-            for load in timings.loads
+        compared.append(Row(run=row.run, label=row.label))
+        found = [timings.overall(row.run, row.against)]
+        found += [timings.ratios(row.run, row.against, load) for load in loads]
+        cells += [
+            ratio_cell(Place(row.run, column.id), values, job)
+            for column, values in zip(columns, found, strict=True)
         ]
-    compared = [Row(run=row.run, label=row.label) for row in part.rows if row.against]
-    return [
-        Section(
-            title=part.title, columns=speeds, rows=rows, cells=cells, notes=_notes(part, timings)
-        ),
-        Section(title="Ratio to the row compared with", columns=ratios, rows=compared, cells=found),
-        _held(rows, timings),
-    ]
+    return Section(title=title, columns=columns, rows=compared, cells=cells)
 
 
-def _held(rows: list[Row], timings: DecodingTimings) -> Section:
+def held(part: SectionSlice, timings: DecodingTimings) -> Section:
     """MiB of the whole cache: the bytes of a position for every position of every sequence."""
     job, loads = timings.result.job_id, timings.loads
     cells = []
-    for row, load in product(rows, loads):
-        held = timings.cache_bytes(row.run) * math.prod(load) / 2**20
-        cells.append(one_cell(Place(row.run, f"{_name(load)}_mib"), held, plain(held, 1), job))
+    for row, load in product(part.rows, loads):
+        mib = timings.cache_bytes(row.run) * math.prod(load) / 2**20
+        cells.append(one_cell(Place(row.run, f"{_name(load)}_mib"), mib, plain(mib, 1), job))
     return Section(
         title="KV cache, MiB",
         columns=[Column(id=f"{_name(load)}_mib", header=f"{_words(load)} ↓") for load in loads],
-        rows=rows,
+        rows=[Row(run=row.run, label=row.label) for row in part.rows],
         cells=cells,
     )
 
