@@ -1,8 +1,8 @@
 """What tracking costs a training: the time inside its calls, and steps a second beside none.
 
 Four trainings take turns inside every repeat: without tracking; with the journal that every job
-writes; and sending while they run to a server that answers each call after 5 s, and to one that is
-down. Of each it is shown
+writes; and sending while they run to an MLflow server that answers each call after 5 s, and to one
+that is down. Of each it is shown
 
 * the direct cost: the CPU time of the training's thread inside calls of the tracker, from the start
   of the job to its end, and all CPU time of the thread that sends, as a share of what the training
@@ -20,23 +20,28 @@ Usage: python benchmarks/tracking_cost.py [--steps 400] [--repeats 5] [--clock w
 
 import argparse
 import json
+import logging
 import math
 import multiprocessing
 import os
+import sqlite3
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from scipy import stats
+from werkzeug.serving import make_server
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.run import RunSlice
@@ -89,18 +94,35 @@ def slice_of(steps: int) -> RunSlice:
     )
 
 
-class Slow(BaseHTTPRequestHandler):
-    """Answers every call with an error after 5 s."""
+def serve_slowly(folder: Path, port: Connection) -> None:
+    """Serve MLflow from a SQLite file, each answer 5 s late; for a process of its own."""
+    os.environ["_MLFLOW_SERVER_FILE_STORE"] = f"sqlite:///{folder}/mlflow.db"
+    os.environ["_MLFLOW_SERVER_ARTIFACT_ROOT"] = str(folder)
+    from mlflow.server import app
 
-    def answer(self) -> None:
-        """Wait, then fail."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+    def late(environ: Any, start: Any) -> Any:
         time.sleep(5)
-        self.send_error(500)
+        return app.wsgi_app(environ, start)
 
-    do_GET = do_POST = answer  # noqa: N815
+    server = make_server("127.0.0.1", 0, late, threaded=True)
+    port.send(server.port)
+    server.serve_forever()
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+
+@contextmanager
+def slow_server(folder: Path) -> Iterator[str]:
+    """Yield the address of a server that `serve_slowly`."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=serve_slowly, args=(folder, theirs), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
+        process.join()
 
 
 class CountedSender(Sender):
@@ -183,7 +205,7 @@ def timed(kind: str, slice: RunSlice, root: Path, slow: str, clock: Any) -> Time
             job.__exit__(None, None, None)
     for thread in threading.enumerate():
         if thread.name == "tracking":
-            thread.join(60)
+            thread.join(180)  # some twenty calls of 5 s
             assert not thread.is_alive(), "the thread that sends hangs"
     own = whole.cpu - cost.cpu
     return Timed(seconds, (cost.cpu + CountedSender.spent) / own, cost.wall / whole.wall)
@@ -253,6 +275,13 @@ def healthy_store(folder: Path, repeats: int) -> dict[str, float]:
     }
 
 
+def points(database: Path) -> int:
+    """Count the points of metrics that arrived in a SQLite file."""
+    with closing(sqlite3.connect(database)) as connection:
+        (count,) = connection.execute("select count(*) from metrics").fetchone()
+    return int(count)
+
+
 def main() -> int:
     """Measure, print and, if asked, record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -267,15 +296,12 @@ def main() -> int:
 
     tracking.Sender = CountedSender  # type: ignore[misc]
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Slow)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, slow_server(Path(temporary)) as slow:
         folder = Path(temporary)
         tokenise(DatasetConfig.model_validate(DATASET), None, folder / "data", folder / "s", 1)
-        slow = f"http://127.0.0.1:{server.server_address[1]}"
         found = measure(arguments, folder, slow) | {"clock": arguments.clock}
         found["sqlite"] = healthy
+        found["points_on_slow_server"] = points(folder / "mlflow.db")
     found |= {"steps": arguments.steps, "environment": capture(1).model_dump()}
     text = json.dumps(found, indent=1)
     print(text)
