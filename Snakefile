@@ -9,6 +9,7 @@ from difftransformer.errors import UserError
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import refusal
 from difftransformer.provenance.lock import hold
+from difftransformer.provenance.tracking import adopt
 
 min_version("9.27")
 
@@ -26,8 +27,7 @@ except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 
 # What the environment says wins over config.yaml.
-if PLAN.catalogue.project.tracking.uri:
-    os.environ.setdefault("MLFLOW_TRACKING_URI", PLAN.catalogue.project.tracking.uri)
+adopt(PLAN.catalogue.project.tracking.uri)
 
 
 rule headline:

@@ -10,7 +10,6 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
-from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -31,9 +30,6 @@ _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 class LogHandlerSettings(LogHandlerSettingsBase):
     """Options ``--logger-difftransformer-...``."""
 
-    root: str = field(
-        default="results", metadata={"help": "Folder where training jobs report their progress"}
-    )
     interval: float = field(
         default=15.0, metadata={"help": "Seconds between lines when not on a terminal"}
     )
@@ -54,7 +50,7 @@ class LogHandler(LogHandlerBase):
         assert isinstance(settings, LogHandlerSettings)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self._interval = settings.interval
-        self._board = Board(Path(settings.root))
+        self._board = Board()
         self._live: Any = None
         self._ticker: threading.Thread | None = None
         self._closing = threading.Event()
@@ -87,7 +83,13 @@ class LogHandler(LogHandlerBase):
             board.total = int(record.stats.get("total", 0))
             self._begin()
         elif event == LogEvent.JOB_INFO:
-            board.start(record.jobid, record.rule_name, record.wildcards or {}, record.created)
+            board.start(
+                record.jobid,
+                record.rule_name,
+                record.wildcards or {},
+                list(record.log or ()),
+                record.created,
+            )
         elif event == LogEvent.JOB_FINISHED:
             self._say(board.finish(record.job_id))
         elif event == LogEvent.PROGRESS:

@@ -20,26 +20,31 @@ class RunningJob:
     rule: str
     wildcards: Mapping[str, str]
     since: float
+    states: Path | None
+    """Folder where jobs of this rule keep their state, and trainings their heartbeat."""
 
     def __str__(self) -> str:
         return " ".join([self.rule, *map(str, self.wildcards.values())])
 
 
 class Board:
-    """Jobs done, running and failed, and the heartbeats of training jobs below ``root``."""
+    """Jobs done, running and failed, and the heartbeats of training jobs."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._began = time.time()
-        self._beats: list[Path] = []
+        self._beats: list[tuple[Path, Path]] = []
         self._search_at = 0.0
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
         self.failed: list[str] = []
 
-    def start(self, job: int, rule: str, wildcards: Mapping[str, str], at: float) -> None:
-        """Note that a job runs since ``at``."""
-        self.running[job] = RunningJob(rule, dict(wildcards), at)
+    def start(
+        self, job: int, rule: str, wildcards: Mapping[str, str], logs: Sequence[str], at: float
+    ) -> None:
+        """Note that a job runs since ``at``; its logs, in HOME/logs, say where HOME/state is."""
+        homes = [Path(log.rpartition("/logs/")[0]) for log in logs if "/logs/" in log]
+        states = homes[0] / "state" / rule if homes else None
+        self.running[job] = RunningJob(rule, dict(wildcards), at, states)
 
     def finish(self, job: int) -> str:
         """Note that a job is done; gives the line that says so."""
@@ -69,26 +74,28 @@ class Board:
         head, *_ = self.lines()
         return "\n".join([head, *(f"failed: {failure}" for failure in self.failed)])
 
-    def _line(self, job: RunningJob, beats: list[dict[str, Any]]) -> str:
-        for beat in beats:
+    def _line(self, job: RunningJob, beats: list[tuple[Path, dict[str, Any]]]) -> str:
+        for states, beat in beats:
             named = {str(beat.get("run")), str(beat.get("seed"))}
-            if named <= {str(value) for value in job.wildcards.values()}:
+            known = {str(value) for value in job.wildcards.values()}
+            if states == job.states and named <= known:
                 return f"{job}: {training_line(beat)}"
         return f"{job}: {clock(time.time() - job.since)}"
 
-    def _heartbeats(self) -> list[dict[str, Any]]:
-        if not self.running:
+    def _heartbeats(self) -> list[tuple[Path, dict[str, Any]]]:
+        folders = {job.states for job in self.running.values() if job.states is not None}
+        if not folders:
             return []
         if time.time() >= self._search_at:
             started = time.time()
-            self._beats = [p for p in self._root.rglob("progress.json") if "state" in p.parts]
+            self._beats = [(one, p) for one in folders for p in one.rglob("progress.json")]
             took = time.time() - started
             self._search_at = time.time() + max(0.5, took / _SEARCH_SHARE)
         beats = []
-        for path in self._beats:
+        for states, path in self._beats:
             try:
                 if time.time() - path.stat().st_mtime < _STALE:
-                    beats.append(dict(json.loads(path.read_text())))
+                    beats.append((states, dict(json.loads(path.read_text()))))
             except (OSError, ValueError, TypeError):
                 continue  # just replaced or cleaned away: the next look will tell
         return beats

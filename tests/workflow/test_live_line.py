@@ -18,7 +18,7 @@ rule train:
     output: "results/train_{run}_{seed}.txt"
     log: "results/logs/train_{run}_{seed}.log"
     shell:
-        "mkdir -p results/state/x && cp beat.json results/state/x/progress.json"
+        "mkdir -p results/state/train/x && cp beat.json results/state/train/x/progress.json"
         " && sleep 2.5 && touch {output}"
 
 rule other:

@@ -1,8 +1,9 @@
-# Contract: makes {ROOT}/mlflow/ready, the tracking store. Jobs do not wait for it: they track locally.
+# Contract: makes {ROOT}/mlflow/ready when it is asked for. No job needs it: jobs track locally, and the
+# first that sends makes the store.
 
 
 rule initialise_tracking:
-    """Create the MLflow store; jobs do not wait for it"""
+    """Create the MLflow store now, to see that it can be had; no job waits for it"""
     output:
         f"{ROOT}/mlflow/ready",
     log:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.classification import ClassificationConfig
 
 TIKTOKEN_VOCABULARIES = {
@@ -219,7 +219,7 @@ class LengthUpsampling(Settings):
 class DatasetConfig(Settings):
     """A mixture of sources with one tokenizer, split into train and validation."""
 
-    sources: dict[str, SourceConfig] = setting(
+    sources: dict[Name, SourceConfig] = setting(
         meaning="Named sources; documents are interleaved so that tokens follow the weights.",
         min_length=1,
     )

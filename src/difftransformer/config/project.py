@@ -143,7 +143,7 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "set", "match"} & self.model_fields_set
+        ours = {"base", "setup", "init_from", "set", "match"} & self.model_fields_set
         theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")

@@ -272,7 +272,8 @@ class Catalogue:
     def parent(self, run: str) -> str | None:
         """Return the run that a run continues; it may come from a base."""
         chain = self._run_chain(run)
-        return next((entry.init_from for _, entry in reversed(chain) if entry.init_from), None)
+        named = (e.init_from for _, e in reversed(chain) if "init_from" in e.model_fields_set)
+        return next(named, None)
 
     @cached_property
     def _derived(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingConfig
 
@@ -34,7 +34,7 @@ class ThroughputConfig(TimingConfig):
     Training is forward, loss and backward, without the optimiser; forward has the loss, too.
     """
 
-    shapes: dict[str, ShapeConfig] = setting(
+    shapes: dict[Name, ShapeConfig] = setting(
         meaning="Shapes by id, one after the other; within one all rows take turns.", min_length=1
     )
     precision: Literal["fp32", "bf16"] = setting(

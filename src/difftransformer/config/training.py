@@ -216,6 +216,11 @@ class TrainingConfig(Settings):
                 f"keep_weights {self.keep_weights} of {self.total_steps} steps are not distinct "
                 "steps before the last: leave some out"
             )
+        if self.keep_weights and self.on_divergence == "record":
+            raise ValueError(
+                "keep_weights and on_divergence: record exclude each other: a run that may end "
+                "early has no weights of later steps to keep"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         return self

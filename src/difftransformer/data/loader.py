@@ -98,11 +98,6 @@ class BatchLoader:
         self._taken = 0
         self._orders: dict[int, SeededOrder] = {}
 
-    @property
-    def windows_per_epoch(self) -> int:
-        """Windows that an epoch goes through, over all ranks."""
-        return len(self._windows)
-
     def _order(self, epoch: int) -> SeededOrder:
         if epoch not in self._orders:
             order = SeededOrder(len(self._windows), seed=self._seed, epoch=epoch)

@@ -140,7 +140,8 @@ class Plan(ArtifactPlan):
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
         runs = [run for run in self.own_runs(artifact) if self.pretrained(run) is None]
-        return [self.layout.training(run, seed) for run in runs for seed in self.seeds]
+        seeds = self._seeds(artifact)
+        return [self.layout.training(run, seed) for run in runs for seed in seeds]
 
     def built_users(self, artifact: str) -> list[str]:
         """Return the artifact and every built one that shows any of its own runs."""
@@ -149,7 +150,7 @@ class Plan(ArtifactPlan):
             name
             for name in self.artifacts
             if name == artifact
-            or (own & set(self.runs(name)) and Path(f"{self.layout.table(name)}.html").is_file())
+            or (own & set(self.runs(name)) and any(Path(f).is_file() for f in self.targets([name])))
         ]
 
     @property

@@ -36,9 +36,9 @@ def replacing(path: Path | str) -> Iterator[Path]:
     _remove_leftovers(target)
     try:
         yield aside
-        _sync(aside)
+        sync(aside)
         aside.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as error:
         if error.filename is None:  # a write says no name
             error.filename = str(target)
@@ -71,7 +71,8 @@ def _remove_leftovers(target: Path) -> None:
             target.with_name(name).unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or what a folder lists, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

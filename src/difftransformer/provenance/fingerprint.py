@@ -6,7 +6,8 @@ The code part is the import closure of one module, read from the syntax trees wi
 anything. It holds every module of this package that is reached by an import statement, also by one
 inside a function, and the ``__init__`` of each package on the way. Left out of it are
 
-* comments, docstrings, and the documenting keywords of ``setting(...)`` (meaning, unit, source);
+* comments, docstrings, texts below constants and fields, and the documenting keywords of
+  ``setting(...)`` (meaning, unit, source);
 * imports under ``if TYPE_CHECKING``;
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
@@ -187,9 +188,7 @@ def _strip(tree: ast.Module, *, drop_tables: bool) -> None:
         tree.body = [node for node in tree.body if not _is_class_table(node)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and _is_text(first.value):
-                del node.body[0]
+            node.body = [one for one in node.body if not _is_text(one)]
         elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
             node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
 
@@ -206,8 +205,10 @@ def _names_a_class(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _is_text(node: ast.stmt) -> bool:
+    """Whether this is a docstring, or the text below a constant or a field."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _plain(value: Any) -> Any:

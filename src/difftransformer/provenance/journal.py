@@ -19,6 +19,7 @@ from difftransformer.provenance.sender import Delivery, Sender
 from difftransformer.provenance.spool import TERMINAL, Record, Spool
 
 _NAME = re.compile(r"[\w\-./: ]{1,250}")
+_FOREIGN = re.compile(r"[^\w\-./: ]")
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = _text(value)
+            flat[_FOREIGN.sub("_", f"{prefix}{key}")] = _text(value)
     return flat
 
 

@@ -31,6 +31,7 @@ from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
+from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     JOURNAL,
@@ -83,14 +84,20 @@ class MlflowSink:
         """Send what is new in the journal of ``state``; returns the number of records sent.
 
         Raises:
+            DataError: the journal does not begin with the job that it is of.
             Exception: anything the store answers; what arrived before stays recorded as sent.
         """
         with sending(state):
             journal = state / JOURNAL
             sent = Sent.load(state, self._uri)
-            job = next(read_records(journal), ({"kind": "damaged"}, 0))[0]
-            if job["kind"] != "job" or sent.offset >= journal.stat().st_size:
+            job = next((record for record, _ in read_records(journal)), None)
+            if job is None or sent.offset >= journal.stat().st_size:
                 return 0
+            if job["kind"] != "job":
+                raise DataError(
+                    f"{journal}: its first line is damaged, so that nobody knows whose it is; "
+                    "delete it to go on without"
+                )
             run_id = self._open_run(job, sent.run_id)
             start = sent.offset if run_id == sent.run_id else 0
             count = 0

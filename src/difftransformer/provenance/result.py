@@ -26,7 +26,6 @@ class Provenance(Environment):
     """Origin of a result: fingerprint, environment, times."""
 
     fingerprint: str = Field(description="sha256 of stage, settings, code, inputs and seed")
-    mlflow_run_id: str | None = Field(None, description="MLflow run, where already known")
     started: str = Field(description="Start of the job, ISO 8601, UTC")
     finished: str = Field(description="End of the job, ISO 8601, UTC")
     seconds: float = Field(description="Wall time of the job, of its last attempt if resumed")
@@ -59,14 +58,12 @@ def origin(
     *,
     started: datetime,
     threads: int | None = None,
-    mlflow_run_id: str | None = None,
 ) -> Provenance:
     """Collect the provenance of a job that ends now; ``started`` is an aware time."""
     finished = datetime.now(UTC)
     return Provenance(
         **capture(threads).model_dump(),
         fingerprint=fingerprint,
-        mlflow_run_id=mlflow_run_id,
         started=started.astimezone(UTC).isoformat(timespec="seconds"),
         finished=finished.isoformat(timespec="seconds"),
         seconds=round((finished - started).total_seconds(), 3),

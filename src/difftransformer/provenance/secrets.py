@@ -15,8 +15,12 @@ def displayed(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """Give a text without what the environment keeps secret: values of keys, tokens, passwords."""
-    for name, value in os.environ.items():
-        if len(value) >= _SHORTEST and _NAMES.search(name):
+    """Give a text without what the environment keeps secret: values of keys, tokens, passwords.
+
+    The longest go first, so that nothing is left of one that begins like another.
+    """
+    secrets = {name: value.strip() for name, value in os.environ.items() if _NAMES.search(name)}
+    for name, value in sorted(secrets.items(), key=lambda one: len(one[1]), reverse=True):
+        if len(value) >= _SHORTEST:
             text = text.replace(value, f"<{name}>")
     return displayed(text) if "//" in text else text

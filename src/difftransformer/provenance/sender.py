@@ -65,8 +65,9 @@ class Sender:
         if Sent.load(self._state, self._uri).offset < size:
             logger.warning(
                 "tracking: the store was not reached in time; %s keeps what is left: send it with "
-                "`difftransformer sync_tracking`",
+                "`difftransformer sync_tracking --results %s`",
                 self._state / JOURNAL,
+                self._root,
             )
 
     def _run(self) -> None:

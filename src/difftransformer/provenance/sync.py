@@ -1,4 +1,4 @@
-"""The store of a workflow: made before the first job, brought up to date after the last.
+"""The store of a workflow: made when asked for, brought up to date after the last job.
 
 Both are commands of their own, and the only ones beside a long training that import mlflow.
 """
@@ -70,9 +70,10 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
                 ) from error
             logger.warning(
                 "tracking: %s does not answer (%s); jobs write locally, `difftransformer "
-                "sync_tracking` sends it later",
+                "sync_tracking --results %s` sends it later",
                 displayed(store),
                 one_line(error),
+                root,
             )
     marker = {"store": displayed(store) if store else "off", "stages": STAGES}
     write_text(output, json.dumps(marker, indent=1) + "\n")
@@ -95,11 +96,12 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     report = _send_all(pending, store, root)
     if report.unsent:
         logger.warning(
-            "tracking: %d of %d journals are not sent (%s); run `difftransformer sync_tracking` "
-            "when the store is back",
+            "tracking: %d of %d journals are not sent (%s); run `difftransformer sync_tracking "
+            "--results %s` when the store is back",
             len(report.unsent),
             len(pending),
             report.reason,
+            root,
         )
     return report
 

@@ -142,6 +142,15 @@ def start_job(
         tracker.close(status)
 
 
+def adopt(configured: str | None) -> None:
+    """Make what the configuration says hold for this process and its jobs.
+
+    What the environment says wins.
+    """
+    if configured and not os.environ.get(_VARIABLE, "").strip():
+        os.environ[_VARIABLE] = configured
+
+
 def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
     """Address of the store: ``uri``, else MLFLOW_TRACKING_URI, else SQLite in ``root/mlflow``.
 

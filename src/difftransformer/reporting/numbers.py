@@ -41,8 +41,8 @@ def rate(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Write a number of parameters or tokens: 0.40M, 1.2M, 10B."""
-    for size, sign in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= size / 10:
+    """Write a number of parameters or tokens: 141, 29.5K, 0.4M, 10B."""
+    for least, size, sign in ((1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K")):
+        if value >= least:
             return f"{value / size:.3g}{sign}"
     return f"{value:.0f}"

@@ -17,7 +17,6 @@ class JobOrigin(NamedTuple):
     seed: int
     fingerprint: str
     commit: str
-    mlflow_run_id: str
     seconds: str
     hardware: str
     threads: int
@@ -79,7 +78,6 @@ def _job(result: Result) -> JobOrigin:
         seed=result.seed,
         fingerprint=origin.fingerprint,
         commit=_commit(origin),
-        mlflow_run_id=origin.mlflow_run_id or "",
         seconds=duration(origin.seconds),
         hardware=_hardware(origin),
         threads=origin.threads,

@@ -12,7 +12,6 @@ leaves the one before. Nothing is pickled.
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from torch import Tensor
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import sync
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ KEPT = "kept"
 
 _TENSORS, _STATE, _SUMS = "tensors.safetensors", "state.json", "sums.json"
 _PREFIX, _PARTIAL, _DAMAGED = "checkpoint-", ".partial", ".damaged"
+_DAMAGE = (ValueError, KeyError, TypeError, FileNotFoundError, NotADirectoryError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class CheckpointStore:
         try:
             self._write(partial, snapshot)
             partial.rename(target)
-            _sync(self._folder)
+            sync(self._folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             whole = self._steps()
@@ -111,17 +112,23 @@ class CheckpointStore:
         Damaged ones are reported and set aside.
 
         Raises:
-            CheckpointError: the checkpoint is whole but of another run.
+            CheckpointError: the checkpoint is whole but of another run, or the disk does not let
+                it be read.
         """
         for step in reversed(self._steps()):
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
                 snapshot = _read(folder, step)
                 _require(snapshot, names)
-            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            except _DAMAGE as error:
                 logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
                 _set_aside(folder)
                 continue
+            except OSError as error:  # of the disk or its rights, and says nothing of the content
+                raise CheckpointError(
+                    f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; "
+                    "mend that and start again to continue"
+                ) from error
             if snapshot.state["identity"] != self._identity:
                 raise CheckpointError(
                     f"{folder} was written by a run with other settings, data, seed or code: "
@@ -140,7 +147,7 @@ class CheckpointStore:
         sums = {name: _sha256(partial / name) for name in (_TENSORS, _STATE)}
         (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for path in (partial / _TENSORS, partial / _STATE, partial / _SUMS, partial):
-            _sync(path)
+            sync(path)
 
     def _steps(self) -> list[int]:
         names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
@@ -188,14 +195,6 @@ def _set_aside(folder: Path) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: Exception) -> str:

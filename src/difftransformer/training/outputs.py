@@ -41,6 +41,7 @@ def publish(
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
+        (output / RESULT).unlink(missing_ok=True)  # it never stands beside weights of another run
         save_model(output, model, model.config)
         for name in TOKENIZER:
             if (dataset.folder / name).is_file():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.config.extension import OF_POSITIONS
+from difftransformer.config.project import RunEntry
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -109,8 +110,10 @@ def test_a_corpus_takes_the_place_of_the_base(
 def test_what_a_derived_run_continues_comes_from_its_base(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke"})
     entry = plan.catalogue.runs["long_diff"]
-    plan.catalogue.runs["again"] = entry.model_copy(update={"base": "long_diff", "init_from": None})
+    plan.catalogue.runs["again"] = RunEntry(label="again", base="long_diff")
     assert plan.run("again").init_from == "diff"
+    plan.catalogue.runs["scratch"] = RunEntry(label="scratch", base="long_diff", init_from=None)
+    assert plan.run("scratch").init_from is None and plan.parent_result("scratch", 0) is None
     twice = entry.model_copy(update={"init_from": "long_diff"})
     plan.catalogue.runs["twice"] = twice
     assert plan.run("twice").init_from == "long_diff"

@@ -270,7 +270,6 @@ class FakeResults:
             "hardware": {"cpu": "A <CPU> & more", "cores": 2, "memory_gib": 8.0},
             "threads": 1,
             "fingerprint": fingerprint,
-            "mlflow_run_id": None,
             "started": "2026-01-01T00:00:00+00:00",
             "finished": "2026-01-01T00:01:30+00:00",
             "seconds": 90.0,

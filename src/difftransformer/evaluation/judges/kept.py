@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -27,6 +28,7 @@ class KeptJudgements:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lock = Lock()
 
     def find(self, prompt: str, request: dict[str, Any]) -> Kept | None:
         """Return what is kept for a request.
@@ -46,9 +48,10 @@ class KeptJudgements:
             ) from None
 
     def keep(self, kept: Kept) -> None:
-        """Keep a judgement, whole or not at all."""
+        """Keep a judgement, whole or not at all; any thread may."""
         path = self._path(kept.prompt, kept.request)
-        write_text(path, kept.model_dump_json(indent=1) + "\n")
+        with self._lock:
+            write_text(path, kept.model_dump_json(indent=1) + "\n")
 
     def _path(self, prompt: str, request: dict[str, Any]) -> Path:
         content = json.dumps([prompt, request], sort_keys=True, ensure_ascii=True)
