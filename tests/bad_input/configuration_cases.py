@@ -199,6 +199,18 @@ CONFIGURATION: dict[str, Case] = {
         replace(TINY, "\nlearning_rates:\n", "\nlearning_rates:\n  transformr: 1.0e-3\n"), check,
         [f"{TINY}: learning_rates: unknown run 'transformr'; did you mean 'transformer'?"],
     ),
+    "weights to keep of a run that may end early": (
+        setup("training: {keep_weights: [0.5], on_divergence: record}"), check,
+        ["keep_weights and on_divergence: record exclude each other"],
+    ),
+    "a model from elsewhere that continues ours": (
+        run("{label: Spoilt, pretrained: models/x, init_from: diff}"), check,
+        ["runs.spoilt", "a pretrained model is not trained: take out ['init_from']"],
+    ),
+    "a source with a sign in its name": (
+        add(DATASETS, "  spoilt:\n    sources: {a+b: {kind: builtin, name: recall}}\n"), check,
+        ["datasets.spoilt", "a+b"],
+    ),
     "a share in per cent": (
         add(DATASETS, "  spoilt: {base: stdlib_text, max_document_tokens: 5%}\n"), check,
         ["datasets.spoilt: max_document_tokens", "got '5%'", "without unit"],

@@ -82,3 +82,12 @@ def test_ordinary_text_stays() -> None:
     text = "lr 1e-3 at https://host/path, mail a@b.c"
     assert displayed(text) == text
     assert masked("tokens 12") == "tokens 12"
+
+
+def test_blanks_around_a_secret_and_one_inside_another_hide_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("A_KEY", CANARY)
+    monkeypatch.setenv("B_TOKEN", f" {CANARY}-tail\n")
+    assert masked(f"'Bearer {CANARY}-tail\\n'") == "'Bearer <B_TOKEN>\\n'"
+    assert masked(f"Bearer {CANARY}") == "Bearer <A_KEY>"

@@ -5,25 +5,28 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from snakemake_logger_plugin_difftransformer.board import Board
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 SNAKEFILE = """
 rule all:
-    input: "results/train_a_0.txt", "results/other.txt"
+    input: "elsewhere/train_a_0.txt", "elsewhere/other.txt"
 
 rule train:
-    output: "results/train_{run}_{seed}.txt"
-    log: "results/logs/train_{run}_{seed}.log"
+    output: "elsewhere/train_{run}_{seed}.txt"
+    log: "elsewhere/logs/train_{run}_{seed}.log"
     shell:
-        "mkdir -p results/state/train/x && cp beat.json results/state/train/x/progress.json"
+        "mkdir -p elsewhere/state/train/x && cp beat.json elsewhere/state/train/x/progress.json"
         " && sleep 2.5 && touch {output}"
 
 rule other:
-    output: "results/other.txt"
-    log: "results/logs/other.log"
+    output: "elsewhere/other.txt"
+    log: "elsewhere/logs/other.log"
     shell: "FAIL touch {output}"
 """
 BEAT = {"run": "a", "seed": 0, "step": 7, "steps": 90, "loss": 2.25}
@@ -62,12 +65,12 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
     assert "3 jobs to do" in lines
     assert any("train a 0: step 7/90 loss 2.250 31.2k tok/s ETA 1:15" in line for line in lines)
     block = (
-        "FAILED other\n    log: results/logs/other.log\n    error: corpus.txt is empty: give more"
+        "FAILED other\n    log: elsewhere/logs/other.log\n    error: corpus.txt is empty: give more"
     )
     assert block in ended.stderr
     assert [line[:17] for line in lines if line.startswith("[")] == ["[1/3] train a 0 i"]
     assert lines[-2].startswith("1 of 3 jobs done, 1 failed, 0:0")
-    assert lines[-1] == "failed: other (log: results/logs/other.log)"
+    assert lines[-1] == "failed: other (log: elsewhere/logs/other.log)"
     assert not any("Shell command" in line or "Building DAG" in line for line in lines)
 
 
@@ -103,3 +106,16 @@ def test_a_terminal_is_refreshed_in_place(folder: Path) -> None:
     assert "step 7/90 loss 2.250 31.2k tok/s ETA 1:15" in text
     assert "\x1b[2K" in text  # lines are erased and drawn again
     assert "3 of 3 jobs done" in text.splitlines()[-1]
+
+
+def test_a_job_of_another_rule_does_not_show_the_steps_of_the_training(tmp_path: Path) -> None:
+    (tmp_path / "state" / "train" / "x").mkdir(parents=True)
+    (tmp_path / "state" / "train" / "x" / "progress.json").write_text(json.dumps(BEAT))
+    board = Board()
+    for job, rule in enumerate(("train", "judge", "tidy")):
+        logs = [] if rule == "tidy" else [f"{tmp_path}/logs/{rule}/a.log"]
+        board.start(job, rule, {"run": "a", "seed": "0"}, logs, time.time())
+    _, *lines = board.lines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "step 7/90 loss 2.250 31.2k tok/s ETA 1:15", "0:00", "0:00",
+    ]  # fmt: skip

@@ -1,12 +1,16 @@
 """The command line: tools for people, and wrong calls."""
 
 import json
+import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
+from difftransformer.provenance.sync import SyncReport
 
 RUNNER = CliRunner()
 
@@ -42,6 +46,44 @@ def test_outputs_are_the_trainings_of_an_ablation_alone(repository: Path) -> Non
         for run in ("transformer_halved_heads", "recall_transformer_halved_heads")
         for seed in (0, 1)
     ]
+
+
+def test_a_sweep_is_rerun_with_its_own_seeds(repository: Path) -> None:
+    ended = call("outputs", "lr_sweep", "--config", repository / "config")
+    assert ended.exit_code == 0
+    assert {Path(file).parent.name for file in ended.stdout.split()} == {"1000"}
+
+
+def test_what_shows_a_run_is_rebuilt_be_it_a_figure_alone(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("users", "table3", "--config", repository / "config")
+    assert call(*words).stdout.split() == ["table3"]
+    figure = tmp_path / "results/tiny/figures/figure1.svg"
+    figure.parent.mkdir(parents=True)
+    figure.touch()
+    assert call(*words).stdout.split() == ["table3", "figure1"]
+
+
+def test_tracking_is_sent_where_the_configuration_says(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(repository / "config", tmp_path / "config")
+    file = tmp_path / "config" / "config.yaml"
+    changed = yaml.safe_load(file.read_text()) | {"results": "elsewhere"}
+    file.write_text(yaml.safe_dump(changed | {"tracking": {"uri": "http://127.0.0.1:9"}}))
+    monkeypatch.chdir(tmp_path)
+    asked = Mock(return_value=SyncReport())
+    monkeypatch.setattr("difftransformer.provenance.sync.sync_tracking", asked)
+    for environment, options, wanted in (
+        ("", (), (Path("elsewhere"), "http://127.0.0.1:9")),
+        ("off", (), (Path("elsewhere"), "off")),
+        ("", ("--results", "mine", "--tracking", "off"), (Path("mine"), "off")),
+    ):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
+        assert call("sync_tracking", *options).exit_code == 0
+        asked.assert_called_with(*wanted)
 
 
 def test_forget_drops_the_checkpoints_of_an_ablation_alone(

@@ -113,7 +113,7 @@ def test_what_a_derived_run_continues_comes_from_its_base(repository: Path) -> N
     plan.catalogue.runs["again"] = RunEntry(label="again", base="long_diff")
     assert plan.run("again").init_from == "diff"
     plan.catalogue.runs["scratch"] = RunEntry(label="scratch", base="long_diff", init_from=None)
-    assert plan.run("scratch").init_from is None and plan.parent_result("scratch", 0) is None
+    assert plan.run("scratch").init_from is None and plan.training_rule("scratch") == "pretrain"
     twice = entry.model_copy(update={"init_from": "long_diff"})
     plan.catalogue.runs["twice"] = twice
     assert plan.run("twice").init_from == "long_diff"

@@ -101,6 +101,7 @@ SILENT: list[tuple[str, Edit]] = [
     ("training/pretrain.py", lambda source: source.replace('"""Pretrain."""', '"""P."""')),
     ("training/pretrain.py", lambda source: source.replace("a + 1", "(a  +  1)")),
     ("errors.py", lambda source: source.replace("Text", "Words")),
+    ("models/attention/norms.py", append('"""Added to the variance."""\n')),
     ("config/base.py", lambda source: source.replace('meaning="rate"', 'meaning="the rate"')),
     ("provenance/tracking.py", append("y = 2\n")),
     ("evaluation/slices.py", append("y = 2\n")),

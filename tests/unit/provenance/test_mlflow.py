@@ -309,6 +309,14 @@ def test_a_sqlite_file_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
     assert not (tmp_path / "ready.json").exists()
 
 
-def test_a_journal_without_a_job_is_passed_over(uri: str, tmp_path: Path) -> None:
-    (tmp_path / JOURNAL).write_text("garbage\n")
-    assert MlflowSink(uri).send(tmp_path) == 0
+def test_a_journal_that_does_not_say_whose_it_is_stays_unsent_and_is_named(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torn, damaged = tmp_path / "torn" / JOURNAL, tmp_path / "damaged" / JOURNAL
+    for path, text in ((torn, '{"kind": "jo'), (damaged, "garbage\n")):
+        path.parent.mkdir()
+        path.write_text(text)
+    assert MlflowSink(uri).send(torn.parent) == 0
+    assert sync_tracking(tmp_path, uri).unsent == (damaged.parent,)
+    assert f"{damaged}: its first line is damaged" in caplog.text
+    assert f"sync_tracking --results {tmp_path}" in caplog.text

@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file
@@ -47,3 +48,19 @@ def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_
 def test_shares_must_be_distinct_steps_before_the_last(shares: list[float]) -> None:
     with pytest.raises(ValueError, match=r"keep_weights .* of 8 steps are not distinct steps"):
         make_slice(keep_weights=shares)
+
+
+def test_weights_that_are_published_anew_never_stand_beside_an_old_result(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice = make_slice()
+    result = train(slice) / "out" / "training.json"
+    assert result.is_file()
+    with monkeypatch.context() as patch:
+        killed = Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("difftransformer.training.outputs.save_model", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(slice)
+    assert not result.exists()
+    train(slice)
+    assert result.is_file()

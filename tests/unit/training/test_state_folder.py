@@ -1,9 +1,11 @@
 """What lies in the state folder: checkpoints, heartbeat."""
 
+import errno
 import json
 import logging
 import multiprocessing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -79,6 +81,19 @@ def test_damaged_newest_is_reported_in_one_line_and_skipped(
     assert "\n" not in caplog.messages[0]
     checkpoints.save(snapshot(9))  # the step comes again, and the damaged one goes
     assert names(tmp_path) == ["checkpoint-00000005", "checkpoint-00000009"]
+
+
+def test_one_that_the_disk_does_not_give_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(tmp_path).save(snapshot(7))
+    with monkeypatch.context() as patch:
+        error = OSError(errno.EIO, "Input/output error")
+        patch.setattr("difftransformer.training.checkpoint._sha256", Mock(side_effect=error))
+        with pytest.raises(CheckpointError, match=r"07 cannot be read \(Input/output error\)"):
+            store(tmp_path).newest_whole()
+    newest = store(tmp_path).newest_whole()
+    assert newest is not None and newest.step == 7
 
 
 def test_torn_write_is_no_checkpoint(tmp_path: Path) -> None:
