@@ -28,6 +28,9 @@ class RowSlice(Settings):
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
     retrieval: str | None = setting(None, meaning="Its twin on key-value retrieval; null: none")
+    paper: str | None = setting(
+        None, meaning="Row it stands for: of the published table, or another's at larger scales"
+    )
     pretrained: bool = setting(
         False, meaning="Whether the model comes from elsewhere: one result stands for all seeds"
     )
@@ -229,9 +232,9 @@ def _section(
     where: str,
 ) -> SectionSlice:
     families = _families(part, declared, members)
-    twins = {row.run: row.retrieval for row in part.rows}
+    own = {row.run: {"retrieval": row.retrieval, "paper": row.paper} for row in part.rows}
     rows = [
-        row.model_copy(update={"retrieval": twins.get(row.run)})
+        row.model_copy(update=own.get(row.run, {}))
         for family in families
         for row in _rows(family, families, declared, facts)
     ]

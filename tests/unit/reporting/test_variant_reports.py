@@ -59,6 +59,16 @@ def test_a_scale_that_times_no_variants_has_no_column_of_speed(fake: FakeResults
     assert all("speed" not in column.id for part in made.sections for column in part.columns)
 
 
+def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
+    artifact = artifact_slice("variants")
+    stand_in, itself = artifact.sections[1].rows[-2:]
+    stand_in.paper, itself.paper = "larger", itself.run
+    throughput(fake)
+    first, second = build_variants(artifact, load_results(fake.results, "tiny")).sections
+    assert not any("stand in" in note for note in first.notes)
+    assert any(note.endswith(f"sizes: {stand_in.run} for larger.") for note in second.notes)
+
+
 def test_every_mechanism_has_bounds_and_says_whose_they_are(fake: FakeResults) -> None:
     artifact = artifact_slice("v2_context_rms")
     made = build_context_rms(artifact, load_results(fake.results, "tiny"))

@@ -149,6 +149,9 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
         f"{setting.replace('_', ', ').upper()}. Largest: absolute values of held-out activations.",
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),
     ]
+    others = [f"{row.run} for {row.paper}" for row in part.rows if row.paper not in (None, row.run)]
+    if others:
+        notes.append(f"At this scale other runs stand in, of other sizes: {', '.join(others)}.")
     if any(row.against for row in part.rows):
         notes.append(f"Δ: paired difference over seeds, {compared_with(part)}.")
     return notes
