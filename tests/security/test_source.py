@@ -73,10 +73,12 @@ def test_it_would_be_found(source: str) -> None:
 
 
 def test_servers_listen_on_loopback(repository: Path) -> None:
-    for path in (repository / "Makefile", *sorted((repository / "workflow").rglob("*.smk"))):
-        for line in path.read_text().splitlines():
-            if re.search(r"mlflow (ui|server)|jupyter|http\.server", line):
-                assert "--host 127.0.0.1" in line, line
+    files = [repository / "Makefile", repository / "Snakefile"]
+    files += sorted((repository / "workflow").rglob("*.smk"))
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    servers = [one for one in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", one)]
+    assert servers
+    assert all("--host 127.0.0.1" in one for one in servers), servers
 
 
 def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:

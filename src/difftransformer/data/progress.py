@@ -24,7 +24,7 @@ class Progress:
         interval: float = 5.0,
     ) -> None:
         self._log, self._label, self._total, self._interval = log, label, total, interval
-        self._first = self._started_with = done
+        self._started_with = done
         self._started = self._said = time.monotonic()
 
     def report(self, done: int) -> None:

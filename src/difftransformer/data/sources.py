@@ -107,7 +107,8 @@ class Files:
         self._files = {"train": _matches(name, config.globs)}
         if config.validation:
             self._files["validation"] = _matches(name, config.validation)
-            both = set(self._files["train"]) & set(self._files["validation"])
+            train, held_out = ({one.resolve() for one in self._files[s]} for s in self._files)
+            both = train & held_out
             if both:
                 raise DataError(
                     f"source {name}: {min(both)} is matched by both globs and validation: "
@@ -198,7 +199,7 @@ def held_out(text: str, share: float) -> bool:
 
 
 def _matches(name: str, globs: list[str]) -> list[Path]:
-    found: set[str] = set()
+    found: dict[Path, str] = {}
     for pattern in globs:
         # Path.glob takes no absolute pattern.
         names = glob.glob(pattern, recursive=True)  # noqa: PTH207
@@ -207,8 +208,9 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at {Path.cwd()})"
             )
-        found |= matched
-    return [Path(path) for path in sorted(found)]
+        # However it is spelt, a file is read once.
+        found = {Path(one).resolve(): one for one in sorted(matched)} | found
+    return [Path(path) for path in sorted(found.values())]
 
 
 def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:

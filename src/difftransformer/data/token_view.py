@@ -1,7 +1,6 @@
 """The shards of a split read as one array, and what their damage is called."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -69,8 +68,3 @@ class TokenView:
                 break
             parts.append(shard[max(0, start - begin) : stop - begin])
         return np.concatenate(parts)
-
-    def chunks(self, size: int, overlap: int = 0) -> Iterator[Tokens]:
-        """Consecutive pieces of `size` tokens, each continued by `overlap` tokens of the next."""
-        for start in range(0, max(1, len(self) - overlap), size):
-            yield self[start : start + size + overlap]

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from difftransformer.config.base import Settings
 from difftransformer.config.hallucination_sets import Task
 from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import written_lines
 from difftransformer.provenance.atomic import write_text
 
 ANSWERS = "answers.jsonl"
@@ -54,7 +55,7 @@ def read_answers(folder: Path) -> list[Answer]:
     """
     path = folder / ANSWERS
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = written_lines(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); run the suite again") from None
     found = []

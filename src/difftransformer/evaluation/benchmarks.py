@@ -6,7 +6,6 @@ it.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from difftransformer.evaluation.item_files import (
     item_lines,
     items_folder,
     jsonl_file,
+    parsed,
 )
 from difftransformer.evaluation.math_items import set_files
 
@@ -88,18 +88,20 @@ def check_items(task: str, path: Path) -> None:
     """
     empty = True
     for number, line in item_lines(path):
-        empty = False
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: not JSON ({error})") from None
+        empty, place = False, f"{path}: line {number}"
+        item = parsed(line, place)
         for field in LANGUAGE_TASKS[task].fields:
             if _value(item, field) in (None, []):
                 raise DataError(
-                    f"{path}: line {number}: field '{field}' is missing; {task} needs "
+                    f"{place}: field '{field}' is missing; {task} needs "
                     f"{', '.join(LANGUAGE_TASKS[task].fields)}"
                 )
-        _check_answer(item, f"{path}: line {number}")
+        try:
+            _check_answer(item, place)
+        except (AttributeError, TypeError) as error:
+            raise DataError(
+                f"{place}: a field has another type than {task} needs ({error})"
+            ) from None
     if empty:
         raise DataError(f"{path}: holds no items")
 

@@ -4,7 +4,6 @@ A folder holds ``<task>/train.jsonl`` and ``test.jsonl``, or ``.jsonl.gz``, with
 set on the hub. Light as long as nothing is read: planning looks at the files.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,13 @@ from difftransformer.data.classification import labelled_items
 from difftransformer.data.words import row_words
 from difftransformer.errors import DataError
 from difftransformer.evaluation.demonstrations import Example, LabelledSet
-from difftransformer.evaluation.item_files import HUB, MissingItemsError, item_lines, jsonl_file
+from difftransformer.evaluation.item_files import (
+    HUB,
+    MissingItemsError,
+    item_lines,
+    jsonl_file,
+    parsed,
+)
 
 SPLITS = ("train", "test")
 
@@ -123,11 +128,8 @@ def generated_set(
 
 def _from_file(task: ClassificationTask, path: Path) -> Iterator[Example]:
     for number, line in item_lines(path):
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: not JSON ({error})") from None
-        yield from _example(task, item, f"{path}: line {number}")
+        place = f"{path}: line {number}"
+        yield from _example(task, parsed(line, place), place)
 
 
 def _from_hub(task: ClassificationTask, split: str) -> Iterable[Example]:

@@ -16,7 +16,7 @@ import numpy as np
 from difftransformer.config.hallucination_sets import HALLUCINATION_SETS, HallucinationSet
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import BUILTIN, HUB, first_line, item_lines
+from difftransformer.evaluation.item_files import BUILTIN, HUB, first_line, item_lines, parsed
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 
@@ -85,13 +85,7 @@ def _file(folder: Path) -> Path | None:
 
 
 def _records(path: Path) -> list[Mapping[str, Any]]:
-    records = []
-    for number, line in item_lines(path):
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            raise DataError(f"{path}: line {number}: not JSON ({error})") from None
-    return records
+    return [parsed(line, f"{path}: line {number}") for number, line in item_lines(path)]
 
 
 def _drawn(
@@ -106,6 +100,8 @@ def _drawn(
 
 
 def _item(record: Mapping[str, Any], known: HallucinationSet, place: str) -> Item:
+    if not isinstance(record, Mapping):
+        raise DataError(f"{place}: not a mapping with fields but {type(record).__name__}")
     question = _field(record, known.question, place) if known.question else None
     document = _field(record, known.document, place)
     name = str(record.get("id") or record.get("_id") or place.rpartition(" ")[2])

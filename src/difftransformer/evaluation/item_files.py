@@ -1,9 +1,13 @@
 """Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
 
 import gzip
+import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from difftransformer.data.readers import require_unicode
 from difftransformer.errors import DataError
 
 HUB, BUILTIN = "hub", "builtin"
@@ -55,8 +59,27 @@ def item_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); put the file there again") from None
+
+
+def written_lines(text: str) -> list[str]:
+    """Lines of a JSON-lines text; unlike `str.splitlines` it does not split inside a string."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def parsed(line: str, place: str) -> Any:
+    """Return what a line of JSON holds.
+
+    Raises:
+        DataError: It is no JSON, or spells half a surrogate pair; names ``place``.
+    """
+    try:
+        item = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{place}: not JSON ({error})") from None
+    require_unicode(json.dumps(item, ensure_ascii=False), place)
+    return item
 
 
 def first_line(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """Items of the sets of mathematics: where they lie, and that each one can be asked. Light."""
 
-import json
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -15,6 +14,8 @@ from difftransformer.evaluation.item_files import (
     item_lines,
     items_folder,
     jsonl_file,
+    parsed,
+    written_lines,
 )
 
 _GENERATED = 100
@@ -75,21 +76,23 @@ def _from_hub(name: str) -> list[tuple[str, str]]:
             f"{name}: {address} cannot be read ({error}); check the network, or set `benchmarks` "
             "to a folder with its items or to builtin"
         ) from None
-    lines = enumerate(text.splitlines(), start=1)
+    lines = enumerate(written_lines(text), start=1)
     return [(f"{address}: line {number}", line) for number, line in lines if line.strip()]
 
 
 def _checked(name: str, place: str, line: str) -> Item:
     known = MATH_SETS[name]
-    try:
-        item: Item = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON ({error})") from None
+    item: Item = parsed(line, place)
     for field in known.fields:
         if not isinstance(item, dict) or item.get(field) in (None, ""):
             raise DataError(
                 f"{place}: field '{field}' is missing; {name} needs {', '.join(known.fields)}"
             )
-    if not known.answer(item):
+    try:
+        known.question(item)
+        answer = known.answer(item)
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"{place}: a field has another type than {name} needs ({error})") from None
+    if not answer:
         raise DataError(f"{place}: field '{known.fields[-1]}' holds no answer")
     return item

@@ -197,7 +197,7 @@ def reporting(log: Path | None = None) -> Iterator[None]:
         logger.error(
             "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
             "programs; what was finished is kept, and the same command continues",
-            masked(" ".join(str(error).split())[:120]) or type(error).__name__,
+            masked(" ".join(str(error).split()))[:120] or type(error).__name__,
         )
         raise SystemExit(2) from error
     finally:

@@ -41,13 +41,14 @@ class Histories:
                 f"results/<scale>/runs/{run}/{seed}/history.csv`"
             )
         try:
-            rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+            reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+            rows, columns = list(reader), reader.fieldnames or []
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read: {error.strerror}; rerun the training"
             ) from None
-        if not rows or column not in rows[0]:
-            found = ", ".join(rows[0]) if rows else "nothing"
+        if column not in columns:
+            found = ", ".join(columns) or "nothing"
             raise DataError(
                 f"{path}: has no column '{column}' (it has {found}); rerun the training"
             )

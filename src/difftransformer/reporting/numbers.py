@@ -32,8 +32,8 @@ def probability(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Write a learning rate shortly: 4e-3 for 0.004, 0.5 as it is."""
-    if value >= 0.1:
+    """Write a learning rate shortly: 4e-3 for 0.004; 0.5 and 0 as they are."""
+    if value >= 0.1 or value == 0:
         return f"{value:.4g}"
     mantissa, _, exponent = f"{value:.3e}".partition("e")
     digits = mantissa.rstrip("0").rstrip(".")
@@ -42,7 +42,7 @@ def rate(value: float) -> str:
 
 def count(value: float) -> str:
     """Write a number of parameters or tokens: 141, 29.5K, 0.4M, 10B."""
-    for least, size, sign in ((1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K")):
+    for least, size, sign in ((1e12, 1e12, "T"), (1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K")):
         if value >= least:
             return f"{value / size:.3g}{sign}"
     return f"{value:.0f}"

@@ -59,7 +59,7 @@ def describe(results: Sequence[Result]) -> Origins:
 
 def duration(seconds: float) -> str:
     """Write a duration in the two units that matter."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

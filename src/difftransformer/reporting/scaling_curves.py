@@ -99,6 +99,11 @@ def measured_lines(artifact: ArtifactSlice, part: SectionSlice, results: Results
                 f"{line.family.run} has {len(line.points)} points and {lines[0].family.run} "
                 f"{len(lines[0].points)}: rerun the one with the older settings"
             )
+        if measured is _by_tokens and [p.x for p in line.points] != [p.x for p in lines[0].points]:
+            raise DataError(
+                f"{line.family.run} and {lines[0].family.run} were validated after different "
+                "numbers of tokens: give them the same budget and validate_every"
+            )
     return lines
 
 
@@ -139,6 +144,8 @@ def _by_tokens(
         {seed: results.histories.series(run, seed, "validation_loss") for seed in artifact.seeds},
     )
     tokens = series[0].tokens
+    if not tokens:
+        raise DataError(f"history of {run}: no validation loss: it diverged before the first one")
     targets = [tokens[-1] * (k + 1) / part.scaling.points for k in range(part.scaling.points)]
     places = sorted({_nearest(tokens, target) for target in targets})
     if len(places) < 2:

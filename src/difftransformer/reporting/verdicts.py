@@ -51,11 +51,13 @@ def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, f
         if mean is not None:
             words = f"{_difference(claim)} {signed(mean, 3)}; {words}"
         return Finding("inconclusive", mean, None, None, None, words)
-    if claim.test == "sign":
-        return _sign(claim, differences)
-    if claim.test == "paired_t":
-        return _paired_t(claim, differences)
-    return _within_margin(claim, differences)
+    tests = {"sign": _sign, "paired_t": _paired_t}
+    finding = tests.get(claim.test, _within_margin)(claim, differences)
+    alone = len(set(ours) ^ set(theirs))
+    if not alone:
+        return finding
+    left = f"; {alone} {_units(claim, alone)} with a value on one side alone left out"
+    return finding._replace(words=finding.words + left)
 
 
 def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Finding:

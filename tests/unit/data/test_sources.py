@@ -122,8 +122,18 @@ def test_a_glob_without_files_is_named(tmp_path: Path) -> None:
 def test_training_on_validation_files_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", ["a"])
     everything = [f"{tmp_path}/*.jsonl"]
-    with pytest.raises(DataError, match=r"matched by both globs and validation"):
-        open_source(kind="files", globs=everything, validation=everything, licence="x")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "linked.jsonl").symlink_to(tmp_path / "a.jsonl")
+    for validation in (everything, [f"{tmp_path}/other/../*.jsonl"], [f"{tmp_path}/other/*.jsonl"]):
+        with pytest.raises(DataError, match=r"matched by both globs and validation"):
+            open_source(kind="files", globs=everything, validation=validation, licence="x")
+
+
+def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", ["a"])
+    globs = [f"{tmp_path}/*.jsonl", f"{tmp_path}/./a.jsonl"]
+    source = open_source(kind="files", globs=globs, licence="x")
+    assert [path.name for path in source.files] == ["a.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,12 @@ def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -
         ("piqa", '{"goal": "g", "sol1": "a", "label": 0}', "line 21: field 'sol2' is missing"),
         ("piqa", '{"goal": "g", "sol1": "a", "sol2": "b", "label": 2}', "'label' is 2, not 0 to 1"),
         ("boolq", "{", "line 21: not JSON"),
+        ("piqa", '{"goal": "\\ud83d", "sol1": "a", "sol2": "b", "label": 0}', "line 21 has half a"),
+        (
+            "arc_easy",
+            '{"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": 1}',
+            "line 21: a field has another type than arc_easy needs",
+        ),
         ("hellaswag", "[]", "line 21: field 'activity_label' is missing"),
         (
             "arc_easy",

@@ -165,6 +165,32 @@ def test_a_server_that_echoes_the_key_does_not_get_it_into_a_message(
     assert len(server.requests) == 1
 
 
+def test_a_key_at_the_end_of_what_is_quoted_is_masked_whole(
+    server: JudgingServer, tmp_path: Path
+) -> None:
+    server.script = [Reply(status=401, body="x" * 195 + KEY)]
+    with pytest.raises(EndpointError) as caught:
+        endpoint(tmp_path, parallel=1).judge(ANSWERS)
+    assert "x<OPEN" in str(caught.value) and KEY[:3] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_BASE_URL", "http://localhost:port/v1"),
+        ("OPENAI_BASE_URL", "localhost/v1"),
+        ("OPENAI_API_KEY", "sk-…"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named_without_its_value(
+    name: str, value: str, server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"^{name}: ") as caught:
+        endpoint(tmp_path).judge(ANSWERS)
+    assert value not in str(caught.value) and not server.requests
+
+
 @pytest.mark.parametrize("missing", ["OPENAI_BASE_URL", "OPENAI_API_KEY"])
 def test_a_missing_variable_is_named(
     missing: str, server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

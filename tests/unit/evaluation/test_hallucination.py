@@ -17,10 +17,16 @@ from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.answers import ANSWERS, Answer, read_answers
+from difftransformer.evaluation.answers import ANSWERS, Answer, read_answers, write_answers
 from difftransformer.evaluation.hallucination import measure
 from difftransformer.evaluation.hallucination_items import items_digest, load_items
 from difftransformer.evaluation.judge_answers import counts
+from difftransformer.evaluation.judges.base import (
+    JUDGEMENTS,
+    read_judgements,
+    unjudged,
+    write_judgements,
+)
 from difftransformer.evaluation.judges.lexical import open_judge
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.models.transformer import Transformer
@@ -193,6 +199,37 @@ def test_a_damaged_item_is_named(items: list[dict[str, Any]], says: str, tmp_pat
     write(tmp_path / "xsum" / "test.jsonl", *items)
     with pytest.raises(DataError, match=rf"xsum/test.jsonl: {says}"):
         load_items(of_text(tmp_path))
+
+
+@pytest.mark.parametrize("line", ["[]", "5", '"text"'])
+def test_an_item_that_is_no_mapping_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "xsum").mkdir()
+    (tmp_path / "xsum" / "test.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError, match=r"xsum/test.jsonl: item 1: not a mapping"):
+        load_items(of_text(tmp_path))
+
+
+def test_damaged_compression_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "xsum" / "test.jsonl.gz"
+    path.parent.mkdir()
+    data = bytearray(gzip.compress(b'{"document": "D", "summary": "S"}\n' * 99))
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"xsum/test.jsonl.gz"):
+        load_items(of_text(tmp_path))
+
+
+def test_answers_and_judgements_with_any_line_end_in_a_text_are_read_back(tmp_path: Path) -> None:
+    text = "one\u2028two\u2029three\x85four\x0cfive"
+    answer = Answer(
+        set="xsum", index=0, id="1", task="summary", format="text", document=text, cut=False,
+        question=None, reference=text, prompt=text, output=text,
+    )  # fmt: skip
+    write_answers(tmp_path, [answer, answer])
+    assert read_answers(tmp_path) == [answer, answer]
+    judgement = unjudged(answer, "empty", text)
+    write_judgements(tmp_path, [judgement])
+    assert read_judgements(tmp_path / JUDGEMENTS) == [judgement]
 
 
 def test_an_empty_folder_and_none_are_named(tmp_path: Path) -> None:

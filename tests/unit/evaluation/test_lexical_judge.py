@@ -1,5 +1,7 @@
 """The judge that looks words up: exact about generated facts, documented about English."""
 
+import math
+
 import numpy as np
 import pytest
 from small_answers import FACTS, of_facts, of_text
@@ -69,6 +71,18 @@ def test_the_truth_of_rows_is_what_they_were_made_of() -> None:
 )
 def test_a_summary_may_not_have_foreign_numbers_and_names(output: str, free: bool) -> None:
     assert judge(of_text(output), content_share=0.6)[0] is free
+
+
+@pytest.mark.parametrize("share", [0.55, 0.6, 0.7, 0.8, 0.9])
+@pytest.mark.parametrize("words", [5, 10, 20, 30, 60])
+def test_a_share_that_is_met_exactly_is_met(share: float, words: int) -> None:
+    letters = [f"{chr(97 + one // 26)}{chr(97 + one % 26)}x" for one in range(words)]
+    least = math.ceil(round(share * words, 6))
+    for known, free in ((least, True), (least - 1, False)):
+        answer = of_text("the " + " ".join(letters)).model_copy(
+            update={"document": " ".join(letters[:known])}
+        )
+        assert judge(answer, content_share=share)[0] is free, known
 
 
 def test_an_answer_has_no_foreign_word_but_those_of_its_question() -> None:

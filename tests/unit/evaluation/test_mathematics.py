@@ -117,6 +117,11 @@ def test_items_of_a_folder_are_asked_as_generated_ones(tmp_path: Path) -> None:
         ("gsm8k", [{"question": "q", "answer": "3"}, "{"], "line 2: not JSON"),
         ("math", [{"problem": "p", "solution": "no box"}], "field 'solution' holds no answer"),
         ("mawps", [], "mawps holds no items"),
+        (
+            "svamp",
+            [{"Body": 5, "Question": "q", "Answer": 1}],
+            "line 1: a field has another type than svamp needs",
+        ),
     ],
 )
 def test_a_bad_item_is_named_in_one_line(

@@ -68,6 +68,24 @@ def test_published_values_are_marked_and_sourced(fake: FakeResults, tmp_path: Pa
         assert "contradicted" in text
 
 
+@pytest.mark.parametrize(("name", "value"), [("table6", "3.062"), ("table9", "3072")])
+def test_published_values_stand_in_cells_of_every_format(
+    name: str, value: str, fake: FakeResults, tmp_path: Path
+) -> None:
+    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    mark = "published, at the paper&#39;s scale"
+    html = (tmp_path / f"{name}.html").read_text().replace("'", "&#39;")
+    assert f'<span class="published" title="{mark}">[{value}]</span>' in html
+    assert f"[{value}]" in (tmp_path / f"{name}.md").read_text().replace("\\", "")
+    assert f"[{value}]" in (tmp_path / f"{name}.tex").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_latex_knows_every_sign_that_we_write(name: str, fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    assert "{[}U+" not in (tmp_path / f"{name}.tex").read_text()
+
+
 def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path) -> None:
     timed = {"table7", "v2_decoding"}  # their intervals are over repeats of one job
     for name in set(TABLES) - timed:

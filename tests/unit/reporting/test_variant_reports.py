@@ -61,12 +61,16 @@ def test_a_scale_that_times_no_variants_has_no_column_of_speed(fake: FakeResults
 
 def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
     artifact = artifact_slice("variants")
-    stand_in, itself = artifact.sections[1].rows[-2:]
-    stand_in.paper, itself.paper = "larger", itself.run
+    first, second = artifact.sections
+    one, two = second.rows[-2:]
+    named = {one.run: "larger", two.run: two.run}
+    rows = [row.model_copy(update={"paper": named.get(row.run)}) for row in second.rows]
+    sections = [first, second.model_copy(update={"rows": rows})]
+    artifact = artifact.model_copy(update={"sections": sections})
     throughput(fake)
-    first, second = build_variants(artifact, load_results(fake.results, "tiny")).sections
-    assert not any("stand in" in note for note in first.notes)
-    assert any(note.endswith(f"sizes: {stand_in.run} for larger.") for note in second.notes)
+    parameters, flops = build_variants(artifact, load_results(fake.results, "tiny")).sections
+    assert not any("stand in" in note for note in parameters.notes)
+    assert any(note.endswith(f"sizes: {one.run} for larger.") for note in flops.notes)
 
 
 def test_every_mechanism_has_bounds_and_says_whose_they_are(fake: FakeResults) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
 from difftransformer.evaluation.answers import Answer
+from difftransformer.evaluation.item_files import written_lines
 from difftransformer.provenance.atomic import write_text
 
 JUDGEMENTS = "judgements.jsonl"
@@ -68,7 +69,7 @@ def read_judgements(path: Path) -> list[Judgement]:
         DataError: It is missing or damaged.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = written_lines(path.read_text(encoding="utf-8"))
         return [Judgement.model_validate_json(line) for line in lines]
     except (OSError, ValidationError) as error:
         raise DataError(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, UserError
@@ -151,10 +152,10 @@ class Endpoint:
         try:
             reply = client.chat.completions.with_raw_response.create(**request)
         except openai.APIStatusError as error:
-            said = " ".join(error.response.text.split())[:200]
+            said = self._without_secrets(" ".join(error.response.text.split()))[:200]
             raise EndpointError(
                 f"judge {self._config.model}: the endpoint answers with status "
-                f"{error.status_code}: {self._without_secrets(said)}; what it has judged is kept: "
+                f"{error.status_code}: {said}; what it has judged is kept: "
                 "call again to go on"
             ) from None
         except openai.APIConnectionError as error:  # a timeout is one, too
@@ -194,6 +195,15 @@ def require_environment(config: EndpointJudge) -> None:
             "OpenAI-compatible endpoint up to and with /v1, and its key); set them, or judge: "
             "lexical"
         )
+    try:
+        url = urlsplit(os.environ[config.url_from])
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        raise ConfigError(f"{config.url_from}: no URL of http or https with a host and a port")
+    if not os.environ[config.key_from].strip().isascii():
+        raise ConfigError(f"{config.key_from}: has signs that no key has; copy it again")
 
 
 def open_client(config: EndpointJudge) -> "OpenAI":

@@ -26,6 +26,10 @@ _FUNCTION_TEXT = (
 _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 
 
+_ROUNDING = 1e-9
+"""A share that is met exactly is met, however its product is rounded."""
+
+
 class Words(NamedTuple):
     """Content words of a text in lower case, by what they are."""
 
@@ -88,7 +92,8 @@ def unsupported(answer: Answer, content_share: float) -> tuple[Cause, str]:
     missing = [word for word in (*words.numbers, *words.names) if word not in source]
     others = [word for word in words.others if word not in source]
     share = 1.0 if answer.task == "answer" else content_share
-    if missing or len(others) > (1 - share) * len(words.others):
+    known = len(words.others) - len(others)
+    if missing or known < share * len(words.others) - _ROUNDING:
         return "invented", " ".join(dict.fromkeys([*missing, *others]))
     return "", ""
 

@@ -23,8 +23,11 @@ class Pace:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             now, written = time.time(), file.read()
+            try:
+                booked = float(written)
+            except ValueError:
+                booked = now
             # What no pace of ours could have written, such as after the clock was put back.
-            booked = float(written) if written else now
             mine = max(now, booked if booked < now + 3600 else now)
             file.truncate(0)
             file.write(f"{mine + self._interval:.6f}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice
 from difftransformer.config.hallucination_sets import HALLUCINATION_SETS
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.conditions import evaluated
@@ -51,7 +52,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         for row in part.rows
         for found in [evaluated(artifact, reading, [row], results)]
         for name in sets
-        if (bar := _bar([share(name)(one) for one in found], suite.samples)) is not None
+        if (bar := _bar([share(name)(one) for one in found], _judged(found, name))) is not None
     }
     _panel(ours, part.rows, sets, measured, look)
     tidy(ours, x="", y="share free of hallucination", title=f"Scale {artifact.scale}")
@@ -66,6 +67,11 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     tidy(theirs, x="", y="", title="Published")
     legend_below(figure, ours)
     return figure
+
+
+def _judged(found: Sequence[Result], name: str) -> int:
+    """Answers on a set that the first seed's share is of."""
+    return int(found[0].metrics.get(f"judged_{name}") or 0)
 
 
 def _bar(values: Sequence[float | None], samples: int) -> Bar | None:

@@ -11,8 +11,10 @@ _SIGNS = {
     "[": "{[}", "]": "{]}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': "''",
     "±": r"$\pm$", "−": r"$-$", "–": "--", "×": r"$\times$", "λ": r"$\lambda$", "Δ": r"$\Delta$",
-    "α": r"$\alpha$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "★": r"$\star$",
-    "†": r"$\dagger$", "✓": r"$\surd$", "✗": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+    "α": r"$\alpha$", "β": r"$\beta$", "θ": r"$\theta$", "κ": r"$\kappa$", "τ": r"$\tau$",
+    "√": r"$\sqrt{}$", "∞": r"$\infty$", "“": "``", "”": "''", "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$", "★": r"$\star$", "†": r"$\dagger$", "✓": r"$\surd$",
+    "✗": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
     "…": r"\ldots{}", "’": "'", "\N{NO-BREAK SPACE}": "~",
 }  # fmt: skip
 _LATIN = 0x250

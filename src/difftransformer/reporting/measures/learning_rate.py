@@ -92,6 +92,8 @@ def judgement(part: SectionSlice, outcome: Outcome) -> str:
     best, chosen, label = outcome.best, outcome.chosen, outcome.row.label
     swept = sorted(outcome.cells)
     at_best = rate(best.learning_rate)
+    if outcome.cells[best.learning_rate].value is None:
+        return f"{label}: {metric_name(str(part.metric))} is undefined at every rate of the sweep."
     if chosen is None:
         text = f"{label}: the rate in use is none of those swept; the best of them is {at_best}"
     elif chosen.learning_rate == best.learning_rate:
@@ -122,7 +124,9 @@ def _cell(
 
 
 def _rank(cell: Cell, sign: int) -> float:
-    return math.inf if cell.value is None else sign * cell.value
+    """A rate at which a seed has no value ranks last: its mean would be that of the survivors."""
+    whole = cell.value is not None and all(seed.value is not None for seed in cell.seeds)
+    return sign * cell.value if whole and cell.value is not None else math.inf
 
 
 def _row_cells(outcome: Outcome) -> list[Cell]:
