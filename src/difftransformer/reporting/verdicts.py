@@ -56,8 +56,8 @@ def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, f
     alone = len(set(ours) ^ set(theirs))
     if not alone:
         return finding
-    left = f"; {alone} {_units(claim, alone)} with a value on one side alone left out"
-    return finding._replace(words=finding.words + left)
+    words = f"{finding.words}; left out: {alone} {claim.over} with a value on one side alone"
+    return finding._replace(words=words)
 
 
 def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Finding:

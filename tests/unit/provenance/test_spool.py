@@ -131,6 +131,14 @@ assert spool.flush()
     assert names == ["first", "second", "third"]
 
 
+def test_a_sign_that_no_store_takes_is_no_reason_to_end_a_job(tmp_path: Path) -> None:
+    one = tracker(tmp_path)
+    one.log_params({"peak_flops": {"Some CPU (2 sockets) @ 3 GHz": 1e12}})
+    one.close("FINISHED")
+    (record,) = records(tmp_path, "params")
+    assert list(record["values"]) == ["peak_flops.Some CPU _2 sockets_ _ 3 GHz"]
+
+
 def test_more_names_than_a_call_takes_are_split(tmp_path: Path) -> None:
     one = tracker(tmp_path)
     one.log_params({"model": {f"key{index}": index for index in range(250)}})

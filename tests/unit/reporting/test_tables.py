@@ -133,6 +133,33 @@ def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
     assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
 
 
+def test_a_rate_with_the_survivors_alone_is_not_the_best(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything()
+    artifact = artifact_slice("lr_sweep")
+    part = artifact.sections[0]
+    column = part.metric
+    assert column is not None
+
+    def lose(rate: float, seeds: int) -> None:
+        runs = [one.run_id for one in part.sweep if one.learning_rate == rate]
+        found = [p for p in small.results if p.parent.parent.name in runs]
+        for path in [p for p in found if int(p.parent.name) in artifact.seeds[:seeds]]:
+            result = json.loads(path.read_text())
+            result["metrics"][column] = None
+            path.write_text(json.dumps(result))
+
+    lose(4e-3, 1)
+    build_table(artifact, small.results, tmp_path / "one")
+    text = (tmp_path / "one.md").read_text()
+    assert "Transformer: the rate in use, 4e-3" in text and "is not the best of the sweep" in text
+    for one in part.sweep:
+        lose(one.learning_rate, len(artifact.seeds))
+    build_table(artifact, small.results, tmp_path / "all")
+    assert "is undefined at every rate of the sweep" in (tmp_path / "all.md").read_text()
+
+
 def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
     artifact = artifact_slice("lr_sweep")
     parts = [

@@ -99,6 +99,7 @@ def test_only_seeds_that_both_have_are_paired() -> None:
     found = decide(claim(), {0: 1.0, 1: 1.1, 2: 1.2, 7: 99.0}, {0: 2.0, 1: 2.1, 2: 2.2, 8: -99.0})
     assert found.verdict == "confirmed"
     assert found.estimate == pytest.approx(-1)
+    assert found.words.endswith("; left out: 2 seeds with a value on one side alone")
 
 
 @pytest.mark.parametrize(
