@@ -212,8 +212,8 @@ def test_an_item_that_is_no_mapping_is_named(line: str, tmp_path: Path) -> None:
 def test_damaged_compression_is_named(tmp_path: Path) -> None:
     path = tmp_path / "xsum" / "test.jsonl.gz"
     path.parent.mkdir()
-    data = bytearray(gzip.compress(b'{"document": "D", "summary": "S"}\n' * 99))
-    data[len(data) // 2] ^= 0xFF
+    data = bytearray(gzip.compress(b'{"document": "D", "summary": "S"}\n' * 99, mtime=0))
+    data[10] ^= 0xFF  # the first byte of what is compressed
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"xsum/test.jsonl.gz"):
         load_items(of_text(tmp_path))
