@@ -107,11 +107,11 @@ class Files:
         self._files = {"train": _matches(name, config.globs)}
         if config.validation:
             self._files["validation"] = _matches(name, config.validation)
-            train, held_out = ({one.resolve() for one in self._files[s]} for s in self._files)
-            both = train & held_out
+            validation = {path.resolve() for path in self._files["validation"]}
+            both = [path for path in self._files["train"] if path.resolve() in validation]
             if both:
                 raise DataError(
-                    f"source {name}: {min(both)} is matched by both globs and validation: "
+                    f"source {name}: {both[0]} is matched by both globs and validation: "
                     "narrow the globs, or the model is validated on its training text"
                 )
         self.origin = f"{len(self._files['train'])} files of {', '.join(config.globs)}"
@@ -208,8 +208,8 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at {Path.cwd()})"
             )
-        # However it is spelt, a file is read once.
-        found = {Path(one).resolve(): one for one in sorted(matched)} | found
+        for one in sorted(matched):  # however it is spelt, a file is read once
+            found.setdefault(Path(one).resolve(), one)
     return [Path(path) for path in sorted(found.values())]
 
 

@@ -18,8 +18,8 @@ import psutil
 from difftransformer.provenance.sender import Delivery, Sender
 from difftransformer.provenance.spool import TERMINAL, Record, Spool
 
-_NAME = re.compile(r"[\w\-./: ]{1,250}")
-_FOREIGN = re.compile(r"[^\w\-./: ]")
+_SIGNS = r"\w\-./: "
+_NAME, _FOREIGN = re.compile(rf"[{_SIGNS}]{{1,250}}"), re.compile(rf"[^{_SIGNS}]")
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)

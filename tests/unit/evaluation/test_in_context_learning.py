@@ -294,7 +294,8 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 
 
 @pytest.mark.skipif(
-    "DIFFTRANSFORMER_SHARED_DATA" not in os.environ, reason="real sets are not here"
+    "DIFFTRANSFORMER_SHARED_DATA" not in os.environ,
+    reason="DIFFTRANSFORMER_SHARED_DATA names no folder with the real sets",
 )
 @pytest.mark.parametrize("task", list(CLASSIFICATION_TASKS))
 def test_the_real_sets_are_whole(task: str) -> None:

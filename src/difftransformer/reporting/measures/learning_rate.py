@@ -125,8 +125,9 @@ def _cell(
 
 def _rank(cell: Cell, sign: int) -> float:
     """A rate at which a seed has no value ranks last: its mean would be that of the survivors."""
-    whole = cell.value is not None and all(seed.value is not None for seed in cell.seeds)
-    return sign * cell.value if whole and cell.value is not None else math.inf
+    if cell.value is None or any(seed.value is None for seed in cell.seeds):
+        return math.inf
+    return sign * cell.value
 
 
 def _row_cells(outcome: Outcome) -> list[Cell]:
