@@ -52,10 +52,9 @@ def test_it_is_the_authors_pseudo_code_to_the_bit(h_kv: int, ablation: int | Non
     layer = build({**options, **ABLATIONS[ablation]}, "sdpa")
     assert isinstance(layer, DifferentialAttentionV2)
     x, rope = inputs(layer, T)
-    heads = split_heads(layer.qkv_proj(x), rope, (2 * h, h_kv, h_kv), d)
+    *heads, lam = split_heads(layer.qkv_proj(x), rope, (2 * h, h_kv, h_kv), d)
     q, k, v = (part.transpose(1, 2) for part in heads)
-    lam = torch.empty(0) if layer.lambda_proj is None else layer.lambda_proj(x).unsqueeze(-1)
-    expected = layer.o_proj(diff_attn_v2(q, k, v, lam, ablation).flatten(2))
+    expected = layer.o_proj(diff_attn_v2(q, k, v, lam.unsqueeze(-1), ablation).flatten(2))
     assert expected.shape == (2, T, D_MODEL)
     assert torch.equal(layer(x, rope), expected)
 

@@ -26,7 +26,7 @@ _ONEDNN = _X86 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyp
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply with gradients, x W': [..., I] and [O, I] -> [..., O]."""
-    if not (by_hand(x) and _by_onednn(x, weight)):
+    if not (_by_onednn(x, weight) and by_hand(x)):
         return F.linear(x, weight)
     if not torch.is_grad_enabled():
         return product(x, weight)
@@ -51,9 +51,9 @@ def _gapless(x: Tensor) -> Tensor:
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         _ONEDNN
+        and x.numel() >= FEWEST_ROWS * x.shape[-1]
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
-        and x.numel() >= FEWEST_ROWS * x.shape[-1]
         and not torch.is_autocast_enabled("cpu")
     )
 

@@ -4,7 +4,8 @@ Dimension i of a head is paired with i + d/2, so that weights go to ``LlamaForCa
 are. The authors' code pairs neighbours (2i, 2i + 1) instead: the same function after permuting the
 rows of the query and key projections.
 
-Shapes: B = batch, T = positions, d = head_dim, and of heads: Q queries, K keys, V values of e.
+Shapes: B = batch, T = positions, d = head_dim, and of heads: Q queries, K keys, V values of e;
+R = further columns of a joint projection.
 """
 
 from typing import Any
@@ -61,25 +62,26 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
 
 def split_heads(
     projected: Tensor, rope: Rope, heads: tuple[int, int, int], value_dim: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Split a joint projection into heads and turn queries and keys.
 
     Args:
-        projected: [B, T, Q d + K d + V e], queries first.
+        projected: [B, T, Q d + K d + V e + R], queries first.
         rope: cos and sin of the positions.
         heads: Q, K and V.
         value_dim: e.
 
     Returns:
-        Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e].
+        Queries [B, Q, T, d], keys [B, K, T, d], values [B, V, T, e], and what is left, [B, T, R].
     """
     if by_hand(projected):
-        q, k, v = _SplitHeads.apply(  # type: ignore[no-untyped-call]
+        q, k, v, further = _SplitHeads.apply(  # type: ignore[no-untyped-call]
             projected, *rope, heads, value_dim
         )
-        return q, k, v
-    q, k, v = (part.transpose(1, 2) for part in _parts(projected, heads, value_dim))
-    return rotate(q, rope), rotate(k, rope), v
+        return q, k, v, further
+    turned, v, further = _parts(projected, rope, heads, value_dim)
+    q, k = rotate(turned, rope).split(heads[:2], dim=1)
+    return q, k, v, further
 
 
 class _SplitHeads(torch.autograd.Function):
@@ -96,22 +98,22 @@ class _SplitHeads(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         cos, sin = (_per_head(table).to(projected.dtype) for table in (cos, sin))
         ctx.save_for_backward(cos, sin)
-        ctx.heads, ctx.value_dim = heads, value_dim
-        q, k, v = (part.transpose(1, 2) for part in _parts(projected, heads, value_dim))
-        turned = (_turn(x, cos, sin, x.new_empty(x.shape)) for x in (q, k))
-        return *turned, v.contiguous()
+        ctx.heads, ctx.value_dim, ctx.width = heads, value_dim, projected.shape[-1]
+        turned, v, further = _parts(projected, (cos, sin), heads, value_dim)
+        turned = _turn(turned, cos, sin, turned.new_empty(turned.shape))
+        return *turned.split(heads[:2], dim=1), v.contiguous(), further.contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        B, _, T, d = grads[0].shape
-        Q, K, V = ctx.heads
-        out = grads[0].new_empty(B, T, (Q + K) * d + V * ctx.value_dim)
-        q, k, v = (part.transpose(1, 2) for part in _parts(out, ctx.heads, ctx.value_dim))
-        _turn(grads[0], cos, -sin, q)
-        _turn(grads[1], cos, -sin, k)
+        B, _, T, _ = grads[0].shape
+        out = grads[0].new_empty(B, T, ctx.width)
+        turned, v, further = _parts(out, (cos, sin), ctx.heads, ctx.value_dim)
+        for grad, part in zip(grads[:2], turned.split(ctx.heads[:2], dim=1), strict=True):
+            _turn(grad, cos, -sin, part)
         v.copy_(grads[2])
+        further.copy_(grads[3])
         return out, None, None, None, None
 
 
@@ -124,12 +126,18 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-def _parts(projected: Tensor, heads: tuple[int, int, int], value_dim: int) -> list[Tensor]:
-    """Views of queries [B, T, Q, d], keys [B, T, K, d] and values [B, T, V, e]."""
+def _parts(
+    projected: Tensor, rope: Rope, heads: tuple[int, int, int], value_dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Views: queries and keys together, [B, Q + K, T, d], values [B, V, T, e], what is left."""
     Q, K, V = heads
-    head_dim = (projected.shape[-1] - V * value_dim) // (Q + K)
-    parts = torch.split(projected, [Q * head_dim, K * head_dim, V * value_dim], dim=-1)
-    return [part.view(*part.shape[:2], count, -1) for part, count in zip(parts, heads, strict=True)]
+    end = (Q + K) * rope[0].shape[-1]
+    turned, v, further = projected.tensor_split((end, end + V * value_dim), dim=-1)
+    turned, v = (
+        part.view(*part.shape[:2], count, -1).transpose(1, 2)
+        for part, count in ((turned, Q + K), (v, V))
+    )
+    return turned, v, further
 
 
 def _per_head(table: Tensor) -> Tensor:

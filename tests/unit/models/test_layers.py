@@ -43,21 +43,24 @@ def test_gated_and_its_gradients() -> None:
     assert torch.autograd.gradcheck(gated, x)
 
 
+@pytest.mark.parametrize("further", [0, 3])
 @pytest.mark.parametrize("by_position", [True, False])
-def test_split_heads_and_its_gradients(by_position: bool) -> None:
-    x = torch.randn(2, 5, (4 + 2) * 6 + 2 * 9, dtype=torch.double, requires_grad=True)
+def test_split_heads_and_its_gradients(by_position: bool, further: int) -> None:
+    columns = [4 * 6, 2 * 6, 2 * 9, further]
+    x = torch.randn(2, 5, sum(columns), dtype=torch.double, requires_grad=True)
     table = RotaryTable(6, 100.0)
     positions = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 7, 8, 9]])
     cos, sin = table.at(positions) if by_position else table.span(3, 5, CPU)
     rope = cos.double(), sin.double()
-    q, k, v = split_heads(x, rope, (4, 2, 2), 9)
-    parts = x.split([24, 12, 18], dim=-1)
+    q, k, v, rest = split_heads(x, rope, (4, 2, 2), 9)
+    *parts, last = x.split(columns, dim=-1)
     plain = [
         p.unflatten(-1, (n, -1)).transpose(1, 2) for p, n in zip(parts, (4, 2, 2), strict=True)
     ]
     torch.testing.assert_close(q, rotate(plain[0], rope))
     torch.testing.assert_close(k, rotate(plain[1], rope))
     torch.testing.assert_close(v, plain[2])
+    assert torch.equal(rest, last)
     assert torch.autograd.gradcheck(lambda x: split_heads(x, rope, (4, 2, 2), 9), x)
 
 
@@ -95,7 +98,7 @@ def test_the_plain_formulas_agree_with_the_hand_written_ones(
 ) -> None:
     """They run on GPUs and under compilation, where this suite may not."""
     norm, table = RMSNorm(12, 1e-5), RotaryTable(6, 100.0)
-    x = torch.randn(2, 5, 48)
+    x = torch.randn(2, 5, 50)
 
     def everything() -> list[Tensor]:
         parts = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 12)

@@ -128,7 +128,7 @@ class DifferentialAttention(Attention):
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of every head, with their positions in them."""
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        return split_heads(self._project(x), rope, heads, 2 * self.head_dim)
+        return split_heads(self._project(x), rope, heads, 2 * self.head_dim)[:3]
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Equations 1 to 3, head by head."""

@@ -20,7 +20,6 @@ from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.grouped import GroupedAttention
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 POST = "Differential Transformer V2 (post)"
@@ -46,9 +45,10 @@ class DiffV2Config(AttentionConfig):
 class DifferentialAttentionV2(GroupedAttention):
     """DIFF V2; keys and values are as many as those of a Transformer with G key/value heads.
 
-    ``lambda_proj`` is drawn like every matrix, so that sigmoid(lambda) is 0.5 on average at the
-    start. Paired across groups the two maps of a head apply to different values and no single
-    weight exists; `attention_maps` then is their difference, what that ablation leaves of a map.
+    W_lambda is the last H rows of ``qkv_proj`` and drawn like them, so that sigmoid(lambda) is 0.5
+    on average at the start. Paired across groups the two maps of a head apply to different values
+    and no single weight exists; `attention_maps` then is their difference, what that ablation
+    leaves of a map.
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
@@ -60,53 +60,52 @@ class DifferentialAttentionV2(GroupedAttention):
         super().__init__(config, d_model, layer_index, backend)
         assert isinstance(config, DiffV2Config)
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
-        self.lambda_proj: Linear | None = None
-        if config.lambda_form != "none":
-            self.lambda_proj = Linear(d_model, self.num_heads)
 
-    def current_lambda(self, x: Tensor) -> Tensor | None:
-        """Factor of the second output, [B, T, H]; None stands for one."""
-        if self.lambda_proj is None:
-            return None
-        lam: Tensor = self.lambda_proj(x)
-        return torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
-
-    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
         """See `GroupedAttention.context`: one call of the kernel for both maps of all heads."""
-        return self._difference(super().context(q, k, v, x, mask), x)
+        return self._difference(super().context(q, k, v, further, mask), further)
 
-    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `GroupedAttention.weights`: the first map minus lambda times the second."""
         both = attention_map(q, k, scale=self.scale, mask=None)
-        return self._difference(both.transpose(1, 2), x).transpose(1, 2)
+        return self._difference(both.transpose(1, 2), further).transpose(1, 2)
 
-    def _difference(self, both: Tensor, x: Tensor) -> Tensor:
-        """[B, T, 2H, *] and the layer's input -> [B, T, H, *]."""
+    def _difference(self, both: Tensor, lam: Tensor) -> Tensor:
+        """[B, T, 2H, *] and X W_lambda [B, T, H] -> [B, T, H, *]."""
         pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
         split = both.view(*both.shape[:2], *pairs, both.shape[-1])
         first, second = split.unbind(2 + pairs.index(2))
-        lam = self.current_lambda(x)
-        return first - second if lam is None else first - lam.unsqueeze(-1) * second
+        if self.lambda_form == "none":
+            return first - second
+        lam = torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
+        return first - lam.unsqueeze(-1) * second
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Write the formula down, head by head."""
         H, outputs = self.num_heads, []
+        w_lambda = self.qkv_proj.weight[(2 * H + 2 * self.num_kv_heads) * self.head_dim :]
         for h in range(H):
             pair = (2 * h, 2 * h + 1) if self.pairing == "same_group" else (h, H + h)
             first, second = (
                 F.softmax(self.one_logits(x, rope, j), dim=-1) @ self.one_value(x, j) for j in pair
             )
             lam = torch.ones_like(x[..., :1])
-            if self.lambda_proj is not None:
-                lam = x @ self.lambda_proj.weight[h : h + 1].T
+            if self.lambda_form != "none":
+                lam = x @ w_lambda[h : h + 1].T
             if self.lambda_form == "sigmoid":
                 lam = 1 / (1 + torch.exp(-lam))
             outputs.append(first - lam * second)
         return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
 
     @classmethod
+    def further_rows(cls, config: AttentionConfig) -> int:
+        """One lambda for each head."""
+        assert isinstance(config, DiffV2Config)
+        return config.output_heads if config.lambda_form != "none" else 0
+
+    @classmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(3H + 2G) d columns of d_model, and H more for lambda."""
-        assert isinstance(config, DiffV2Config)
-        lambdas = config.output_heads if config.lambda_form != "none" else 0
-        return cls.matrix_count(config, d_model) + lambdas * d_model
+        return cls.matrix_count(config, d_model)

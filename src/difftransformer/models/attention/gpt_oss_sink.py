@@ -43,12 +43,14 @@ class SinkAttention(GroupedAttention):
         self.sink_std = config.sink_std
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
 
-    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
         """See `GroupedAttention.context`."""
         out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         return out * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(out.dtype)
 
-    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `GroupedAttention.weights`: a further logit whose weight is dropped."""
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)

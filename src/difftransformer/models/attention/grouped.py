@@ -19,8 +19,8 @@ from difftransformer.models.rotary import Rope, rotate, split_heads
 class GroupedAttention(Attention):
     """Multi-head or grouped-query heads; a variant says what they gather and what becomes of it.
 
-    Rows of ``qkv_proj``: queries [Q, d], keys [G, d], values [G, d], with Q = `queries_per_head` H;
-    query j uses key/value head j // (Q / G).
+    Rows of ``qkv_proj``: queries [Q, d], keys [G, d], values [G, d] and `further_rows`, with Q =
+    `queries_per_head` H; query j uses key/value head j // (Q / G).
     """
 
     queries_per_head: ClassVar[int] = 1
@@ -32,7 +32,8 @@ class GroupedAttention(Attention):
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
         self.head_dim = config.head_dim
         self.num_queries = self.queries_per_head * self.num_heads
-        self.qkv_proj = Linear(d_model, (self.num_queries + 2 * self.num_kv_heads) * self.head_dim)
+        heads = self.num_queries + 2 * self.num_kv_heads
+        self.qkv_proj = Linear(d_model, heads * self.head_dim + self.further_rows(config))
         self.o_proj = Linear(self.num_heads * self.head_dim, d_model)
 
     @property
@@ -44,25 +45,39 @@ class GroupedAttention(Attention):
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """See `Attention.forward`."""
-        q, k, v = self.heads(x, rope)
+        q, k, v, further = self._split(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        return self.output(self.context(q, k, v, x, mask), x)
+        return self.output(self.context(q, k, v, further, mask), x)
 
-    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-        """What the heads gather, [B, T, H, d], of q [B, Q, T, d] and k and v [B, G, S, d]."""
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """What the heads gather, [B, T, H, d].
+
+        Args:
+            q: [B, Q, T, d].
+            k: [B, G, S, d].
+            v: [B, G, S, d].
+            further: [B, T, `further_rows`], what else was projected from the layer's input.
+            mask: See `Attention.forward`.
+        """
         return self.kernel.attention(q, k, v, scale=self.scale, mask=mask)
 
-    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """Rows of the maps that `context` applies to the values, [B, H, T, S], written out."""
         return attention_map(q, k, scale=self.scale, mask=None)
 
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
-        return self.weights(self.heads(x, rope)[0], keys, x)
+        q, _, _, further = self._split(x, rope)
+        return self.weights(q, keys, further)
 
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, Q, T, d], keys and values [B, G, T, d]."""
+        return self._split(x, rope)[:3]
+
+    def _split(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         heads = (self.num_queries, self.num_kv_heads, self.num_kv_heads)
         return split_heads(self.qkv_proj(x), rope, heads, self.head_dim)
 
@@ -87,10 +102,19 @@ class GroupedAttention(Attention):
         return j // (self.num_queries // self.num_kv_heads)
 
     @classmethod
+    def further_rows(cls, config: AttentionConfig) -> int:
+        """Return how many numbers a variant projects from the layer's input beside its heads.
+
+        They are rows of ``qkv_proj``, since a product of their own costs more than these few.
+        """
+        return 0
+
+    @classmethod
     def matrix_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """Return the entries of ``qkv_proj`` and ``o_proj``: (Q + 2G + H) d columns of d_model."""
+        """Return the entries of ``qkv_proj`` and ``o_proj``: (Q + 2G + H) d and further columns."""
         H, G = config.output_heads, config.kv_heads
-        return (cls.queries_per_head * H + 2 * G + H) * config.head_dim * d_model
+        heads = cls.queries_per_head * H + 2 * G + H
+        return (heads * config.head_dim + cls.further_rows(config)) * d_model
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

@@ -27,12 +27,14 @@ class OffByOneAttention(GroupedAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
 
-    def context(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
         """See `GroupedAttention.context`."""
         out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         return out * torch.sigmoid(lse).unsqueeze(-1).to(out.dtype)
 
-    def weights(self, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `GroupedAttention.weights`."""
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()

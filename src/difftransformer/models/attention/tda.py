@@ -112,7 +112,7 @@ class ThresholdDifferentialAttention(Attention):
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of every head, with their positions in them."""
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)
+        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)[:3]
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Write the formula down, head by head and query by query."""
