@@ -1,8 +1,10 @@
 """Timing things beside each other, and counting the memory that one of them takes."""
 
+import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -32,8 +34,9 @@ def take_turns(
     """Time steps round by round, one turn each, so that what disturbs them disturbs all alike.
 
     Args:
-        steps: What is timed, by name; every other round goes backwards, so that none always
-            follows the same neighbour.
+        steps: What is timed, by name. The order is drawn anew for each round, the same for every
+            call, and none follows itself: it would find the processor's caches filled for it. Two
+            alternate.
         warmup: Untimed rounds before.
         repeats: Timed rounds.
         clock: Seconds, of the wall or of the process.
@@ -43,8 +46,8 @@ def take_turns(
         Seconds of each step, round by round.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in steps}
-    for turn in range(warmup + repeats):
-        for name in list(steps)[:: -1 if turn % 2 else 1]:
+    for turn, order in enumerate(islice(_orders(list(steps)), warmup + repeats)):
+        for name in order:
             _wait(device)
             started = clock()
             steps[name]()
@@ -52,6 +55,17 @@ def take_turns(
             if turn >= warmup:
                 seconds[name].append(clock() - started)
     return seconds
+
+
+def _orders(names: list[Key]) -> Iterator[list[Key]]:
+    """Yield random orders, none of which begins with the last of the one before."""
+    draw = random.Random(0)
+    while True:
+        last = names[-1]
+        draw.shuffle(names)
+        while len(names) > 1 and names[0] == last:
+            draw.shuffle(names)
+        yield names
 
 
 def spread(values: Sequence[float]) -> Spread:

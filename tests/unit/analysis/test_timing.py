@@ -8,13 +8,25 @@ import torch
 from difftransformer.analysis.timing import peak_memory, spread, take_turns
 
 
-def test_every_step_has_one_turn_a_round_and_neighbours_change() -> None:
+def test_every_step_has_one_turn_a_round_and_follows_every_other_but_itself() -> None:
     done: list[str] = []
     steps = {name: (lambda name=name: done.append(name)) for name in "abc"}
     ticks = itertools.count()
-    seconds = take_turns(steps, warmup=1, repeats=3, clock=lambda: next(ticks))
-    assert ["".join(done[at : at + 3]) for at in range(0, 12, 3)] == ["abc", "cba", "abc", "cba"]
-    assert seconds == {name: [1, 1, 1] for name in "abc"}
+    seconds = take_turns(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
+    assert all(sorted(done[at : at + 3]) == ["a", "b", "c"] for at in range(0, 90, 3))
+    assert set(itertools.pairwise(done)) == set(itertools.permutations("abc", 2))
+    assert seconds == {name: [1] * 29 for name in "abc"}
+    before = list(done)
+    take_turns(steps, warmup=1, repeats=29, clock=lambda: next(ticks))
+    assert done == before + before
+
+
+def test_two_steps_alternate_and_one_repeats() -> None:
+    for names, expected in (("ab", "bababa"), ("a", "aaa")):
+        done: list[str] = []
+        steps = {name: (lambda name=name: done.append(name)) for name in names}
+        take_turns(steps, warmup=0, repeats=3)
+        assert "".join(done) in (expected, expected[::-1])
 
 
 def test_what_slows_a_round_slows_all_of_it_alike() -> None:
