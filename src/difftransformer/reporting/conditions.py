@@ -79,6 +79,14 @@ def compared_with(part: SectionSlice) -> str:
     return "; ".join(f"{label} − {other}" for label, other in pairs)
 
 
+def reference(part: SectionSlice, first: SectionSlice) -> str:
+    """Ending of a section's columns of comparison: nothing where it compares as the first does."""
+    ours, theirs = (
+        list(dict.fromkeys(row.against for row in one.rows if row.against)) for one in (part, first)
+    )
+    return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
+
+
 def span(values: Sequence[float]) -> str:
     """Write ascending numbers as their one value, or as the range of them."""
     low, high = count(values[0]), count(values[-1])

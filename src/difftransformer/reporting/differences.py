@@ -8,7 +8,11 @@ from difftransformer.reporting.document import Cell
 
 
 def paired_differences(
-    rows: Sequence[RowSlice], columns: Sequence[str], cells: Sequence[Cell], decimals: int
+    rows: Sequence[RowSlice],
+    columns: Sequence[str],
+    cells: Sequence[Cell],
+    decimals: int,
+    reference: str = "",
 ) -> list[Cell]:
     """Return the cells of the differences, of the rows that are compared with another.
 
@@ -19,6 +23,7 @@ def paired_differences(
         columns: Ids of the columns to subtract; the differences' own end in `DIFFERENCE`.
         cells: Cells of these rows and columns, and maybe others.
         decimals: Decimals of a difference.
+        reference: What the differences' own ids end in behind `DIFFERENCE`.
     """
     at = {(cell.row, cell.column): cell for cell in cells}
     found = []
@@ -30,6 +35,6 @@ def paired_differences(
             published = None
             if ours.paper_value is not None and theirs.paper_value is not None:
                 published = ours.paper_value - theirs.paper_value
-            place = Place(row.run, column + DIFFERENCE)
+            place = Place(row.run, column + DIFFERENCE + reference)
             found.append(difference_cell(place, ours, theirs, decimals, published))
     return found

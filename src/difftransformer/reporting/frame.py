@@ -1,8 +1,9 @@
 """Putting sections together into a table, with its verdicts and its published twin."""
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.errors import ConfigError
 from difftransformer.reporting.conditions import seeds_note
-from difftransformer.reporting.document import Published, Section, TableDocument
+from difftransformer.reporting.document import Cell, Published, Section, TableDocument
 from difftransformer.reporting.interpretations import interpretations_note
 from difftransformer.reporting.verdicts import judge
 
@@ -15,8 +16,10 @@ def assemble(
     ``seeded`` says whether its numbers are over seeds, which a note then names.
 
     Raises:
-        ConfigError: a claim is about a column that no section has.
+        ConfigError: a claim is about a column that no section has, or two sections have different
+            values at one row and column.
     """
+    _require_one_value(artifact.artifact, sections)
     paper = artifact.paper
     table = TableDocument(
         artifact=artifact.artifact,
@@ -33,3 +36,16 @@ def assemble(
         notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
     )
     return table.model_copy(update={"verdicts": judge(artifact, table)})
+
+
+def _require_one_value(artifact: str, sections: list[Section]) -> None:
+    """Whoever looks a number up by its row and column must not depend on the order of sections."""
+    seen: dict[tuple[str, str], Cell] = {}
+    for cell in (cell for section in sections for cell in section.cells):
+        other = seen.setdefault((cell.row, cell.column), cell)
+        if other.value != cell.value:
+            raise ConfigError(
+                f"config/artifacts.yaml: artifacts.{artifact}.sections: two have a number of "
+                f"'{cell.row}' in column '{cell.column}', {other.value} and {cell.value}: give one "
+                "of them an artifact of its own"
+            )

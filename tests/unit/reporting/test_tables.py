@@ -10,8 +10,11 @@ from fake_slices import artifact_slice, declarations
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.reporting.builders import builder_names
 from difftransformer.reporting.cells import Place, censored_cells, seed_values
-from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import Cell, Section, TableDocument
+from difftransformer.reporting.frame import assemble
 from difftransformer.reporting.table_job import SUFFIXES, build_table
+from difftransformer.reporting.tables.ablation import build as build_ablation
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = [name for name, one in declarations().artifacts.items() if one.table]
@@ -289,3 +292,25 @@ def test_rows_measured_at_different_positions_share_no_figure(
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match="were measured at different positions"):
         build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
+
+
+def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
+    made = build_ablation(artifact_slice("v2_loss"), load_results(fake.results, "tiny"))
+    for ending, against in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
+        found = made.find("diff_v2", f"loss_100_difference{ending}")
+        ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", against))
+        assert found is not None and ours is not None and theirs is not None
+        assert found.by_seed() == {
+            seed: value - theirs.by_seed()[seed] for seed, value in ours.by_seed().items()
+        }
+
+
+def test_two_numbers_of_one_row_and_column_are_refused() -> None:
+    one, two = (
+        Section(title="", columns=[], rows=[], cells=[Cell(row="r", column="c", text="", value=x)])
+        for x in (1.0, 2.0)
+    )
+    artifact = artifact_slice("table6").model_copy(update={"claims": {}})
+    assemble(artifact, [one, one])
+    with pytest.raises(ConfigError, match=r"table6\.sections: two .* 'r' in column 'c', 1.0 and 2"):
+        assemble(artifact, [one, two])

@@ -93,11 +93,18 @@ def speeds(part: SectionSlice, timings: DecodingTimings) -> Section:
     )
 
 
-def ratios(part: SectionSlice, timings: DecodingTimings, title: str) -> Section:
-    """Speed of every row over that of the row it is compared with, round by round."""
+def ratios(
+    part: SectionSlice, timings: DecodingTimings, title: str, ending: str = ""
+) -> Section:
+    """Speed of every row over that of the row it is compared with, round by round.
+
+    ``ending`` is that of the columns' ids, where another section has the same ratios to others.
+    """
     job, loads = timings.result.job_id, timings.loads
-    columns = [Column(id=RATIO, header="All ↑")]
-    columns += [Column(id=f"{_name(load)}_{RATIO}", header=f"{_words(load)} ↑") for load in loads]
+    columns = [Column(id=RATIO + ending, header="All ↑")]
+    columns += [
+        Column(id=f"{_name(load)}_{RATIO}{ending}", header=f"{_words(load)} ↑") for load in loads
+    ]
     compared, cells = [], []
     for row in part.rows:
         if row.against is None:

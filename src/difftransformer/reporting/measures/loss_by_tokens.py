@@ -4,7 +4,12 @@ from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, Sect
 from difftransformer.errors import DataError
 from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import compared_with, training_note, trainings
+from difftransformer.reporting.conditions import (
+    compared_with,
+    reference,
+    training_note,
+    trainings,
+)
 from difftransformer.reporting.curves import same_steps
 from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
@@ -42,9 +47,12 @@ def loss_by_tokens(artifact: ArtifactSlice, part: SectionSlice, results: Results
         Column(id=f"loss_{percent}", header=f"{count(tokens[place])} ↓")
         for percent, place in places.items()
     ]
+    ending = reference(
+        part, next(one for one in artifact.sections if one.measures == part.measures)
+    )
     if any(row.against for row in part.rows):
         columns += [
-            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header.removesuffix(' ↓')}")
+            Column(id=one.id + DIFFERENCE + ending, header=f"Δ {one.header.removesuffix(' ↓')}")
             for one in columns
         ]
     cells = [cell for row in part.rows for cell in _row(artifact, row, places, results)]
@@ -52,7 +60,7 @@ def loss_by_tokens(artifact: ArtifactSlice, part: SectionSlice, results: Results
         title=part.title,
         columns=columns,
         rows=[Row(run=row.run, label=row.label) for row in part.rows],
-        cells=cells + paired_differences(part.rows, names, cells, DECIMALS),
+        cells=cells + paired_differences(part.rows, names, cells, DECIMALS, ending),
         notes=_notes(artifact, part, results),
     )
 

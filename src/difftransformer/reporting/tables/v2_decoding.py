@@ -2,6 +2,7 @@
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.reporting.collect import Results
+from difftransformer.reporting.conditions import reference
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.frame import assemble
 from difftransformer.reporting.measures.decoding import DecodingTimings, held, ratios, speeds
@@ -17,7 +18,7 @@ def build(artifact: ArtifactSlice, results: Results) -> TableDocument:
     sections = [
         speeds(first, timings),
         ratios(first, timings, "Ratio to the Transformer"),
-        *(ratios(part, timings, part.title) for part in further),
+        *(ratios(part, timings, part.title, reference(part, first)) for part in further),
         held(first, timings),
     ]
     return assemble(artifact, sections, seeded=False)
