@@ -139,6 +139,18 @@ def metric(result: Result, name: str) -> float | None:
     return None if value is None else float(value)
 
 
+def defined(result: Result, name: str) -> float:
+    """Return a metric of which no result may lack the number, such as one that is drawn.
+
+    Raises:
+        UserError: the job did not measure it, or recorded that it is undefined.
+    """
+    value = metric(result, name)
+    if value is None:
+        raise UserError(f"{result.job_id}: {name} is undefined: rerun the job")
+    return value
+
+
 def _missing(what: str, run: str, seed: int, scale: str, path: str) -> UserError:
     return UserError(
         f"no {what} of run '{run}' with seed {seed} at scale {scale}: make it with "

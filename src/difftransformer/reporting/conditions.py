@@ -6,7 +6,7 @@ from typing import Any
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.numbers import count, rate
 
 
@@ -53,8 +53,8 @@ def evaluated(
 
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     """One sentence on budget, sizes and learning rates."""
-    tokens = sorted({float(result.metrics["tokens"] or 0) for result in trained})
-    sizes = sorted({float(result.metrics["non_embedding_parameters"] or 0) for result in trained})
+    tokens = sorted({defined(result, "tokens") for result in trained})
+    sizes = sorted({defined(result, "non_embedding_parameters") for result in trained})
     return (
         f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
         f"peak learning rate {_rates(rows, trained)}."

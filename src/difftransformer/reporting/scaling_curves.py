@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, FamilySlice, SectionSlice
 from difftransformer.config.scaling import ScalingConfig
-from difftransformer.errors import DataError, UserError
+from difftransformer.errors import DataError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import seed_values
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.curves import same_steps
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.scaling_fit import (
@@ -36,6 +36,7 @@ class Point(NamedTuple):
     def mean(self, sample: Sample) -> float:
         """Mean loss of a sample of seeds."""
         values = [self.seeds[seed].value for seed in sample]
+        assert None not in values, self.row
         return sum(value for value in values if value is not None) / len(values)
 
 
@@ -110,8 +111,8 @@ def measured_lines(artifact: ArtifactSlice, part: SectionSlice, results: Results
 def parameters(result: Result, counted: str) -> float:
     """Size of a model: ``counted`` is a value of the setting scaling.parameters."""
     if counted == "total":
-        return metric(result, "parameters") or 0.0
-    size = metric(result, "non_embedding_parameters") or 0.0
+        return defined(result, "parameters")
+    size = defined(result, "non_embedding_parameters")
     if counted == "one_embedding":
         model = result.settings["model"]
         size += model["vocab_size"] * model["d_model"]
@@ -126,7 +127,7 @@ def _by_size(
     for run in family.members:
         trained = results.training(run, artifact.seeds[0])
         found = [results.evaluation(part.suites[0], run, seed) for seed in artifact.seeds]
-        losses = [(result, _defined(result, metric(result, "loss"))) for result in found]
+        losses = [(result, defined(result, "loss")) for result in found]
         size = parameters(trained, part.scaling.parameters)
         points.append(Point(run, run, size, seed_values(losses, DECIMALS)))
     return sorted(points, key=lambda point: point.x)
@@ -169,9 +170,3 @@ def _by_tokens(
 
 def _nearest(tokens: Sequence[int], target: float) -> int:
     return min(range(len(tokens)), key=lambda place: abs(tokens[place] - target))
-
-
-def _defined(result: Result, loss: float | None) -> float:
-    if loss is None:
-        raise UserError(f"{result.job_id}: its loss is undefined: rerun the evaluation")
-    return loss

@@ -1,6 +1,7 @@
 """The result of the throughput job, with the shape of a real one."""
 
 import random
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,9 +14,10 @@ SPEED = {
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
 }  # fmt: skip
 REPEATS = 5
+Changes = Mapping[str, Sequence[float | None]]
 
 
-def throughput(fake: Any, slow: float = 1.0, changes: dict[str, list[float]] | None = None) -> None:
+def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> None:
     """Write the one result; DIFF is ``slow`` times as fast as otherwise.
 
     ``changes`` gives seconds of all rounds by the rest of their name.
@@ -53,7 +55,7 @@ def throughput(fake: Any, slow: float = 1.0, changes: dict[str, list[float]] | N
     )  # fmt: skip
 
 
-def rounds(changes: dict[str, list[float]] | None) -> dict[str, float | None]:
+def rounds(changes: Changes | None) -> dict[str, float | None]:
     return {
         f"seconds/{place}/{number}": one
         for place, seconds in (changes or {}).items()
@@ -61,7 +63,7 @@ def rounds(changes: dict[str, list[float]] | None) -> dict[str, float | None]:
     }
 
 
-def decoding(fake: Any, changes: dict[str, list[float]] | None = None) -> None:
+def decoding(fake: Any, changes: Changes | None = None) -> None:
     """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
     metrics: dict[str, float | None] = {}

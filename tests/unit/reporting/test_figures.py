@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
-from fake_slices import artifact_slice, declarations
+from fake_slices import SCALE, artifact_slice, declarations
+from pictures import changed, picture_of
 
 from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import looks
 from difftransformer.reporting.figure_job import SUFFIXES, build_figure
 
@@ -51,6 +53,25 @@ def test_one_seed_can_be_drawn(fake: FakeResults, tmp_path: Path) -> None:
     artifact = artifact_slice("table6", "figure", seeds=(0,))
     build_figure(artifact, fake.results, fake.histories, tmp_path / "table6")
     assert (tmp_path / "table6.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "suite", "metric"),
+    [
+        ("v2_sinks", "sinks", "share_l0"),
+        ("v2_sinks", "sinks", "uniform"),
+        ("v2_context_rms", "context_rms", "after_p4_low"),
+        ("figure1", "attention_allocation", "answer"),
+        ("figure6", "icl_trec", "chance"),
+        ("figure10", "mathematics", "gsm8k_tokens"),
+    ],
+)
+def test_an_undefined_number_is_not_drawn(
+    name: str, suite: str, metric: str, fake: FakeResults
+) -> None:
+    results = changed(load_results(fake.results, SCALE), suite, {metric: None})
+    with pytest.raises(UserError, match=f"{metric} is undefined"):
+        picture_of(artifact_slice(name, "figure"), results, fake)
 
 
 def test_a_missing_history_is_named(fake: FakeResults, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -11,12 +12,12 @@ from fake_results import FakeResults
 from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
-from difftransformer.provenance.result import read_result
+from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas
 from difftransformer.reporting.figures.order_spread import build
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.many_shot import by_order, plateau
+from difftransformer.reporting.measures.many_shot import accuracy, by_order, plateau
 from difftransformer.reporting.table_job import build_table
 
 
@@ -82,6 +83,18 @@ def test_orders_are_those_of_the_largest_number(small: FakeResults) -> None:
     result = read_result(path)
     shares = [float(result.metrics[f"accuracy_n12_o{order}"] or 0) for order in range(4)]
     assert by_order(result) == [100 * share for share in shares]
+
+
+@pytest.mark.parametrize("measure", [by_order, lambda result: accuracy(result, 6)])
+def test_an_undefined_accuracy_is_refused(
+    measure: Callable[[Result], object], small: FakeResults
+) -> None:
+    many_shot_suite(small, "diff", 0, "icl", "trec", [6], "random", 2)
+    (path,) = small.results
+    result = read_result(path)
+    metrics = result.metrics | {"accuracy_n6": None, "accuracy_n6_o1": None}
+    with pytest.raises(UserError, match=r"icl-0-.*: accuracy_n6.* is undefined: rerun"):
+        measure(result.model_copy(update={"metrics": metrics}))
 
 
 def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:

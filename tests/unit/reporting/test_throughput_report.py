@@ -140,6 +140,16 @@ def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeRe
     assert timings.cache_bytes(part.rows[0].run) == 2048
 
 
+def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
+    throughput(small, changes={"short/diff/sdpa/training": [1.0, None]})
+    decoding(small, changes={"b4/s256/diff_v2/sdpa": [1.0, None]})
+    results = load_results(small.results, "tiny")
+    with pytest.raises(UserError, match=r"diff/sdpa/training/1 is undefined"):
+        Timings(results).fastest("short", "diff", "training")
+    with pytest.raises(UserError, match=r"diff_v2/sdpa/1 is undefined"):
+        DecodingTimings(results).speeds("diff_v2", (4, 256))
+
+
 def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:
     with pytest.raises(UserError, match=r"snakemake results/tiny/throughput\.json"):
         build(artifact_slice("table7"), load_results([], "tiny"))

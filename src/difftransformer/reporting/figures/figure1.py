@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, Look, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
@@ -60,12 +60,12 @@ def _shares(
     bars: list[tuple[str, str, list[list[float]], bool]] = []
     for row in part.rows:
         found = evaluated(artifact, part, [row], results)
-        measured = [[metric(result, region) or 0.0 for result in found] for region in REGIONS]
+        measured = [[defined(result, region) for result in found] for region in REGIONS]
         bars.append((row.run, row.label, measured, False))
         printed = [paper.number(row.run, region) for region in REGIONS]
-        if all(value is not None for value in printed):
-            label = f"{row.label}, published"
-            bars.append((row.run, label, [[value or 0.0] for value in printed], True))
+        known = [[value] for value in printed if value is not None]
+        if len(known) == len(printed):
+            bars.append((row.run, f"{row.label}, published", known, True))
     breadth = 0.82 / len(bars)
     for index, (run, label, values, published) in enumerate(bars):
         places = [place + breadth * (index + 0.5) - 0.41 for place in range(len(REGIONS))]

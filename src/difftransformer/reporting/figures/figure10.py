@@ -7,7 +7,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, Sect
 from difftransformer.config.suites.base import AVERAGE
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated, shared_setting
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
@@ -39,7 +39,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         places = [place + middle for place in range(len(names))]
         _marks(top, places, own, names, accuracy, look[row.run], printable(row.label))
         _marks(
-            bottom, places, own, [f"{name}_tokens" for name in names], _number, look[row.run], "_"
+            bottom, places, own, [f"{name}_tokens" for name in names], defined, look[row.run], "_"
         )
         _errors(top, places, own, names, look[row.run])
         _published(top, places, artifact, row, names, look[row.run])
@@ -119,7 +119,3 @@ def _lengths_title(artifact: ArtifactSlice, part: SectionSlice) -> str:
         if (value := paper.number(row.run, f"{AVERAGE}_tokens")) is not None
     ]
     return "Mean length of output" + (f" (published: {', '.join(known)})" if known else "")
-
-
-def _number(result: Result, name: str) -> float:
-    return metric(result, name) or 0.0

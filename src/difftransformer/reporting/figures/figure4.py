@@ -87,10 +87,14 @@ def _published(axes: "Axes", part: SectionSlice, paper: PaperTable, look: dict[s
         if row.run not in paper.rows:
             continue
         values = paper.rows[row.run].values
-        at = places_in(values)
+        points = [
+            (place, float(value))
+            for place in places_in(values)
+            if (value := values[column(place)]) is not None
+        ]
         axes.plot(
-            at,
-            [float(values[column(place)] or 0.0) for place in at],
+            [place for place, _ in points],
+            [value for _, value in points],
             look[row.run].marker,
             color=look[row.run].colour,
             ls=_DASHED,

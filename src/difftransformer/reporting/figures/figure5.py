@@ -70,15 +70,21 @@ def _published(artifact: ArtifactSlice, depths: Sequence[int]) -> tuple[list[Pan
     table = artifact.paper
     shown = [row.run for row in artifact.sections[0].rows]
     rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
-    names = {name for row in rows.values() for name in row.values}
+    known = {
+        run: {name: float(value) for name, value in row.values.items() if value is not None}
+        for run, row in rows.items()
+    }
+    names = {name for values in known.values() for name in values}
     lengths = sorted(int(name[1:]) for name in names if name[0] == "l" and name[1:].isdigit())
     panels: list[Panel] = []
-    if not names >= {f"l{length}_d{depth}" for length in lengths for depth in depths}:
+    wanted = {f"l{length}_d{depth}" for length in lengths for depth in depths}
+    if not all(values.keys() >= wanted for values in known.values()):
         return panels, lengths
-    for run, row in rows.items():
-        values = {name: float(value or 0) for name, value in row.values.items()}
+    for run, values in known.items():
         grid = [[values[f"l{length}_d{depth}"] for length in lengths] for depth in depths]
-        panels.append(Panel(run, row.label, grid, [[values[f"l{length}"] for length in lengths]]))
+        panels.append(
+            Panel(run, rows[run].label, grid, [[values[f"l{length}"] for length in lengths]])
+        )
     return panels, lengths
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated, shared_setting
 from difftransformer.reporting.curves import Curve, draw, over_seeds
 from difftransformer.reporting.drawing import (
@@ -65,7 +65,7 @@ def _measured(
     numbers = demonstrations(asked)
     late = plateau(numbers)
     axes.axvspan(late[0], late[-1], color=FAINT, alpha=0.35, lw=0)
-    axes.axhline(100 * float(asked[0].metrics["chance"] or 0), color=SOFT, lw=0.9, ls=(0, (4, 3)))
+    axes.axhline(100 * defined(asked[0], "chance"), color=SOFT, lw=0.9, ls=(0, (4, 3)))
     for row in part.rows:
         found = evaluated(artifact, part, [row], results)
         by_seed = [[accuracy(one, number) for number in numbers] for one in found]
@@ -89,9 +89,9 @@ def _published(
             continue
         values = artifact.paper.rows[row.run].values
         points = sorted(
-            (int(name[len(start) :]), float(value or 0))
+            (int(name[len(start) :]), float(value))
             for name, value in values.items()
-            if name.startswith(start) and name[len(start) :].isdigit()
+            if value is not None and name.startswith(start) and name[len(start) :].isdigit()
         )
         axes.plot(
             [x for x, _ in points], [y for _, y in points], look[row.run].marker,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.errors import UserError
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
@@ -85,11 +84,7 @@ def _scores(
     result = results.evaluation(part.suites[0], run, seed)
     what = WHAT[part.measures]
     names = ["score_unquantised" if bits is None else f"score_{what}_b{bits}" for bits in widths]
-    found = [metric(result, name) for name in names]
-    values = [value for value in found if value is not None]
-    if len(values) < len(found):
-        raise UserError(f"{result.job_id}: a score is undefined: rerun the evaluation")
-    return values
+    return [defined(result, name) for name in names]
 
 
 def _published(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.config.paper_values import PaperTable
 from difftransformer.config.suites.base import AVERAGE
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
@@ -46,7 +46,7 @@ def _ours(
     for row in part.rows:
         found = evaluated(artifact, part, [row], results)
         kept = kept_tokens(found)
-        last = int(results.training(row.run, artifact.seeds[0]).metrics["tokens"] or 0)
+        last = int(defined(results.training(row.run, artifact.seeds[0]), "tokens"))
         names = [*(f"{AVERAGE}_t{tokens}" for tokens in kept), AVERAGE]
         curve = over_seeds(
             [*kept, last], [[accuracy(result, name) for name in names] for result in found]

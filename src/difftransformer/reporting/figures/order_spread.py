@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
@@ -53,7 +53,7 @@ def _panel(
     look: dict[str, Look],
 ) -> None:
     asked = evaluated(artifact, part, part.rows, results)
-    axes.axhline(100 * float(asked[0].metrics["chance"] or 0), color=SOFT, lw=0.9, ls=(0, (4, 3)))
+    axes.axhline(100 * defined(asked[0], "chance"), color=SOFT, lw=0.9, ls=(0, (4, 3)))
     place = 0.0
     labels = {row.run: row.label for row in part.rows}
     for strips in (_ours(artifact, part, results), _theirs(artifact, part, orders_name(asked))):
@@ -84,9 +84,11 @@ def _theirs(artifact: ArtifactSlice, part: SectionSlice, name: str) -> list[Stri
     for row in part.rows:
         values = published[row.run].values if row.run in published else {}
         orders = [
-            float(value or 0)
+            float(value)
             for column, value in values.items()
-            if column.startswith(f"{name}_o") and column[len(name) + 2 :].isdigit()
+            if value is not None
+            and column.startswith(f"{name}_o")
+            and column[len(name) + 2 :].isdigit()
         ]
         if orders:
             found.append(Strip(row.run, orders, published=True))

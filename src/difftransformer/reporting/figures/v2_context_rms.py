@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.drawing import INK, legend_below, looks, printable, tidy
@@ -59,9 +59,7 @@ def _curve(found: Sequence[Result], kind: str, at: list[int]) -> Curve:
     """Mean over seeds; the band holds the middle 90% of heads and windows."""
 
     def over_seeds(ending: str) -> list[float]:
-        return [
-            fmean(metric(result, f"{kind}_p{n}{ending}") or 0.0 for result in found) for n in at
-        ]
+        return [fmean(defined(result, f"{kind}_p{n}{ending}") for result in found) for n in at]
 
     return Curve(list(at), over_seeds(""), over_seeds("_low"), over_seeds("_high"))
 

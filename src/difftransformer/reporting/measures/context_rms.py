@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     evaluated,
     shared_setting,
@@ -74,7 +74,7 @@ def context_rms(artifact: ArtifactSlice, part: SectionSlice, results: Results) -
 
 def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> list[str]:
     found = evaluated(artifact, part, part.rows, results)
-    tokens = metric(found[0], "tokens") or 0.0
+    tokens = defined(found[0], "tokens")
     return [
         "Root mean square of a head's output before W_O at position n, mean over windows, layers "
         f"and heads, over {count(tokens)} held-out tokens. The bounds take uncorrelated values "

@@ -7,7 +7,7 @@ from statistics import median
 from difftransformer.config.artifact_slices import SectionSlice
 from difftransformer.config.decoding import DecodingConfig
 from difftransformer.reporting.cells import Paper, Place
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.document import Column, Row, Section
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.rounds import (
@@ -64,13 +64,12 @@ class DecodingTimings:
 
     def cache_bytes(self, row: str) -> float:
         """Bytes that the cache grows by with each position of a sequence."""
-        return metric(self.result, f"cache_bytes/{row}") or 0.0
+        return defined(self.result, f"cache_bytes/{row}")
 
     def _speeds(self, row: str, load: Load, backend: str) -> list[float]:
         place = f"seconds/b{load[0]}/s{load[1]}/{row}/{backend}"
         written = load[0] * self.config.new_tokens
-        seconds = [metric(self.result, f"{place}/{n}") for n in range(self.config.repeats)]
-        return [written / one for one in seconds if one is not None]
+        return [written / defined(self.result, f"{place}/{n}") for n in range(self.config.repeats)]
 
 
 def speeds(part: SectionSlice, timings: DecodingTimings) -> Section:
@@ -93,9 +92,7 @@ def speeds(part: SectionSlice, timings: DecodingTimings) -> Section:
     )
 
 
-def ratios(
-    part: SectionSlice, timings: DecodingTimings, title: str, ending: str = ""
-) -> Section:
+def ratios(part: SectionSlice, timings: DecodingTimings, title: str, ending: str = "") -> Section:
     """Speed of every row over that of the row it is compared with, round by round.
 
     ``ending`` is that of the columns' ids, where another section has the same ratios to others.

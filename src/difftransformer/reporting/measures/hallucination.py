@@ -10,7 +10,7 @@ from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.evaluation.judges.base import JUDGEMENTS, Judgement, read_judgements
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place, mean_cell
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     evaluated,
     shared_setting,
@@ -253,7 +253,7 @@ def _judge_name(judge: str, suite: Hallucination) -> str:
 
 def _notes(suite: Hallucination, judge: str, found: Sequence[Result]) -> list[str]:
     settings = shared_setting(found, "judge")
-    unjudged = sorted(metric(result, "unjudged") or 0.0 for result in found)
+    unjudged = sorted(defined(result, "unjudged") for result in found)
     outputs = span(sorted(_total("judged", one) + _total("unjudged", one) for one in found))
     notes = [
         f"Share of {suite.samples} outputs a set that the judge finds free of hallucination. "

@@ -10,7 +10,7 @@ from difftransformer.reporting.cells import (
     mean_cell,
     seed_values,
 )
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     compared_with,
     evaluated,
@@ -72,8 +72,8 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
     measured = evaluated(artifact, part, part.rows, results)
     n = shared_setting(measured, "config", "n")
     cut_off = shared_setting(measured, "config", "max_count")
-    share = metric(measured[0], "ar_hit_share") or 0.0
-    tokens = metric(measured[0], "tokens") or 0.0
+    share = defined(measured[0], "ar_hit_share")
+    tokens = defined(measured[0], "tokens")
     notes = [
         f"AR-Hit: last tokens of n-grams with n = {n} that stand earlier in the context and at "
         f"most {cut_off} times in the training data, {share:.1%} of {count(tokens)} held-out "

@@ -18,7 +18,7 @@ from difftransformer.reporting.cells import (
     mean_cell,
     seed_values,
 )
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     compared_with,
     shared_setting,
@@ -151,7 +151,7 @@ def _published_cells(artifact: ArtifactSlice, rows: list[Row]) -> list[Cell]:
 def _guessing(place: Place, task: str, one: Sequence[Result]) -> Cell:
     """The same for every row: all were asked the same items."""
     (result,) = one
-    value = 100 * (metric(result, f"{task}_chance") or 0.0)
+    value = 100 * defined(result, f"{task}_chance")
     return Cell(
         row=place.row,
         column=place.column,
@@ -175,7 +175,7 @@ def _notes(
         "standard error over items.",
         _items_note(everything, tasks),
     ]
-    cut = [metric(result, f"{task}_cut") or 0.0 for result in everything for task in tasks]
+    cut = [defined(result, f"{task}_cut") for result in everything for task in tasks]
     if any(cut):
         notes.append(
             f"Requests longer than the model's context lose their first tokens: {min(cut):.0%} to "
@@ -199,7 +199,7 @@ def _items_note(everything: Sequence[Result], tasks: list[str]) -> str:
         "builtin": "our own few in the benchmarks' schemas, not the benchmarks: do not compare "
         "with published numbers",
     }
-    counts = [int(metric(everything[0], f"{task}_samples") or 0) for task in tasks]
+    counts = [int(defined(everything[0], f"{task}_samples")) for task in tasks]
     each = [f"{label_of(task)} {count}" for task, count in zip(tasks, counts, strict=True)]
     amount = f"{counts[0]} a task" if len(set(counts)) == 1 else ", ".join(each)
     return f"Items: {words.get(data, 'the benchmarks, from local files')}; {amount}."

@@ -9,7 +9,7 @@ from typing import Any
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
@@ -113,25 +113,22 @@ def accuracy(result: Result, number: int) -> float:
     """Accuracy in % at a number of demonstrations, mean over orders.
 
     Raises:
-        UserError: it was not measured.
+        UserError: it was not measured, or is undefined.
     """
-    return 100 * float(metric(result, f"accuracy_n{number}") or 0.0)
+    return 100 * defined(result, f"accuracy_n{number}")
 
 
 def by_order(result: Result) -> list[float]:
     """Accuracy in % of each order at the largest number of demonstrations.
 
     Raises:
-        UserError: There are fewer than two orders.
+        UserError: There are fewer than two orders, or one has no accuracy.
     """
     number = demonstrations([result])[-1]
     orders = int(result.settings["config"]["order_seeds"])
     if orders < 2:
         raise UserError(f"suite '{result.suite}' has one order: a spread needs order_seeds of 2")
-    return [
-        100 * float(metric(result, f"accuracy_n{number}_o{order}") or 0.0)
-        for order in range(orders)
-    ]
+    return [100 * defined(result, f"accuracy_n{number}_o{order}") for order in range(orders)]
 
 
 def orders_name(asked: Sequence[Result]) -> str:
@@ -175,7 +172,7 @@ def _asked(asked: Sequence[Result]) -> str:
     decoding = {"greedy": "greedily", "exact": "by the likeliest label"}
     return (
         f"{what} {items} items{several}, decoded {decoding[_setting(asked, 'decoding')]} among the "
-        f"labels of the set; guessing gives {100 * float(asked[0].metrics['chance'] or 0):.1f}."
+        f"labels of the set; guessing gives {100 * defined(asked[0], 'chance'):.1f}."
     )
 
 
@@ -189,7 +186,7 @@ def _shared_notes(
     artifact: ArtifactSlice, part: SectionSlice, results: Results, asked: Sequence[Result]
 ) -> list[str]:
     computed, given = (
-        sum(metric(result, f"{kind}_positions") or 0.0 for result in asked)
+        sum(defined(result, f"{kind}_positions") for result in asked)
         for kind in ("computed", "given")
     )
     return [

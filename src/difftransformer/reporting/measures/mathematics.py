@@ -8,7 +8,7 @@ from difftransformer.config.math_sets import MATH_SETS
 from difftransformer.config.suites.base import AVERAGE
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
@@ -90,10 +90,7 @@ def accuracy(result: Result, name: str) -> float:
     Raises:
         UserError: it was not measured.
     """
-    value = metric(result, name)
-    if value is None:
-        raise UserError(f"{result.job_id}: {name} is undefined: rerun the evaluation")
-    return 100 * value
+    return 100 * defined(result, name)
 
 
 def label_of(name: str) -> str:
@@ -140,7 +137,7 @@ def _notes(
         "builtin": "generated arithmetic in the fields of the sets, not the sets: do not compare "
         "with published numbers",
     }
-    amounts = [f"{label_of(name)} {metric(found[0], f'{name}_samples') or 0:.0f}" for name in sets]
+    amounts = [f"{label_of(name)} {defined(found[0], f'{name}_samples'):.0f}" for name in sets]
     verifier = {one.provenance.versions.get("math-verify", "unknown") for one in found}
     trained = trainings(part.rows, artifact.seeds, results)
     notes = [
@@ -161,6 +158,6 @@ def _notes(
 
 
 def _span(found: Sequence[Result], sets: Sequence[str], name: str) -> str:
-    shares = [metric(result, f"{one}_{name}") or 0.0 for result in found for one in sets]
+    shares = [defined(result, f"{one}_{name}") for result in found for one in sets]
     low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
     return low if low == high else f"{low} to {high}"

@@ -6,7 +6,7 @@ from typing import Any
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
@@ -83,7 +83,7 @@ def needles_long(artifact: ArtifactSlice, part: SectionSlice, results: Results) 
 def _shared(asked: Sequence[Result]) -> str:
     """Say what sharing prefixes saved; seconds differ from run to run and stay in the details."""
     computed, given = (
-        sum(metric(result, f"{kind}_positions") or 0.0 for result in asked)
+        sum(defined(result, f"{kind}_positions") for result in asked)
         for kind in ("computed", "given")
     )
     return (
@@ -118,7 +118,7 @@ def accuracy_column(
 
     def remark(result: Result) -> str:
         low, high = answers_interval(result, ending)
-        asked = metric(result, f"asked_{ending}")
+        asked = defined(result, f"asked_{ending}")
         return f"({plain(low, 2)} to {plain(high, 2)}, {asked:.0f} asked)"
 
     return MetricColumn(name, header, value, remark, hidden)
@@ -130,16 +130,13 @@ def accuracy(result: Result, setting: str) -> float:
     Raises:
         UserError: it was not measured.
     """
-    value = metric(result, f"accuracy_{setting}")
-    if value is None:
-        raise UserError(f"{result.job_id}: accuracy_{setting} is undefined: rerun the evaluation")
-    return value
+    return defined(result, f"accuracy_{setting}")
 
 
 def answers_interval(result: Result, setting: str) -> tuple[float, float]:
     """Wilson's interval of the answers of one result."""
-    correct, asked = (metric(result, f"{name}_{setting}") for name in ("correct", "asked"))
-    return wilson_interval(int(correct or 0), int(asked or 0))
+    correct, asked = (defined(result, f"{name}_{setting}") for name in ("correct", "asked"))
+    return wilson_interval(int(correct), int(asked))
 
 
 def _by_depth(name: str, header: str, setting: str, depths: Sequence[int]) -> list[MetricColumn]:

@@ -13,7 +13,7 @@ from difftransformer.reporting.cells import (
     mean_cell,
     seed_values,
 )
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     compared_with,
     evaluated,
@@ -108,7 +108,7 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
     measured = evaluated(artifact, part, part.rows, results)
     trained = trainings(part.rows, artifact.seeds, results)
     length = shared_setting(measured, "config", "length")
-    documents = {metric(result, "documents") for result in measured}
+    documents = {defined(result, "documents") for result in measured}
     if len(documents) > 1:
         raise UserError(f"rows of '{artifact.artifact}' read different documents: rerun the older")
     theta = shared_setting(trained, "model", "rope_theta")
@@ -117,7 +117,7 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
     continued = ", ".join(f"{row.label} continues {parents[row.run]}" for row in part.rows)
     return [
         f"Mean cross-entropy in nats over the targets 1 to p of a document, read from its start, "
-        f"then over the {count(documents.pop() or 0)} held-out documents with more than {length} "
+        f"then over the {count(documents.pop())} held-out documents with more than {length} "
         "tokens.",
         f"Extension to {context} tokens with rotary base {theta:g}; {continued}.",
         training_note(part.rows, trained),

@@ -3,7 +3,7 @@
 from functools import partial
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     evaluated,
     shared_setting,
@@ -24,8 +24,8 @@ def outliers(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> S
         UserError: a result is missing, or rows were measured with different settings.
     """
     measured = evaluated(artifact, part, part.rows, results)
-    tokens = metric(measured[0], "tokens") or 0.0
-    error = metric(measured[0], "median_error") or 0.0
+    tokens = defined(measured[0], "tokens")
+    error = defined(measured[0], "median_error")
     return metric_section(
         artifact,
         part,

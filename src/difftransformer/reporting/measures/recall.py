@@ -12,7 +12,7 @@ from difftransformer.reporting.cells import (
     seed_values,
     share_cell,
 )
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     compared_with,
     evaluated,
@@ -69,7 +69,7 @@ def _measured(
     cells = [fact_cell(Place(row.run, key), row.facts.get(key), trained, paper) for key in FACTS]
     bound = [(result, metric(result, "bound")) for result in trained]
     steps = [(result, metric(result, "steps_to_bind")) for result in trained]
-    budget = max(metric(result, "steps") or 0.0 for result in trained)
+    budget = max(defined(result, "steps") for result in trained)
     cells.append(share_cell(Place(row.run, "bound"), seed_values(bound, 0)))
     cells += censored_cells(
         Place(row.run, "steps_to_bind"), seed_values(steps, 0, f"> {budget:.0f}"), budget
@@ -86,7 +86,7 @@ def _notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> lis
     trained = trainings(part.rows, artifact.seeds, results)
     measured = evaluated(artifact, part, part.rows, results)
     probe = shared_setting(trained, "training", "probe")
-    steps = max(metric(result, "steps") or 0.0 for result in trained)
+    steps = max(defined(result, "steps") for result in trained)
     queries = shared_setting(measured, "config", "queries")
     samples = shared_setting(measured, "config", "samples")
     notes = [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.config.scaling import ScalingConfig
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import shared_setting, span, training_note, trainings
 from difftransformer.reporting.numbers import count
 from difftransformer.reporting.scaling_cells import BEYOND
@@ -33,8 +33,8 @@ def point_notes(artifact: ArtifactSlice, part: SectionSlice, results: Results) -
     pairs = [(row.run, seed) for row in part.rows for seed in artifact.seeds]
     measured = [results.evaluation(part.suites[0], run, seed) for run, seed in pairs]
     window = shared_setting(measured, "config", "seq_len")
-    tokens = metric(measured[0], "tokens") or 0.0
-    budgets = sorted({metric(result, "tokens") or 0.0 for result in trained})
+    tokens = defined(measured[0], "tokens")
+    budgets = sorted({defined(result, "tokens") for result in trained})
     counted = part.scaling.parameters
     return [
         f"The size of a model, the axis of the figure, counts {_COUNTED[counted]} "

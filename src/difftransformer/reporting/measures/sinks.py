@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.conditions import (
     evaluated,
     shared_setting,
@@ -57,9 +57,9 @@ def sinks(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Sect
     )
     notes = [
         f"Attention from positions {first} to {length} to the first token of a window, whatever it "
-        f"is, over {count(metric(found[0], 'tokens') or 0.0)} held-out tokens. Share: absolute "
+        f"is, over {count(defined(found[0], 'tokens'))} held-out tokens. Share: absolute "
         "weight over the sum of a row's absolute weights, mean over positions, layers and heads; "
-        f"equal weights give {metric(found[0], 'uniform') or 0.0:.3f}. A head is a sink if its "
+        f"equal weights give {defined(found[0], 'uniform'):.3f}. A head is a sink if its "
         f"mean share exceeds {threshold:g}. Weight and sum: absolute weights as they are, before "
         "the gate of a gated head.",
         training_note(part.rows, trainings(part.rows, artifact.seeds, results)),

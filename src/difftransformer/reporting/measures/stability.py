@@ -15,7 +15,7 @@ from difftransformer.reporting.cells import (
     seed_values,
     share_cell,
 )
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import compared_with, span, training_note
 from difftransformer.reporting.differences import paired_differences
 from difftransformer.reporting.document import Cell, Column, Row, Section
@@ -177,8 +177,8 @@ def _large_rates(part: SectionSlice) -> dict[str, list[float]]:
 
 def _budget(trained: Sequence[Result]) -> str:
     """What the trainings of a sweep share, whose rates are columns."""
-    steps = sorted({metric(one, "planned_steps") or 0.0 for one in trained})
-    sizes = sorted({metric(one, "non_embedding_parameters") or 0.0 for one in trained})
+    steps = sorted({defined(one, "planned_steps") for one in trained})
+    sizes = sorted({defined(one, "non_embedding_parameters") for one in trained})
     return f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings."
 
 

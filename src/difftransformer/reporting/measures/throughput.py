@@ -1,13 +1,12 @@
 """Tokens per second, memory and ratios of the throughput job, by shape and over shapes."""
 
-import math
 from statistics import median
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.config.throughput import ThroughputConfig
 from difftransformer.reporting.cells import Paper, Place
-from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.rounds import (
@@ -56,7 +55,7 @@ class Timings:
             f"seconds/{turn.shape}/{turn.row}/{turn.backend}/{mode}/{number}"
             for number in range(self.config.repeats)
         ]
-        return [metric(self.result, name) or math.nan for name in names]
+        return [defined(self.result, name) for name in names]
 
     def speeds(self, turn: Turn, mode: str) -> list[float]:
         """Tokens per second of each round."""

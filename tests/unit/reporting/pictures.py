@@ -1,0 +1,53 @@
+"""Figures whose artists a test reads, drawn from made results and not written."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import matplotlib.pyplot as plt
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.reporting.builders import load_builder
+from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.drawing import canvas
+from difftransformer.reporting.histories import Histories
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+def picture(name: str, fake: FakeResults, seeds: tuple[int, ...] = (0, 1, 2)) -> "Figure":
+    """Draw a figure of the configuration."""
+    return picture_of(artifact_slice(name, "figure", seeds), load_results(fake.results, SCALE), fake)
+
+
+def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> "Figure":
+    """Draw any figure."""
+    with canvas(artifact.artifact):
+        build = load_builder("figure", artifact.builder)
+        figure: Figure = build(artifact, results, Histories(fake.histories))
+    plt.close(figure)
+    return figure
+
+
+def changed(results: Results, suite: str, metrics: dict[str, float | None]) -> Results:
+    """Give all results of a suite other metrics."""
+    evaluations = {
+        key: one.model_copy(update={"metrics": one.metrics | metrics}) if key[0] == suite else one
+        for key, one in results.evaluations.items()
+    }
+    return replace(results, evaluations=evaluations)
+
+
+def with_label(axes: "Axes", label: str) -> list["Line2D"]:
+    """Lines that a legend names so."""
+    return [line for line in axes.lines if line.get_label() == label]
+
+
+def legend_of(figure: "Figure") -> list[str]:
+    """What the one legend of a figure names."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
