@@ -10,13 +10,10 @@ import pytest
 from fake_many_shot import many_shot_suite
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from pictures import legend_of, picture
 
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result, read_result
-from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.drawing import canvas
-from difftransformer.reporting.figures.order_spread import build
-from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.many_shot import accuracy, by_order, plateau
 from difftransformer.reporting.table_job import build_table
 
@@ -111,9 +108,7 @@ def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
 def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
     fake: FakeResults,
 ) -> None:
-    artifact = artifact_slice("figure7", "figure")
-    with canvas("figure7"):
-        figure = build(artifact, load_results(fake.results, "tiny"), Histories([]))
+    artifact, figure = artifact_slice("figure7", "figure"), picture("figure7", fake)
     found = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
         said = [text.get_text() for text in axes.texts]
@@ -124,4 +119,10 @@ def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
                 margins.append(f"{max(shares) - min(shares):.0f}")
         assert said[: len(margins)] == margins
         found.append(said[len(margins) :])
+        (guessing,) = axes.collections
+        ((start, _), (end, _)) = guessing.get_segments()[0]
+        places = [line.get_xdata()[0] for line in axes.lines if line.get_linewidth() == 5]
+        ours, theirs = places[: len(margins)], places[len(margins) :]
+        assert start < min(ours) and max(ours) < end < min(theirs)
+    assert "guessing on our items" in legend_of(figure)
     assert "57" in found[-1]  # the Transformer's in alternating order, 56.7

@@ -41,7 +41,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         _panel(grid[0][column], artifact, part, results, look)
         if column:
             grid[0][column].set_ylabel("")
-    legend_below(figure, grid[0][0], ncols=3)
+    legend_below(figure, grid[0][0])
     return figure
 
 
@@ -53,14 +53,20 @@ def _panel(
     look: dict[str, Look],
 ) -> None:
     asked = evaluated(artifact, part, part.rows, results)
-    axes.axhline(100 * defined(asked[0], "chance"), color=SOFT, lw=0.9, ls=(0, (4, 3)))
-    place = 0.0
     labels = {row.run: row.label for row in part.rows}
-    for strips in (_ours(artifact, part, results), _theirs(artifact, part, orders_name(asked))):
+    place = 0.0
+    ours, theirs = _ours(artifact, part, results), _theirs(artifact, part, orders_name(asked))
+    for strips in (ours, theirs):
         for before, strip in zip([None, *strips], strips, strict=False):
             place += 1.0 if before is None or before.run == strip.run else 1.0 + _GAP
             first = not strip.published and (before is None or before.run != strip.run)
             _strip(axes, place, strip, look[strip.run], labels[strip.run] if first else "")
+        if strips is ours:  # the published sets may have other classes
+            chance = 100 * defined(asked[0], "chance")
+            axes.hlines(
+                chance, 0.5, place + 0.5, color=SOFT, lw=0.9, ls=(0, (4, 3)),
+                label="guessing on our items",
+            )  # fmt: skip
         place += 2 * _GAP
     axes.set_xticks([])
     axes.set_ylim(0, 108)
