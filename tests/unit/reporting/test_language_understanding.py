@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from pictures import changed, picture_of, with_label
 
+from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
@@ -77,6 +79,18 @@ def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeRe
             small.understanding(run, 0, shots, data)
     with pytest.raises(UserError, match=r"config\.data is hub in .* and builtin in"):
         build(artifact_slice("table8", seeds=(0,)), load_results(small.results, "tiny"))
+
+
+def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeResults) -> None:
+    results, shares = load_results(fake.results, "tiny"), {0: 0.2, 5: 0.9}
+    for shots, share in shares.items():
+        suite = f"language_understanding_{shots}shot"
+        results = changed(results, suite, {task: share for task in [*LANGUAGE_TASKS, "average"]})
+    figure = picture_of(artifact_slice("table8", "figure"), results, fake)
+    for axes, share in zip(figure.axes, shares.values(), strict=True):
+        low, high = axes.get_ylim()
+        ours = [line for line in axes.lines if list(line.get_ydata()) == [100 * share]]
+        assert ours and -3 <= low < 100 * share < high <= 103
 
 
 def test_a_model_from_elsewhere_has_one_value_for_all_seeds(

@@ -44,6 +44,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     )  # fmt: skip
     for axes, part, section in zip(grid[:, 0], artifact.sections, measured, strict=True):
         _panel(axes, part, section, look)
+    low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
+    grid[0, 0].set_ylim(max(low, -3), min(high, 103))  # intervals of few items leave 0 to 100
     legend_below(figure, handles=_legend(artifact, measured, look))
     return figure
 
@@ -66,8 +68,6 @@ def _panel(axes: "Axes", part: SectionSlice, section: Section, look: dict[str, L
     for edge in range(len(columns) - 1):
         axes.axvline(edge + 0.5, color=FAINT, lw=1.4 if edge == len(columns) - 2 else 0.6)
     axes.set_xlim(-0.5, len(columns) - 0.5)
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -3), min(high, 103))  # few items have intervals that leave 0 to 100
     axes.tick_params(axis="x", length=0)
     tidy(axes, x="", y="accuracy, %", title=part.title)
     axes.grid(axis="x", visible=False)
