@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice, declarations
+from matplotlib.axes import Axes
 from pictures import changed, picture_of
 
 from difftransformer.errors import DataError, UserError
@@ -27,6 +28,10 @@ for name in sys.argv[3:]:
     artifact = artifact_slice(name, "figure")
     build_figure(artifact, fake.results[::-1], fake.histories[::-1], output / f"{name}.svg")
 """
+
+
+def shows_ticks(axes: Axes) -> bool:
+    return axes.axison and bool(axes.xaxis.get_tick_params()["labelbottom"])
 
 
 def test_every_figure_of_the_configuration_is_drawn(drawn: Path) -> None:
@@ -72,6 +77,18 @@ def test_an_undefined_number_is_not_drawn(
     results = changed(load_results(fake.results, SCALE), suite, {metric: None})
     with pytest.raises(UserError, match=f"{metric} is undefined"):
         picture_of(artifact_slice(name, "figure"), results, fake)
+
+
+def test_the_lowest_panels_of_the_context_rms_name_the_positions(fake: FakeResults) -> None:
+    artifact = artifact_slice("v2_context_rms", "figure")
+    (part,) = artifact.sections
+    part = part.model_copy(update={"rows": part.rows[:7]})
+    artifact = artifact.model_copy(update={"sections": [part]})
+    figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
+    named = [place for place, axes in enumerate(figure.axes) if axes.get_xlabel() == "position n"]
+    numbered = [place for place, axes in enumerate(figure.axes) if shows_ticks(axes)]
+    assert named == numbered == [3, 4, 5, 6]
+    assert not figure.get_supxlabel()  # which the legend below would cover
 
 
 def test_a_missing_history_is_named(fake: FakeResults, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     )  # fmt: skip
     for axes in grid.ravel()[len(part.rows) :]:
         axes.set_axis_off()
-    for axes, row in zip(grid.ravel(), part.rows, strict=False):
+    for place, (axes, row) in enumerate(zip(grid.ravel(), part.rows, strict=False)):
         _bounds(axes, artifact, row.run, at)
         found = evaluated(artifact, part, [row], results)
         for kind, title in KINDS.items():
@@ -46,8 +46,9 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         axes.set_yscale("log")
         axes.set_xticks(at, list(map(str, at)))
         axes.minorticks_off()
-        tidy(axes, x="", y="", title=printable(row.label))
-    figure.supxlabel("position n", fontsize=9)
+        lowest = place + _COLUMNS >= len(part.rows)
+        axes.tick_params(labelbottom=lowest)
+        tidy(axes, x="position n" if lowest else "", y="", title=printable(row.label))
     figure.supylabel("context RMS", fontsize=9)
     legend_below(
         figure, grid[0, 0], handles=[_bound_line([], [], "published bounds")], ncols=len(KINDS) + 1
