@@ -87,6 +87,11 @@ def reference(part: SectionSlice, first: SectionSlice) -> str:
     return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
 
 
+def stand_in_title(title: str, items: str | None) -> str:
+    """Title of numbers on ``items`` that stand in for those of a set; None: they are the set's."""
+    return title if items is None else f"{title} (stand-in: {items})"
+
+
 def span(values: Sequence[float]) -> str:
     """Write ascending numbers as their one value, or as the range of them."""
     low, high = count(values[0]), count(values[-1])

@@ -8,6 +8,7 @@ from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.builders import load_builder
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.drawing import canvas
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 def picture(name: str, fake: FakeResults, seeds: tuple[int, ...] = (0, 1, 2)) -> "Figure":
     """Draw a figure of the configuration."""
-    return picture_of(artifact_slice(name, "figure", seeds), load_results(fake.results, SCALE), fake)
+    return picture_of(
+        artifact_slice(name, "figure", seeds), load_results(fake.results, SCALE), fake
+    )
 
 
 def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> "Figure":
@@ -33,11 +36,16 @@ def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> 
     return figure
 
 
-def changed(results: Results, suite: str, metrics: dict[str, float | None]) -> Results:
-    """Give all results of a suite other metrics."""
+def changed(results: Results, suite: str, /, data: str = "", **metrics: float | None) -> Results:
+    """Give all results of a suite other metrics, and their items another origin."""
+
+    def changed(one: Result) -> Result:
+        config = one.settings["config"] | ({"data": data} if data else {})
+        update = {"metrics": one.metrics | metrics, "settings": one.settings | {"config": config}}
+        return one.model_copy(update=update)
+
     evaluations = {
-        key: one.model_copy(update={"metrics": one.metrics | metrics}) if key[0] == suite else one
-        for key, one in results.evaluations.items()
+        key: changed(one) if key[0] == suite else one for key, one in results.evaluations.items()
     }
     return replace(results, evaluations=evaluations)
 

@@ -74,7 +74,7 @@ def test_one_seed_can_be_drawn(fake: FakeResults, tmp_path: Path) -> None:
 def test_an_undefined_number_is_not_drawn(
     name: str, suite: str, metric: str, fake: FakeResults
 ) -> None:
-    results = changed(load_results(fake.results, SCALE), suite, {metric: None})
+    results = changed(load_results(fake.results, SCALE), suite, **{metric: None})
     with pytest.raises(UserError, match=f"{metric} is undefined"):
         picture_of(artifact_slice(name, "figure"), results, fake)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
-from pictures import changed, picture_of, with_label
+from pictures import changed, legend_of, picture_of
 
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.errors import UserError
@@ -85,12 +85,31 @@ def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeR
     results, shares = load_results(fake.results, "tiny"), {0: 0.2, 5: 0.9}
     for shots, share in shares.items():
         suite = f"language_understanding_{shots}shot"
-        results = changed(results, suite, {task: share for task in [*LANGUAGE_TASKS, "average"]})
+        results = changed(results, suite, **dict.fromkeys([*LANGUAGE_TASKS, "average"], share))
     figure = picture_of(artifact_slice("table8", "figure"), results, fake)
     for axes, share in zip(figure.axes, shares.values(), strict=True):
         low, high = axes.get_ylim()
         ours = [line for line in axes.lines if list(line.get_ydata()) == [100 * share]]
         assert ours and -3 <= low < 100 * share < high <= 103
+
+
+@pytest.mark.parametrize("data", ["builtin", "hub"])
+def test_published_accuracies_stand_beside_the_benchmarks_alone(
+    data: str, fake: FakeResults
+) -> None:
+    results = changed(load_results(fake.results, "tiny"), "language_understanding_0shot", data)
+    artifact = artifact_slice("table1", "figure")
+    figure = picture_of(artifact, results, fake)
+    (axes,) = figure.axes
+    hollow = {line.get_ydata()[0] for line in axes.lines if line.get_mfc() == "white"}
+    named = [label for label in legend_of(figure) if "published" in label]
+    if data == "hub":
+        assert artifact.paper is not None
+        published = {value for row in artifact.paper.rows.values() for value in row.values.values()}
+        assert hollow == published - {None} and named and "stand-in" not in axes.get_title("left")
+    else:
+        assert not hollow and not named
+        assert axes.get_title("left").endswith("(stand-in: our own few items)")
 
 
 def test_a_model_from_elsewhere_has_one_value_for_all_seeds(

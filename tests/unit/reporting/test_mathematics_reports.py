@@ -8,12 +8,10 @@ import pytest
 from fake_mathematics import KEPT, mathematics
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from pictures import changed, picture_of
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.drawing import canvas
-from difftransformer.reporting.figures.figure9 import build
-from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.table_job import build_table
 
 
@@ -70,11 +68,25 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
         build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
 
 
+@pytest.mark.parametrize("data", ["builtin", "hub"])
+def test_published_accuracies_stand_beside_the_sets_alone(data: str, fake: FakeResults) -> None:
+    results = changed(load_results(fake.results, "tiny"), "mathematics", data)
+    top, bottom = picture_of(artifact_slice("figure10", "figure"), results, fake).axes
+    named = [line for line in top.lines if "published" in str(line.get_label())]
+    if data == "hub":
+        assert named and "published: " in bottom.get_title("left")
+        assert "stand-in" not in top.get_title("left")
+    else:
+        assert not named and "published" not in bottom.get_title("left")
+        assert top.get_title("left").endswith("(stand-in: generated arithmetic)")
+
+
 def test_the_curves_of_figure_9_go_up_in_tokens_to_the_final_weights(fake: FakeResults) -> None:
     artifact = artifact_slice("figure9", "figure")
     results = load_results(fake.results, "tiny")
-    with canvas("figure9"):
-        drawn = build(artifact, results, Histories([])).axes[0]
+    drawn, published = picture_of(artifact, results, fake).axes
+    assert "stand-in: generated arithmetic" in drawn.get_title("left")
+    assert "stand-in" not in published.get_title("left")
     rows = artifact.sections[0].rows
     lines = {line.get_label(): line for line in drawn.lines}
     assert rows

@@ -8,10 +8,10 @@ from difftransformer.config.suites.base import AVERAGE
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results, defined
-from difftransformer.reporting.conditions import evaluated, shared_setting
+from difftransformer.reporting.conditions import evaluated, shared_setting, stand_in_title
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.mathematics import accuracy, label_of
+from difftransformer.reporting.measures.mathematics import accuracy, label_of, stand_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +29,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     part = artifact.sections[0]
     look = looks([row.run for row in part.rows])
     found = evaluated(artifact, part, part.rows, results)
+    items = stand_in(found)
+    paper = Paper(artifact.paper if items is None else None)
     names = [*shared_setting(found, "config", "tasks"), AVERAGE]
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(11, 6.4), layout="constrained", height_ratios=(3, 2), sharex=True
@@ -42,7 +44,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
             bottom, places, own, [f"{name}_tokens" for name in names], defined, look[row.run], "_"
         )
         _errors(top, places, own, names, look[row.run])
-        _published(top, places, artifact, row, names, look[row.run])
+        _published(top, places, paper, row, names, look[row.run])
     for axes in (top, bottom):
         for place in range(1, len(names)):
             axes.axvline(place - 0.5, color=FAINT, lw=1.4 if place == len(names) - 1 else 0.8)
@@ -50,8 +52,8 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         axes.set_ylim(bottom=0)
     bottom.set_xticks(range(len(names)), [label_of(name) for name in names])
     bottom.set_xlim(-0.5, len(names) - 0.5)
-    tidy(top, x="", y="accuracy, %", title=part.title)
-    tidy(bottom, x="", y="tokens", title=_lengths_title(artifact, part))
+    tidy(top, x="", y="accuracy, %", title=stand_in_title(part.title, items))
+    tidy(bottom, x="", y="tokens", title=_lengths_title(paper, part))
     legend_below(figure, top, ncols=3)
     return figure
 
@@ -96,12 +98,11 @@ def _errors(
 def _published(
     axes: "Axes",
     places: Sequence[float],
-    artifact: ArtifactSlice,
+    paper: Paper,
     row: RowSlice,
     names: Sequence[str],
     look: Look,
 ) -> None:
-    paper = Paper(artifact.paper)
     values = [paper.number(row.run, name) for name in names]
     known = [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
     if known:
@@ -111,8 +112,7 @@ def _published(
         )  # fmt: skip
 
 
-def _lengths_title(artifact: ArtifactSlice, part: SectionSlice) -> str:
-    paper = Paper(artifact.paper)
+def _lengths_title(paper: Paper, part: SectionSlice) -> str:
     known = [
         f"{row.label} {value:.0f}"
         for row in part.rows

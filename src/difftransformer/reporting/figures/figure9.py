@@ -6,11 +6,11 @@ from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.config.paper_values import PaperTable
 from difftransformer.config.suites.base import AVERAGE
 from difftransformer.reporting.collect import Results, defined
-from difftransformer.reporting.conditions import evaluated
+from difftransformer.reporting.conditions import evaluated, stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
-from difftransformer.reporting.measures.mathematics import accuracy, kept_tokens
+from difftransformer.reporting.measures.mathematics import accuracy, kept_tokens, stand_in
 from difftransformer.reporting.numbers import count
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def _ours(
     results: Results,
     look: dict[str, Look],
 ) -> None:
+    items = stand_in(evaluated(artifact, part, part.rows, results))
     for row in part.rows:
         found = evaluated(artifact, part, [row], results)
         kept = kept_tokens(found)
@@ -55,7 +56,12 @@ def _ours(
         axes.plot(curve.x, curve.mean, look[row.run].marker, color=look[row.run].colour, ms=4.5)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
-    tidy(axes, x="tokens of stage 1", y="mean accuracy, %", title="Mean over the sets")
+    tidy(
+        axes,
+        x="tokens of stage 1",
+        y="mean accuracy, %",
+        title=stand_in_title("Mean over the sets", items),
+    )
 
 
 def _published(axes: "Axes", part: SectionSlice, paper: PaperTable, look: dict[str, Look]) -> None:

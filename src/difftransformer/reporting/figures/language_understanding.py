@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
+from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import (
     FAINT,
@@ -18,7 +19,9 @@ from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.language_understanding import (
     ERROR,
     GUESSING,
+    evaluations,
     language_understanding,
+    stand_in,
 )
 
 if TYPE_CHECKING:
@@ -35,22 +38,32 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     import matplotlib.pyplot as plt
 
     del histories  # nothing here happens while training
-    measured = [language_understanding(artifact, part, results) for part in artifact.sections]
+    measured = [_measured(artifact, part, results) for part in artifact.sections]
     rows = list(dict.fromkeys(row.run for part in measured for row in part.rows))
     look = looks([run for run in rows if run != GUESSING])
     figure, grid = plt.subplots(
         len(measured), 1, figsize=(10, 1.2 + 3.3 * len(measured)), layout="constrained",
         squeeze=False, sharey=True,
     )  # fmt: skip
-    for axes, part, section in zip(grid[:, 0], artifact.sections, measured, strict=True):
-        _panel(axes, part, section, look)
+    for axes, section in zip(grid[:, 0], measured, strict=True):
+        _panel(axes, section, look)
     low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
     grid[0, 0].set_ylim(max(low, -3), min(high, 103))  # intervals of few items leave 0 to 100
     legend_below(figure, handles=_legend(artifact, measured, look))
     return figure
 
 
-def _panel(axes: "Axes", part: SectionSlice, section: Section, look: dict[str, Look]) -> None:
+def _measured(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Section:
+    """What is drawn: nothing published beside items that stand in for the benchmarks."""
+    items = stand_in(
+        [one for row in part.rows for one in evaluations(artifact, part, row, results)]
+    )
+    paper = artifact.paper if items is None else None
+    section = language_understanding(artifact.model_copy(update={"paper": paper}), part, results)
+    return section.model_copy(update={"title": stand_in_title(section.title, items)})
+
+
+def _panel(axes: "Axes", section: Section, look: dict[str, Look]) -> None:
     columns = [column for column in section.visible() if "difference" not in column.id]
     shown = [row.run for row in section.rows if row.run != GUESSING]
     step = _BREADTH / len(shown)
@@ -69,7 +82,7 @@ def _panel(axes: "Axes", part: SectionSlice, section: Section, look: dict[str, L
         axes.axvline(edge + 0.5, color=FAINT, lw=1.4 if edge == len(columns) - 2 else 0.6)
     axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.tick_params(axis="x", length=0)
-    tidy(axes, x="", y="accuracy, %", title=part.title)
+    tidy(axes, x="", y="accuracy, %", title=section.title)
     axes.grid(axis="x", visible=False)
 
 
@@ -104,7 +117,8 @@ def _legend(
         )
         for run, one in look.items()
     ]  # fmt: skip
-    if artifact.paper is not None and any(run in artifact.paper.rows for run in ours):
+    cells = [cell for section in sections for cell in section.cells if cell.row in ours]
+    if artifact.paper is not None and any(cell.paper_value is not None for cell in cells):
         label = f"published ({artifact.paper.scale})"
         handles.append(Line2D([], [], marker="o", mec=SOFT, mfc="white", ls="", ms=6, label=label))
     return [*handles, Line2D([], [], color=SOFT, lw=1.1, ls=(0, (2, 1.5)), label="guessing")]

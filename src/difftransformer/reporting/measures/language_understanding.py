@@ -73,6 +73,11 @@ def shots(evaluated: Sequence[Result]) -> str:
     return f"_{shared_setting(evaluated, 'config', 'num_fewshot')}shot"
 
 
+def stand_in(evaluated: Sequence[Result]) -> str | None:
+    """Return what stands in for the benchmarks; None where the items are theirs."""
+    return "our own few items" if shared_setting(evaluated, "config", "data") == "builtin" else None
+
+
 def label_of(task: str) -> str:
     """Head of a task's column."""
     return "Avg" if task == AVERAGE else LANGUAGE_TASKS[task].label

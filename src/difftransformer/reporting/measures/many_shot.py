@@ -10,7 +10,13 @@ from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, defined
-from difftransformer.reporting.conditions import evaluated, shared_setting, training_note, trainings
+from difftransformer.reporting.conditions import (
+    evaluated,
+    shared_setting,
+    stand_in_title,
+    training_note,
+    trainings,
+)
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.measures.metric_columns import MetricColumn, metric_section
 
@@ -138,9 +144,9 @@ def orders_name(asked: Sequence[Result]) -> str:
 
 def section_title(part: SectionSlice, asked: Sequence[Result]) -> str:
     """Title of a section, which says if another set stands in."""
-    if _setting(asked, "data") != "generated":
-        return part.title
-    return f"{part.title} (stand-in: generated items, {_setting(asked, 'classes')} classes)"
+    generated = _setting(asked, "data") == "generated"
+    items = f"generated items, {_setting(asked, 'classes')} classes" if generated else None
+    return stand_in_title(part.title, items)
 
 
 def _percent(number: int) -> Callable[[Result], float]:

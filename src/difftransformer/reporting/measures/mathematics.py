@@ -93,6 +93,11 @@ def accuracy(result: Result, name: str) -> float:
     return 100 * defined(result, name)
 
 
+def stand_in(found: Sequence[Result]) -> str | None:
+    """Return what stands in for the sets; None where the items are theirs."""
+    return "generated arithmetic" if shared_setting(found, "config", "data") == "builtin" else None
+
+
 def label_of(name: str) -> str:
     """Head of a set's column."""
     return "Avg" if name == AVERAGE else MATH_SETS[name].label
