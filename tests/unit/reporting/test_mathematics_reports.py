@@ -12,6 +12,8 @@ from pictures import changed, picture_of
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.measures.mathematics import accuracy
+from difftransformer.reporting.statistics import mean_interval
 from difftransformer.reporting.table_job import build_table
 
 
@@ -66,6 +68,25 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
         path.write_text(json.dumps(result))
     with pytest.raises(UserError, match=r"at the end alone: give its run `training.keep_weights`"):
         build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
+
+
+@pytest.mark.parametrize("seeds", [(0, 1, 2), (0,)])
+def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
+    seeds: tuple[int, ...], fake: FakeResults
+) -> None:
+    artifact = artifact_slice("figure10", "figure", seeds)
+    results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=0.01)
+    top, _ = picture_of(artifact, results, fake).axes
+    bars = {tuple(line.get_ydata()) for line in top.lines if line.get_linewidth() == 1.1}
+    for row in artifact.sections[0].rows:
+        found = [results.evaluation("mathematics", row.run, seed) for seed in seeds]
+        values = [accuracy(one, "gsm8k") for one in found]
+        interval = mean_interval(values)
+        low, high = interval.low, interval.high
+        if len(seeds) == 1:
+            low, high = values[0] - 1.96, values[0] + 1.96
+        assert low is not None and high is not None
+        assert any(bar == pytest.approx((max(0.0, low), min(100.0, high))) for bar in bars)
 
 
 @pytest.mark.parametrize("data", ["builtin", "hub"])

@@ -12,6 +12,7 @@ from difftransformer.reporting.conditions import evaluated, shared_setting, stan
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.mathematics import accuracy, label_of, stand_in
+from difftransformer.reporting.statistics import mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,12 +88,15 @@ def _errors(
     names: Sequence[str],
     look: Look,
 ) -> None:
-    """1.96 standard errors over the items, those of the mean over seeds."""
+    """The t interval of the mean over seeds; of one seed 1.96 standard errors over its items."""
     for place, name in zip(places, names, strict=True):
-        middle = sum(accuracy(result, name) for result in found) / len(found)
-        error = sum(accuracy(result, f"{name}_stderr") for result in found) / len(found)
-        axes.plot([place] * 2, [max(0.0, middle - _ERRORS * error), middle + _ERRORS * error],
-                  color=look.colour, lw=1.1, alpha=0.6)  # fmt: skip
+        middle, _, low, high, _ = mean_interval([accuracy(result, name) for result in found])
+        if low is None or high is None:
+            reach = _ERRORS * accuracy(found[0], f"{name}_stderr")
+            low, high = middle - reach, middle + reach
+        axes.plot(
+            [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6
+        )
 
 
 def _published(
