@@ -1,19 +1,21 @@
 """Table 4 from judgements with known counts, by one judge and by two."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_judgements import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
-from fake_slices import artifact_slice
+from fake_slices import SCALE, artifact_slice
+from pictures import picture, picture_of
 from sklearn.metrics import cohen_kappa_score
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.suites.hallucination import Hallucination
 from difftransformer.errors import UserError
-from difftransformer.reporting.figure_job import build_figure
-from difftransformer.reporting.statistics import agreement, cohen_kappa
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.statistics import agreement, cohen_kappa, wilson_interval
 from difftransformer.reporting.table_job import build_table
 
 SEEDS = (0, 1, 2)
@@ -101,9 +103,28 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
     assert float(cells["recall_diff", "xsum"]["value"]) == pytest.approx(2 / 3)
     assert "n/a, CNN/DM, MultiNews, Qasper, HotpotQA, 2WikiMQA: no items in a/folder" in text
     assert "The paper's sets" not in text and "paraphrases" in text
-    figure = artifact_slice("table4", "figure")
-    build_figure(figure, small.results, small.histories, tmp_path / "figure")
-    assert (tmp_path / "figure.svg").stat().st_size > 5_000
+    ours, theirs = picture("table4", small).axes
+    assert [bar.get_height() for bar in ours.patches] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    assert len(theirs.patches) > 2
+    places = [[tick.get_text().replace("\n", ", ") for tick in axes.get_xticklabels()]
+              for axes in (ours, theirs)]  # fmt: skip
+    assert "XSum" in places[0] and "XSum" in places[1]
+
+
+def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
+    fake: FakeResults,
+) -> None:
+    results = load_results(fake.results, SCALE)
+    evaluations = dict(results.evaluations)
+    for seed, judged in ((0, 0), (1, 0), (2, 15)):
+        key = ("hallucination_by_lexical", "recall_diff", seed)
+        free = 0.8 if judged else None
+        metrics = evaluations[key].metrics | {"free_answer_n4": free, "judged_answer_n4": judged}
+        evaluations[key] = evaluations[key].model_copy(update={"metrics": metrics})
+    artifact = artifact_slice("table4", "figure")
+    ours, _ = picture_of(artifact, replace(results, evaluations=evaluations), fake).axes
+    intervals = [list(line.get_ydata()) for line in ours.lines if line.get_linestyle() == "-"]
+    assert any(one == pytest.approx(wilson_interval(12, 15)) for one in intervals)
 
 
 def test_a_missing_judgement_is_named_with_its_command(small: FakeResults, tmp_path: Path) -> None:

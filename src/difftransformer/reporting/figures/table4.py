@@ -7,7 +7,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice
 from difftransformer.config.hallucination_sets import HALLUCINATION_SETS
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined
 from difftransformer.reporting.conditions import evaluated
 from difftransformer.reporting.drawing import FAINT, INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
@@ -52,7 +52,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         for row in part.rows
         for found in [evaluated(artifact, reading, [row], results)]
         for name in sets
-        if (bar := _bar([share(name)(one) for one in found], _judged(found, name))) is not None
+        if (bar := _bar(found, name)) is not None
     }
     _panel(ours, part.rows, sets, measured, look)
     tidy(ours, x="", y="share free of hallucination", title=f"Scale {artifact.scale}")
@@ -69,20 +69,17 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     return figure
 
 
-def _judged(found: Sequence[Result], name: str) -> int:
-    """Answers on a set that the first seed's share is of."""
-    return int(found[0].metrics.get(f"judged_{name}") or 0)
-
-
-def _bar(values: Sequence[float | None], samples: int) -> Bar | None:
-    """Mean over seeds with its t interval; of a single seed with Wilson's of its samples."""
-    known = [value for value in values if value is not None]
-    if not known:
+def _bar(found: Sequence[Result], name: str) -> Bar | None:
+    """Mean over the seeds that were judged with its t interval; of one with Wilson's."""
+    judged = [one for one in found if share(name)(one) is not None]
+    if not judged:
         return None
-    found = mean_interval(known)
-    if found.low is None:
-        return Bar(found.mean, *wilson_interval(round(found.mean * samples), samples), known)
-    return Bar(found.mean, found.low, found.high, known)
+    known = [defined(one, f"free_{name}") for one in judged]
+    mean, _, low, high, _ = mean_interval(known)
+    if len(judged) == 1:
+        answers = int(defined(judged[0], f"judged_{name}"))
+        low, high = wilson_interval(round(mean * answers), answers)
+    return Bar(mean, low, high, known)
 
 
 def _panel(
