@@ -1,6 +1,6 @@
 """Curves over seeds: mean, and the band from the lowest to the highest seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.errors import DataError
@@ -73,6 +73,15 @@ def same_steps(what: str, series: Mapping[int, Series]) -> list[Series]:
             "of validate_every"
         )
     return found
+
+
+def mark(
+    axes: "Axes", curve: Curve, look: Look, partial: Collection[float], *, size: float
+) -> None:
+    """Mark the points of a curve, hollow where the mean leaves out seeds that diverged."""
+    for x, mean in zip(curve.x, curve.mean, strict=True):
+        fill, above = ("white", 3) if x in partial else (look.colour, 2)
+        axes.plot([x], [mean], look.marker, color=look.colour, mfc=fill, ms=size, zorder=above)
 
 
 def draw(axes: "Axes", curve: Curve, look: Look, label: str) -> None:

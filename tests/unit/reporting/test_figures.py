@@ -1,13 +1,14 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice, declarations
 from matplotlib.axes import Axes
-from pictures import changed, picture_of
+from pictures import changed, picture, picture_of
 
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.collect import load_results
@@ -89,6 +90,27 @@ def test_the_lowest_panels_of_the_context_rms_name_the_positions(fake: FakeResul
     numbered = [place for place, axes in enumerate(figure.axes) if shows_ticks(axes)]
     assert named == numbered == [3, 4, 5, 6]
     assert not figure.get_supxlabel()  # which the legend below would cover
+
+
+def hollow(axes: Axes) -> list[float]:
+    return [float(line.get_xdata()[0]) for line in axes.lines if line.get_mfc() == "white"]
+
+
+def test_a_final_loss_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
+    panels = picture("v2_stability", fake).axes
+    found = {axes.get_title("left"): hollow(axes) for axes in panels}
+    assert found.pop("Validation loss at the end") == [8e-3]
+    assert not any(found.values())
+
+
+def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
+    artifact, results = artifact_slice("lr_sweep", "figure"), load_results(fake.results, SCALE)
+    swept = next(one for one in artifact.sections[0].sweep if one.learning_rate == 8e-3)
+    trained = results.training(swept.run_id, 1)
+    trained = trained.model_copy(update={"metrics": trained.metrics | {"validation_loss": None}})
+    without = replace(results, trainings={**results.trainings, (swept.run_id, 1): trained})
+    first, second = picture_of(artifact, without, fake).axes
+    assert hollow(first) == [8e-3] and not hollow(second)
 
 
 def test_a_missing_history_is_named(fake: FakeResults, tmp_path: Path) -> None:

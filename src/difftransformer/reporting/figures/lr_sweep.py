@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SectionSlice
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.curves import Curve, draw
+from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.learning_rate import Outcome, metric_name, outcomes, rates
@@ -77,7 +77,8 @@ def _line(axes: "Axes", one: Outcome, look: Look) -> None:
             ):
                 column.append(value)
     draw(axes, curve, look, printable(one.row.label))
-    axes.plot(curve.x, curve.mean, ".", color=look.colour, ms=5)
+    partial = [swept for swept, cell in one.cells.items() if cell.n < len(cell.seeds)]
+    mark(axes, curve, look._replace(marker="o"), partial, size=3.5)
     points = dict(zip(curve.x, curve.mean, strict=True))
     if one.chosen is not None and one.chosen.learning_rate in points:
         at = one.chosen.learning_rate

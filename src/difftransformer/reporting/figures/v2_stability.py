@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.curves import Curve, draw
+from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.drawing import Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.measures.learning_rate import rates
@@ -54,7 +54,10 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
 
 
 def _by_rate(axes: "Axes", kind: str, found: ByRate, look: Look, label: str) -> None:
-    """Mean over the seeds that have a value, with their range; a share has none."""
+    """Mean over the seeds that have a value, with their range; a share has none.
+
+    A training that diverged has no loss at the end: the mean of the others has a hollow mark.
+    """
     value = kind_value(kind)
     points = {
         learning_rate: [one for one in map(value, trained) if one is not None]
@@ -65,8 +68,10 @@ def _by_rate(axes: "Axes", kind: str, found: ByRate, look: Look, label: str) -> 
     lows, highs = list(map(min, points.values())), list(map(max, points.values()))
     if kind == "diverged":
         lows = highs = means
-    draw(axes, Curve(list(points), means, lows, highs), look, printable(label))
-    axes.plot(list(points), means, look.marker, color=look.colour, ms=4)
+    curve = Curve(list(points), means, lows, highs)
+    draw(axes, curve, look, printable(label))
+    partial = [one for one, values in points.items() if len(values) < len(found[one])]
+    mark(axes, curve, look, partial, size=4)
 
 
 def _at_the_largest(
