@@ -6,6 +6,7 @@ import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 from fake_throughput import REPEATS, throughput
+from pictures import picture
 
 from difftransformer.config.artifact_slices import MARK
 from difftransformer.reporting.collect import load_results
@@ -57,6 +58,12 @@ def test_a_scale_that_times_no_variants_has_no_column_of_speed(fake: FakeResults
             row.facts["timed"] = False
     made = build_variants(artifact, load_results(fake.results, "tiny"))
     assert all("speed" not in column.id for part in made.sections for column in part.columns)
+
+
+def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) -> None:
+    loss, needles, speed = picture("variants", fake).axes
+    assert "median of rounds" in speed.get_xlabel()
+    assert not any("median" in axes.get_xlabel() for axes in (loss, needles))
 
 
 def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:

@@ -30,7 +30,7 @@ class Panel(NamedTuple):
 _PANELS = {
     "valid" + DIFFERENCE: Panel("Δ Valid", "nats per token", 0.0),
     NEEDLES: Panel("Needles", "accuracy", None),
-    SPEED_RATIO: Panel("Training speed", "tokens/s, ratio", 1.0),
+    SPEED_RATIO: Panel("Training speed", "tokens/s, ratio, median of rounds", 1.0),
 }
 
 
