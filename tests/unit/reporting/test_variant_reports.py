@@ -14,6 +14,7 @@ from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.measures.context_bounds import BOUNDS, ORIGIN
 from difftransformer.reporting.tables.table7 import build as build_table7
 from difftransformer.reporting.tables.v2_context_rms import build as build_context_rms
+from difftransformer.reporting.tables.v2_sinks import build as build_sinks
 from difftransformer.reporting.tables.variants import build as build_variants
 
 PLACE = "variants/{}/{}/training"
@@ -64,6 +65,14 @@ def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) ->
     loss, needles, speed = picture("variants", fake).axes
     assert "median of rounds" in speed.get_xlabel()
     assert not any("median" in axes.get_xlabel() for axes in (loss, needles))
+
+
+def test_layers_count_from_one_for_readers(fake: FakeResults) -> None:
+    made = build_sinks(artifact_slice("v2_sinks"), load_results(fake.results, "tiny"))
+    headers = {column.id: column.header for column in made.sections[0].columns}
+    assert (headers["share_l0"], headers["share_l1"]) == ("Share, layer 1", "Share, layer 2")
+    (axes,) = picture("v2_sinks", fake).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2"]
 
 
 def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:

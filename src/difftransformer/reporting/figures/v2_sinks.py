@@ -34,7 +34,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
             axes.plot([layer + aside], [mean], one.marker, color=one.colour, ms=7, label=label)
     uniform = defined(evaluated(artifact, part, part.rows, results)[0], "uniform")
     axes.axhline(uniform, color=INK, lw=0.8, ls=":", label="equal weights")
-    axes.set_xticks(range(len(names)), [str(layer) for layer in range(len(names))])
+    axes.set_xticks(range(len(names)), [str(layer + 1) for layer in range(len(names))])
     axes.set_ylim(bottom=0)
     tidy(axes, x="layer", y="share of attention on the first token", title=part.title)
     legend_below(figure, axes)

@@ -49,8 +49,8 @@ def sinks(artifact: ArtifactSlice, part: SectionSlice, results: Results) -> Sect
         for name, header in _SHOWN.items()
     ]
     columns += [
-        MetricColumn(name, f"Share, layer {name[7:]}", partial(metric, name=name), hidden=True)
-        for name in layer_names(artifact, part, results)
+        MetricColumn(name, f"Share, layer {layer}", partial(metric, name=name), hidden=True)
+        for layer, name in enumerate(layer_names(artifact, part, results), start=1)
     ]
     length, first, threshold = (
         shared_setting(found, "config", name) for name in ("seq_len", "first_query", "threshold")
