@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults
 from fake_slices import CATALOGUE, artifact_slice
+from pictures import legend_of, picture, picture_of
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.scaling_curves import parameters
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.tables.figure3 import build
@@ -101,15 +101,20 @@ def test_what_lies_beyond_is_flagged_and_decides_nothing(
     assert "inconclusive. At scale tiny: seed 0 has no value: beyond the measured range" in text
 
 
-def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults, tmp_path: Path) -> None:
+def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:
     small.everything((0, 1))
     set_losses(small, {"transformer": [3.0, 3.1, 3.2, 3.3, 3.4]})
     artifact = artifact_slice("figure3a", seeds=(0, 1))
     cell = built(small, artifact).find("diff", "equal_ratio")
     assert cell is not None and (cell.value, cell.ci_low) == (None, None)
     assert cell.text == "none, the curve does not fall"
-    drawing = artifact_slice("figure3a", "figure", seeds=(0, 1))
-    build_figure(drawing, small.results, small.histories, tmp_path / "f")
+    ours = artifact_slice("figure3a", "figure", seeds=(0, 1)).model_copy(update={"paper": None})
+    drawn = picture_of(ours, load_results(small.results, "tiny"), small)
+    assert "equal loss" not in legend_of(drawn)
+
+
+def test_an_arrow_of_equal_loss_is_named(fake: FakeResults) -> None:
+    assert "equal loss" in legend_of(picture("figure3a", fake))
 
 
 def test_few_points_are_fitted_without_an_offset(small: FakeResults) -> None:

@@ -29,6 +29,7 @@ _DASH = (0, (4.0, 2.0))
 def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "Figure":
     """Draw the figure of the first section."""
     import matplotlib.pyplot as plt
+    from matplotlib.text import Annotation
 
     del histories  # the results know theirs
     part, paper = artifact.sections[0], artifact.paper
@@ -43,7 +44,9 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
     _ours(grid[0][0], artifact, part, lines, curves, look)
     if paper is not None:
         _published(grid[0][1], part, paper, look)
-    legend_below(figure, handles=_legend(part, look, published=paper is not None), ncols=6)
+    arrows = any(isinstance(text, Annotation) for axes in grid[0] for text in axes.texts)
+    handles = _legend(part, look, published=paper is not None, arrows=arrows)
+    legend_below(figure, handles=handles, ncols=6)
     return figure
 
 
@@ -131,7 +134,9 @@ def _finish(axes: "Axes", part: SectionSlice, title: str, said: Sequence[str]) -
     tidy(axes, x=name, y="validation loss, nats per token", title=title)
 
 
-def _legend(part: SectionSlice, look: dict[str, Look], *, published: bool) -> list["Line2D"]:
+def _legend(
+    part: SectionSlice, look: dict[str, Look], *, published: bool, arrows: bool
+) -> list["Line2D"]:
     from matplotlib.lines import Line2D
 
     def sign(label: str, **style: Any) -> Line2D:
@@ -144,5 +149,6 @@ def _legend(part: SectionSlice, look: dict[str, Look], *, published: bool) -> li
     if published:
         handles.append(sign("published", color=SOFT, marker="o", mfc="white", ls=""))
     handles.append(sign("fitted", color=SOFT, ls=_DASH, lw=1.2))
-    handles.append(sign("equal loss", color=INK, marker=">", markevery=(1, 1), lw=1.2))
+    if arrows:
+        handles.append(sign("equal loss", color=INK, marker=">", lw=1.2))
     return handles
