@@ -15,7 +15,6 @@ from difftransformer.reporting.cells import Paper, Place
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.statistics import mean_interval
 
 DECIMALS = 3
 C = TypeVar("C", bound=TimingConfig)
@@ -66,18 +65,14 @@ def speed_cell(place: Place, speeds: Sequence[float], job_id: str, paper: Paper)
 
 
 def ratio_cell(place: Place, ratios: Sequence[float], job_id: str) -> Cell:
-    """Median and quartiles to read, and the t interval of the mean for the verdict."""
-    found = mean_interval(ratios)
+    """Median and quartiles; a verdict takes its interval, of the mean, from the rounds."""
     low, high = (plain(quartile(ratios, which), DECIMALS) for which in (1, 3))
     return Cell(
         row=place.row,
         column=place.column,
         text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
         value=median(ratios),
-        std=found.std,
-        ci_low=found.low,
-        ci_high=found.high,
-        n=found.n,
+        n=len(ratios),
         seeds=_rounds(ratios, DECIMALS, job_id),
     )
 

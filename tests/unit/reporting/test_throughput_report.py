@@ -65,7 +65,8 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
     ratio, speed = (made.find("diff", f"short_training{end}") for end in ("_ratio", ""))
     assert ratio is not None and speed is not None
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
-    assert ratio.value == 0.5
+    assert (ratio.value, ratio.text) == (0.5, "0.500 (0.250 to 0.500)")
+    assert (ratio.std, ratio.ci_low, ratio.ci_high, ratio.n) == (None, None, None, REPEATS)
     assert list(speed.by_seed().values()) == pytest.approx([128 * 16 / one for one in ours])
 
 
