@@ -76,9 +76,11 @@ def canvas(salt: str) -> Iterator[None]:
         "figure.constrained_layout.h_pad": 0.07,
         "figure.constrained_layout.w_pad": 0.07,
     }
-    with mpl.rc_context(), seaborn.axes_style("ticks"):
-        mpl.rcParams.update(settings)
-        yield
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a user's matplotlibrc has no part in it
+        with seaborn.axes_style("ticks"):
+            mpl.rcParams.update(settings)
+            yield
 
 
 def printable(label: str, width: int | None = None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice, declarations
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from pictures import changed, picture, picture_of
 
@@ -53,6 +54,18 @@ def test_another_process_draws_the_same_bytes(drawn: Path, tmp_path: Path) -> No
     for path in (path for path in drawn.iterdir() if path.stem in names):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
         assert b"<dc:date>" not in path.read_bytes()
+
+
+def test_settings_of_the_user_change_no_byte(
+    drawn: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    artifact = artifact_slice("v2_sinks", "figure")
+    with rc_context({"lines.linewidth": 9, "axes.titlesize": 30, "savefig.bbox": "tight"}):
+        paths = build_figure(artifact, fake.results, fake.histories, tmp_path / "v2_sinks")
+        assert rcParams["lines.linewidth"] == 9
+    assert [path.read_bytes() for path in paths] == [
+        (drawn / path.name).read_bytes() for path in paths
+    ]
 
 
 def test_one_seed_can_be_drawn(fake: FakeResults, tmp_path: Path) -> None:
