@@ -14,6 +14,7 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument, Verdict
 from difftransformer.reporting.formats.web import render
+from difftransformer.reporting.interpretations import interpretations_note
 from difftransformer.reporting.origins import describe
 
 SWEEP = "lr_sweep"
@@ -112,7 +113,7 @@ def _figure(figure: ArtifactSlice, path: Path) -> Figure:
             f"{path}: cannot be read: {error.strerror}; build the figure again"
         ) from None
     source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode('ascii')}"
-    return Figure(source, figure.alt, figure.caption)
+    return Figure(source, figure.alt, " ".join([figure.caption, *interpretations_note(figure)]))
 
 
 def _read_table(path: Path) -> TableDocument:

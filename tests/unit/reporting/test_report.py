@@ -119,6 +119,20 @@ def test_a_report_without_the_sweep_says_how_to_get_it(
     )
 
 
+def test_the_caption_of_a_figure_explains_its_marks(
+    drawn: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    build_report(
+        report_slice(figures=("v2_sinks", "table6")),
+        tables=[], figures=[drawn / "v2_sinks.svg", drawn / "table6.svg"], results=fake.results,
+        output=tmp_path / "index.html",
+    )  # fmt: skip
+    html = (tmp_path / "index.html").read_text()
+    marked, plain = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.DOTALL)
+    assert "* An interpretation" in marked and "DINT: causal form" in marked
+    assert "interpretation" not in plain
+
+
 def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"table 'table6_recall', which was not given.*snakemake"):
         build(built, fake, tmp_path / "index.html", "table6_recall")
