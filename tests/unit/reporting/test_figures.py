@@ -15,6 +15,7 @@ from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import looks
 from difftransformer.reporting.figure_job import SUFFIXES, build_figure
+from difftransformer.reporting.tables.table6 import build as build_table6
 
 REDRAW = """
 import sys
@@ -68,10 +69,16 @@ def test_settings_of_the_user_change_no_byte(
     ]
 
 
-def test_one_seed_can_be_drawn(fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice("table6", "figure", seeds=(0,))
-    build_figure(artifact, fake.results, fake.histories, tmp_path / "table6")
-    assert (tmp_path / "table6.png").stat().st_size > 10_000
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: FakeResults) -> None:
+    figure = picture("table6", fake, seeds)
+    artifact, results = artifact_slice("table6", seeds=seeds), load_results(fake.results, SCALE)
+    section = build_table6(artifact, results).sections[0]
+    panel = next(axes for axes in figure.axes if axes.get_title("left").startswith("Δ AR-Hit"))
+    intervals = [line for line in panel.lines if line.get_linewidth() == 1.8]
+    expected = {cell.value for cell in section.cells if cell.column == "ar_hit_difference"}
+    assert expected <= {line.get_xdata()[0] for line in panel.lines}
+    assert len(intervals) == (len(expected) if len(seeds) > 1 else 0)
 
 
 @pytest.mark.parametrize(

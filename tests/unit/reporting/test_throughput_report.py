@@ -1,21 +1,20 @@
 """Timings from made results: ratios by round, the fastest backend, verdicts over repeats."""
 
 import math
-from pathlib import Path
 from statistics import median
 
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 from fake_throughput import REPEATS, SHAPES, decoding, throughput
+from pictures import picture
 
 from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.measures.decoding import DecodingTimings
-from difftransformer.reporting.measures.throughput import Timings
+from difftransformer.reporting.measures.throughput import MODES, Timings
 from difftransformer.reporting.tables.table7 import build
 from difftransformer.reporting.tables.v2_decoding import build as build_decoding
 
@@ -156,7 +155,17 @@ def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:
         build(artifact_slice("table7"), load_results([], "tiny"))
 
 
-def test_the_figure_has_published_ratios_beside_ours(small: FakeResults, tmp_path: Path) -> None:
+def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None:
     throughput(small)
-    build_figure(artifact_slice("table7", "figure"), small.results, [], tmp_path / "table7")
-    assert (tmp_path / "table7.png").stat().st_size > 10_000
+    artifact = artifact_slice("table7", "figure")
+    timings = Timings(load_results(small.results, "tiny"))
+    assert artifact.paper is not None
+    ours, theirs = (artifact.paper.rows[row].values for row in ("diff", "transformer"))
+    ratios = {name: float(value) / float(theirs[name]) for name, value in ours.items()}
+    for axes, mode in zip(picture("table7", small).axes, MODES, strict=True):
+        hollow = [line.get_ydata()[0] for line in axes.lines if line.get_mfc() == "white"]
+        assert hollow == [one for name, one in ratios.items() if name.endswith(mode)]
+        marks = {line.get_ydata()[0] for line in axes.lines}
+        for shape in SHAPES:
+            assert median(timings.ratios(shape, "diff", "transformer", mode)) in marks
+    assert f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}" in artifact.alt
