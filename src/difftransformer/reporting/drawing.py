@@ -85,7 +85,7 @@ def canvas(salt: str) -> Iterator[None]:
 
 def printable(label: str, width: int | None = None) -> str:
     """Write a label for matplotlib: no accidental formulas, a real subscript, wrapped lines."""
-    lines = wrap(label, width) if width is not None else [label]
+    lines = wrap(label, width, break_on_hyphens=False) if width is not None else [label]
     text = "\n".join(lines).replace("$", r"\$")
     return text.replace("λ_init", r"$\lambda_{\mathrm{init}}$")
 

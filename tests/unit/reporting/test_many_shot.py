@@ -111,6 +111,7 @@ def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(
     artifact, figure = artifact_slice("figure7", "figure"), picture("figure7", fake)
     found = []
     for axes, part in zip(figure.axes, artifact.sections, strict=True):
+        assert axes.get_title("left") == f"{part.title} (stand-in: generated items, 2 classes)"
         said = [text.get_text() for text in axes.texts]
         margins = []
         for row in part.rows:

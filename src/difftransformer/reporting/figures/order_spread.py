@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GAP = 0.9
+_CHARACTERS = 11  # of a title in an inch
 
 
 class Strip(NamedTuple):
@@ -38,7 +39,7 @@ def build(artifact: ArtifactSlice, results: Results, histories: Histories) -> "F
         sharey=True,
     )  # fmt: skip
     for column, part in enumerate(parts):
-        _panel(grid[0][column], artifact, part, results, look)
+        _panel(grid[0][column], artifact, part, results, look, int(_CHARACTERS * breadth))
         if column:
             grid[0][column].set_ylabel("")
     legend_below(figure, grid[0][0])
@@ -51,6 +52,7 @@ def _panel(
     part: SectionSlice,
     results: Results,
     look: dict[str, Look],
+    width: int,
 ) -> None:
     asked = evaluated(artifact, part, part.rows, results)
     labels = {row.run: row.label for row in part.rows}
@@ -71,7 +73,7 @@ def _panel(
     axes.set_xticks([])
     axes.set_ylim(0, 108)
     tidy(axes, x="training seeds, then published", y="accuracy, %")
-    axes.set_title(printable(section_title(part, asked), 34), fontsize=8.5, pad=6)
+    axes.set_title(printable(section_title(part, asked), width), fontsize=8.5, pad=6)
     axes.grid(visible=False, axis="x")
 
 
