@@ -1,7 +1,11 @@
 import logging
+import sys
+import types
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import choose_backend, eager, flash, flex, kernel, sdpa
@@ -48,6 +52,72 @@ def test_flash_attn_refuses_what_it_cannot_compute() -> None:
         flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
     with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
         flash.attention(q, q, q, scale=1.0, mask=None)
+
+
+@pytest.fixture
+def flash_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """flash-attn's function as its documentation has it, in float64; gives its keywords."""
+    calls: list[dict[str, object]] = []
+
+    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        assert given["causal"] and q.shape[-1] == k.shape[-1] == v.shape[-1]
+        calls.append(given)
+        rows = (x.double().transpose(1, 2) for x in (q, k, v))
+        out = eager.attention(*rows, scale=given["softmax_scale"], mask=None)
+        return out.to(q.dtype)
+
+    module = types.ModuleType("flash_attn")
+    monkeypatch.setattr(module, "flash_attn_func", flash_attn_func, raising=False)
+    monkeypatch.setitem(sys.modules, "flash_attn", module)
+    monkeypatch.setattr(flash, "_computes", lambda q: True)
+    return calls
+
+
+@pytest.mark.parametrize("new", [9, 4, 1])
+@pytest.mark.parametrize("differential", [False, True])
+def test_flash_attn_is_called_for_the_same_sums(
+    flash_calls: list[dict[str, object]], new: int, differential: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    heads, width = ((8, 4, 2), 32) if differential else ((4, 2, 2), 24)
+    q, k, v = (
+        torch.randn(2, count, 9, size, generator=generator, dtype=torch.double)
+        for count, size in zip(heads, (16, 16, width), strict=True)
+    )
+    rest = {"lam": torch.tensor(0.7)} if differential else {}
+    given = {"scale": 0.3, "mask": None, **rest}
+    name = "differential_attention" if differential else "attention"
+    found = getattr(flash, name)(q[:, :, -new:], k, v, **given)
+    expected = getattr(eager, name)(q[:, :, -new:], k, v, **given)
+    torch.testing.assert_close(found[..., :width], expected)
+    assert len(flash_calls) == (0 if differential and new == 1 else 1)
+
+
+def test_flash_attn_is_told_to_repeat_its_bits(flash_calls: list[dict[str, object]]) -> None:
+    q = torch.zeros(1, 2, 3, 4)
+    torch.set_deterministic_debug_mode("error")
+    try:
+        flash.attention(q, q, q, scale=1.0, mask=None)
+    finally:
+        torch.set_deterministic_debug_mode("default")
+    flash.attention(q, q, q, scale=1.0, mask=None)
+    assert [one["deterministic"] for one in flash_calls] == [True, False]
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("backend", ["eager", "blocked", "sdpa"])
+def test_half_precision_does_not_round_the_logits(backend: str, queries: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(16, heads, rows, width, generator=generator).bfloat16()
+        for heads, rows, width in ((2, queries, 128), (2, 512, 128), (1, 512, 256))
+    )
+    given = {"lam": torch.tensor(0.3), "scale": 1.0, "mask": None}  # logits up to 40
+    exact = eager.differential_attention(*(x.double() for x in (q, k, v)), **given)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = kernel(backend).differential_attention(q, k, v, **given)
+    error = (found.double() - exact).norm() / exact.norm()
+    assert error < 2**-8
 
 
 @pytest.mark.parametrize("masked", [False, True])

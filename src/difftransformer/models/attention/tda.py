@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
-from difftransformer.models.gradients import full_precision
+from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
@@ -102,10 +102,11 @@ class ThresholdDifferentialAttention(Attention):
         q, k = (F.normalize(full_precision(part), dim=-1) for part in (q, k))
         B, T, S, d = len(q), q.shape[-2], k.shape[-2], self.head_dim
         k = k.reshape(B, -1, 2, S, d).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        cosines = q.reshape(B, -1, 2, T, d) @ k.transpose(-2, -1)
+        with no_autocast(q):
+            cosines = q.reshape(B, -1, 2, T, d) @ k.transpose(-2, -1)
         visible = allowed.sum(dim=-1, keepdim=True).to(q.dtype)
         tau = self.beta * torch.sqrt(2 * visible.log() / d)
-        over = (full_precision(cosines) - tau.unsqueeze(-3)).relu() ** self.power
+        over = (cosines - tau.unsqueeze(-3)).relu() ** self.power
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
         return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
 

@@ -108,4 +108,8 @@ def _flash_obstacle(device: str, precision: str) -> str | None:
         return _NOT_INSTALLED
     if precision == "fp32":
         return "it computes in half precision only; set precision bf16, or take sdpa"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+        return (
+            f"it needs compute capability 8.0, {torch.cuda.get_device_name()} has less; take sdpa"
+        )
     return None

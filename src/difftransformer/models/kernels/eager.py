@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from difftransformer.models.gradients import full_precision
+from difftransformer.models.gradients import full_precision, no_autocast
 
 Tap = Callable[[Tensor, Tensor], Tensor]
 """Logits [B, M, T, S] of M softmax maps, and which keys each query may see, to what replaces them.
@@ -36,7 +36,8 @@ def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) ->
 
 def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """Return q k' scale in float32, [B, H, T, S], minus infinity for keys that are not allowed."""
-    scores = full_precision(q @ _per_head(k, q.shape[1]).transpose(-2, -1)) * scale
+    with no_autocast(q):
+        scores = full_precision(q) @ full_precision(per_head(k, q.shape[1])).mT * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
     for tap in _taps:
         scores = tap(scores, allowed)
@@ -55,7 +56,7 @@ def differential_map(
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`."""
     weights = attention_map(q, k, scale=scale, mask=mask).to(v.dtype)
-    return (weights @ _per_head(v, q.shape[1])).transpose(1, 2)
+    return (weights @ per_head(v, q.shape[1])).transpose(1, 2)
 
 
 def attention_with_lse(
@@ -64,7 +65,7 @@ def attention_with_lse(
     """See `Kernel.attention_with_lse`."""
     scores = logits(q, k, scale=scale, mask=mask)
     weights = scores.softmax(dim=-1).to(v.dtype)
-    out = (weights @ _per_head(v, q.shape[1])).transpose(1, 2)
+    out = (weights @ per_head(v, q.shape[1])).transpose(1, 2)
     return out, scores.logsumexp(dim=-1).transpose(1, 2)
 
 
@@ -73,7 +74,7 @@ def differential_attention(
 ) -> Tensor:
     """See `Kernel.differential_attention`."""
     weights = differential_map(q, k, lam, scale=scale, mask=mask).to(v.dtype)
-    return (weights @ _per_head(v, weights.shape[1])).transpose(1, 2)
+    return (weights @ per_head(v, weights.shape[1])).transpose(1, 2)
 
 
 def causal(queries: int, keys: int, device: torch.device) -> Tensor:
@@ -82,6 +83,6 @@ def causal(queries: int, keys: int, device: torch.device) -> Tensor:
     return allowed.tril(diagonal=keys - queries)
 
 
-def _per_head(x: Tensor, heads: int) -> Tensor:
+def per_head(x: Tensor, heads: int) -> Tensor:
     """Repeat key/value heads [B, G, S, *] so that there is one for each output head."""
     return x.repeat_interleave(heads // x.shape[1], dim=1)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import flex
+from difftransformer.models.kernels import flex, sdpa
 from difftransformer.models.kernels.sdpa import difference, joint_keys, padded_queries
 
 
@@ -20,7 +20,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """
     if mask is not None:
         raise BackendError("backend flash_attn takes no padding mask; take sdpa for padded batches")
-    if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
+    if not _computes(q):
         raise BackendError(
             f"backend flash_attn computes in half precision on CUDA, got {q.dtype} on "
             f"{q.device.type}; set precision bf16 and device cuda, or take sdpa"
@@ -30,8 +30,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     if v.shape[-1] > q.shape[-1]:  # it wants values as wide as keys
         q, k = (F.pad(x, (0, v.shape[-1] - q.shape[-1])) for x in (q, k))
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
-    out: Tensor = flash_attn_func(*rows_first, softmax_scale=scale, causal=True)
+    repeat = torch.are_deterministic_algorithms_enabled()  # no operation of torch: it cannot refuse
+    out: Tensor = flash_attn_func(
+        *rows_first, softmax_scale=scale, causal=True, deterministic=repeat
+    )
     return out
+
+
+def _computes(q: Tensor) -> bool:
+    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
 
 
 def attention_with_lse(
@@ -44,6 +51,11 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; flash-attn wants a value as wide as the key."""
+    """See `Kernel.differential_attention`; flash-attn wants a value as wide as the key.
+
+    One query takes SDPA's way, since joint keys would be a copy of the cache.
+    """
+    if q.shape[-2] == 1:
+        return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask)
     both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
     return difference(both, lam)

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import full_precision
+from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels import flex
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.kernels.eager import causal, per_head
 
 FURTHER_COLUMNS = 8
 """One is needed; a multiple of the vector width keeps rows aligned."""
@@ -32,6 +32,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     queries, keys = q.shape[-2], k.shape[-2]
     if mask is None and 1 < queries < keys:
         mask = causal(queries, keys, q.device)
+    if q.is_cuda and (mask is not None or q.dtype == torch.float32):
+        # No fused kernel there shares keys with a mask or in float32; PyTorch would write out maps.
+        k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
     out = F.scaled_dot_product_attention(
         q,
         k,
@@ -60,7 +63,7 @@ def attention_with_lse(
     if mask is not None:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -math.inf)
         mask = mask.view(-1, 1, queries, keys)
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
     out, lse = _WithLse.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return out.transpose(1, 2), lse.transpose(1, 2)
 
@@ -116,11 +119,12 @@ def differential_attention(
 def _one_query(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Both maps of a single query in float32 at least; keys and values are read once, in place."""
+    """Both maps of a single query in float32 at least; values are read once, keys in place."""
     B, G = v.shape[:2]
     rows = q.reshape(B, G, -1, 2, q.shape[-1]).transpose(2, 3)
     keys = k.view(B, G, 2, *k.shape[2:])
-    scores = full_precision((rows * scale) @ keys.mT)  # [B, G, 2, H / G, S]
+    with no_autocast(q):
+        scores = (full_precision(rows) * scale) @ full_precision(keys).mT  # [B, G, 2, H / G, S]
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(1), -math.inf)
     first, second = scores.softmax(dim=-1).unbind(2)
