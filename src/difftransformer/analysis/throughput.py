@@ -21,6 +21,7 @@ from difftransformer.analysis.timing_result import prepare, timing_fingerprint, 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.throughput import BatchConfig, ThroughputConfig, ThroughputSlice
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.device import autocast
 from difftransformer.models.flops import forward_flops, training_flops
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.transformer import Transformer
@@ -142,15 +143,15 @@ def step(
     """Return one call of a model on tokens [B, T + 1] with one of its backends."""
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     targets = tokens[:, 1:].flatten()
-    autocast = torch.autocast(
-        tokens.device.type, torch.bfloat16, enabled=config.precision == "bf16"
-    )
 
     def run() -> None:
         for layer in layers:
             layer.backend = backend
         model.zero_grad(set_to_none=True)
-        with torch.set_grad_enabled(mode == "training"), autocast:
+        with (
+            torch.set_grad_enabled(mode == "training"),
+            autocast(tokens.device, config.precision),
+        ):
             hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
             loss = chunked_cross_entropy(hidden, model.output_weight, targets, config.loss_chunk)
         if mode == "training":

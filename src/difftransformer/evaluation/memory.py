@@ -99,11 +99,11 @@ def estimate_evaluation(
         rows = rows_of_chunk(min(rows, asked.loss_chunk), model.vocab_size, device.type)
     heads = configure(model.attention, model.d_model).output_heads
     maps = MAP_BYTES.get(asked.kind, 0.0) * heads * reading.total**2
-    work = max(working_bytes(model, backend, reading.new, reading.total, device), maps)
+    work = working_bytes(model, backend, reading.new, reading.total, device, asked.precision)
     cache = 4.0 * cached_numbers(model) * reading.total if reading.cached else 0.0
     return EvaluationEstimate(
         weights=weights,
-        work=GAPS * work * reading.sequences,
+        work=GAPS * max(work, maps) * reading.sequences,
         cache=GAPS * cache * reading.sequences,
         logits=8.0 * rows * model.vocab_size,
         lower=reading.lower,

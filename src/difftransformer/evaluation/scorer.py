@@ -13,6 +13,7 @@ from torch import Tensor
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.device import autocast
 from difftransformer.models.loss import token_losses
 
 
@@ -69,7 +70,7 @@ class Scorer:
         """
         windows = windows.to(self.device)
         targets = windows[:, 1:]
-        with self._autocast():
+        with autocast(self.device, self._precision):
             hidden = self.model.hidden_states(windows[:, :-1])
             flat = token_losses(
                 hidden.flatten(0, 1), self.model.output_weight, targets.flatten(), chunk
@@ -84,7 +85,7 @@ class Scorer:
             tokens: Token ids.
             cache: Where the keys and values of the T positions are appended; None: nowhere.
         """
-        with self._autocast():
+        with autocast(self.device, self._precision):
             if cache is None:
                 return self.model.hidden_states(tokens.to(self.device))
             return self.model.hidden_states(tokens.to(self.device), cache=cache)
@@ -98,7 +99,7 @@ class Scorer:
             positions: R positions below T.
         """
         weight = self.model.output_weight
-        with self._autocast():
+        with autocast(self.device, self._precision):
             hidden = self.model.hidden_states(tokens.to(self.device))[:, list(positions)]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
         return choice.cpu()
@@ -112,7 +113,7 @@ class Scorer:
             cache: Keys and values of everything before, for a batch of one.
         """
         weight = self.model.output_weight
-        with self._autocast():
+        with autocast(self.device, self._precision):
             new = torch.tensor([tokens], device=self.device)
             hidden = self.model.hidden_states(new, cache=cache)[:, -1]
             choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
@@ -121,7 +122,7 @@ class Scorer:
     @torch.inference_mode()
     def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
         """Append tokens to the cache, ``chunk`` positions at a time."""
-        with self._autocast():
+        with autocast(self.device, self._precision):
             for start in range(0, len(tokens), chunk):
                 new = torch.tensor([tokens[start : start + chunk]], device=self.device)
                 self.model.hidden_states(new, cache=cache)
@@ -135,7 +136,7 @@ class Scorer:
             cache: Keys and values of everything before, for a batch of one.
         """
         weight = self.model.output_weight
-        with self._autocast():
+        with autocast(self.device, self._precision):
             new = torch.tensor([tokens], device=self.device)
             hidden = self.model.hidden_states(new, cache=cache)[0, -1]
             logits = hidden.to(weight.dtype) @ weight.T
@@ -150,13 +151,10 @@ class Scorer:
             chunk: Positions computed at one time.
         """
         cache = PrefixCache(len(tokens))
-        with self._autocast():
+        with autocast(self.device, self._precision):
             whole = torch.tensor([tokens], device=self.device)
             for start in range(0, len(tokens) - 1, chunk):
                 stop = min(start + chunk, len(tokens) - 1)
                 self.model.hidden_states(whole[:, start:stop], cache=cache)
             rows = [row[0].float().cpu() for row in self.model.attention_rows(whole[:, -1:], cache)]
         return torch.stack(rows)
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._precision == "bf16")

@@ -1,4 +1,4 @@
-"""Where a job computes, and whether its operations give the same bits each time."""
+"""Where a job computes, in which precision, and whether it gives the same bits each time."""
 
 import logging
 
@@ -29,6 +29,11 @@ def choose_device(name: str, place: str) -> torch.device:
     if name == "auto":
         logger.info("%s auto: picked %s", place, device)
     return device
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Return the context of a precision: "bf16" computes products in it, "fp32" changes nothing."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def repeat_bits(deterministic: bool, *, compiled: bool = False) -> None:

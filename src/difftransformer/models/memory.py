@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.device import autocast
 from difftransformer.models.transformer import Transformer
 
 _PROBE = 128
@@ -29,23 +30,44 @@ _VOCABULARY = 64
 
 
 def saved_bytes_per_layer(
-    config: ModelConfig, backend: str, seq_len: int, device: torch.device
+    config: ModelConfig, backend: str, seq_len: int, device: torch.device, precision: str = "fp32"
 ) -> float:
-    """Return the bytes that a layer keeps for the backward pass of one sequence of T positions."""
+    """Return the bytes that a layer keeps for the backward pass of one sequence of T positions.
+
+    Args:
+        config: The model.
+        backend: Attention backend.
+        seq_len: T.
+        device: Where it is tried.
+        precision: "fp32", or "bf16" for autocast.
+    """
+
+    def per_layer(length: int) -> float:
+        def kept(layers: int, sequences: int) -> int:
+            with autocast(device, precision):
+                return _saved(config, backend, layers, (sequences, length), device)
+
+        one = kept(2, 1) - kept(1, 1)
+        if precision == "fp32":
+            return one
+        # Autocast keeps a copy of the weights beside, one for any number of sequences.
+        return kept(2, 2) - kept(1, 2) - one
+
     if seq_len <= 3 * _PROBE or seq_len * config.d_model <= _DIRECT:
-        return _per_layer(config, backend, seq_len, device)
-    one, two, three = (_per_layer(config, backend, _PROBE * times, device) for times in (1, 2, 3))
+        return per_layer(seq_len)
+    one, two, three = (per_layer(_PROBE * times) for times in (1, 2, 3))
     x = seq_len / _PROBE
     # Lagrange's parabola through the lengths 1, 2 and 3.
     return one * (x - 2) * (x - 3) / 2 - two * (x - 1) * (x - 3) + three * (x - 1) * (x - 2) / 2
 
 
-def _per_layer(config: ModelConfig, backend: str, seq_len: int, device: torch.device) -> float:
-    return _saved(config, backend, 2, seq_len, device) - _saved(config, backend, 1, seq_len, device)
-
-
 def working_bytes(
-    config: ModelConfig, backend: str, new: int, total: int, device: torch.device
+    config: ModelConfig,
+    backend: str,
+    new: int,
+    total: int,
+    device: torch.device,
+    precision: str = "fp32",
 ) -> float:
     """Return the most bytes at work at a time while a model without gradients reads a sequence.
 
@@ -57,7 +79,15 @@ def working_bytes(
         new: T.
         total: S, T where nothing is cached.
         device: Where it is tried.
+        precision: "fp32", or "bf16" for autocast.
     """
+    with autocast(device, precision):
+        return _working(config, backend, new, total, device)
+
+
+def _working(
+    config: ModelConfig, backend: str, new: int, total: int, device: torch.device
+) -> float:
     model = _small(config, backend, 1, device)
     longest = _LONG * (total / new) ** 0.5
     if total <= longest or new * max(total, config.d_model) <= _DIRECT:
@@ -75,6 +105,11 @@ def _at_work(model: Transformer, new: int, total: int) -> int:
     cache, living = PrefixCache(total) if total > new else None, _Living()
     if cache is not None:
         model.hidden_states(tokens[:, new:], cache=cache)
+    if tokens.is_cuda:  # its allocator counts itself, and what is compiled there can't be watched
+        before = torch.cuda.memory_allocated(tokens.device)
+        torch.cuda.reset_peak_memory_stats(tokens.device)
+        model.hidden_states(tokens[:, :new], cache=cache)
+        return torch.cuda.max_memory_allocated(tokens.device) - before
     with living:
         model.hidden_states(tokens[:, :new], cache=cache)
     return living.peak
@@ -134,7 +169,7 @@ def _small(config: ModelConfig, backend: str, layers: int, device: torch.device)
 
 
 def _saved(
-    config: ModelConfig, backend: str, layers: int, seq_len: int, device: torch.device
+    config: ModelConfig, backend: str, layers: int, size: tuple[int, int], device: torch.device
 ) -> int:
     """Bytes of everything but parameters that autograd keeps, each storage once."""
     model = _small(config, backend, layers, device)
@@ -147,7 +182,7 @@ def _saved(
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    tokens = torch.zeros(1, seq_len, dtype=torch.long, device=device)
+    tokens = torch.zeros(size, dtype=torch.long, device=device)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = model.hidden_states(tokens)
     total = sum(kept.values())

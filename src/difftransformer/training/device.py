@@ -20,7 +20,11 @@ def resolve_device(config: TrainingConfig) -> torch.device:
         BackendError: CUDA, or bf16 on it, was asked for and is not there.
     """
     device = choose_device(config.device, "training.device")
-    if config.precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    if (
+        config.precision == "bf16"
+        and device.type == "cuda"
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
         raise BackendError(
             f"training.precision is bf16 but {torch.cuda.get_device_name()} has none: use fp32"
         )

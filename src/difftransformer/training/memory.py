@@ -1,7 +1,8 @@
 """The memory that a training job will need, compared with what there is before it starts.
 
-    step        weights, gradients and two moments (4 bytes each), what the layers keep for the
-                backward pass, the gradients inside one layer, and one chunk of logits
+    step        weights, gradients and two moments (4 bytes each; in bf16 a copy of the weights,
+                2), what the layers keep for the backward pass, the gradients inside one layer, and
+                one chunk of logits
     checkpoint  weights and moments, and a copy of them that is being written
 
 Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary, C = chunk.
@@ -74,11 +75,14 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
     on_cpu = device.type == "cpu"
-    states, checkpoint = 16.0 * parameters, 24.0 * parameters if on_cpu else 0.0
+    states = (16.0 if config.precision == "fp32" else 18.0) * parameters
+    checkpoint = 24.0 * parameters if on_cpu else 0.0
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
     backend = choose_backend(config.backend, device.type, config.precision)
-    layer = saved_bytes_per_layer(model, backend, config.seq_len, device) * config.micro_batch
+    layer = config.micro_batch * saved_bytes_per_layer(
+        model, backend, config.seq_len, device, config.precision
+    )
     positions = config.micro_batch * config.seq_len
     chunk = min(positions, config.loss_chunk)
     rows = rows_of_chunk(chunk, model.vocab_size, device.type)
@@ -136,7 +140,8 @@ def require_room(needed: float, device: torch.device, job: str, parts: str, cure
 def available_bytes(device: torch.device) -> float:
     """Return the memory a process can still get: of the GPU, or of the machine and its cgroup."""
     if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return float(torch.cuda.mem_get_info(device)[0] + unused)
     free = float(psutil.virtual_memory().available)
     for limit, used, kind in (
         ("memory.max", "memory.current", "memory.stat"),

@@ -34,10 +34,15 @@ def rng_state() -> dict[str, Any]:
     }
 
 
+def made_on(tensors: dict[str, Tensor]) -> str:
+    """Return the kind of device of the process that `rng_tensors` was called in."""
+    return "cuda" if "rng.cuda" in tensors else "cpu"
+
+
 def restore_rng(tensors: dict[str, Tensor], state: dict[str, Any], device: torch.device) -> None:
     """Put back what `rng_tensors` and `rng_state` gave."""
     torch.set_rng_state(tensors["rng.cpu"])
-    if device.type == "cuda":
+    if device.type == "cuda" and made_on(tensors) == "cuda":
         torch.cuda.set_rng_state(tensors["rng.cuda"], device)
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

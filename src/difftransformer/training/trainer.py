@@ -4,9 +4,8 @@ Shapes: B = sequences, T = positions.
 """
 
 import logging
-from contextlib import AbstractContextManager
 from math import isfinite
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
+from difftransformer.models.device import autocast
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.job import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
@@ -23,7 +23,7 @@ from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.objective import HiddenStates, Objective
 from difftransformer.training.optimiser import AdamW
 from difftransformer.training.progress import Progress
-from difftransformer.training.rng import restore_rng, rng_state, rng_tensors
+from difftransformer.training.rng import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.schedule import learning_rate
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,13 @@ class Trainer:
         self._summed_steps = snapshot.state["summed_steps"]
         self.step = snapshot.step
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
+        if (was := made_on(snapshot.tensors)) != self._device.type:
+            logger.warning(
+                "checkpoint was made on %s, this process computes on %s: the numbers will differ "
+                "from those of a run never stopped",
+                was,
+                self._device.type,
+            )
         if (before := snapshot.state["threads"]) != torch.get_num_threads():
             logger.warning(
                 "checkpoint was made with %d threads, this process has %d: the sums will differ in "
@@ -169,7 +176,7 @@ class Trainer:
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
         for micro_batch in micro_batches:
-            with self._autocast():
+            with autocast(self._device, self.config.precision):
                 loss = self._objective.loss(
                     self._hidden_states, self.model.output_weight, micro_batch
                 ) / len(micro_batches)
@@ -222,13 +229,8 @@ class Trainer:
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
         self.model.eval()
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), autocast(self._device, self.config.precision):
             return self._hidden_states(tokens.to(self._device)).float()
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
-        )
 
     def _model_tensors(self) -> dict[str, Tensor]:
         """Parameters, a tied one once, and the buffers that a state dict has."""

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
 from difftransformer.errors import CheckpointError
+from difftransformer.training import trainer
 from difftransformer.training.interrupt import Interrupted
 
 
@@ -93,6 +95,22 @@ def test_damaged_newest_checkpoint_is_passed_over(
     assert [message for message in caplog.messages if "is damaged" in message]
     assert "resuming from the checkpoint of step 18" in caplog.messages
     assert_same_outcome(undisturbed, tmp_path / "damaged")
+
+
+def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
+    train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice, made = make_slice(steps=20, checkpoint_every=6), trainer.rng_tensors
+    with monkeypatch.context() as patch:
+        generator = {"rng.cuda": torch.zeros(16, dtype=torch.uint8)}
+        patch.setattr(trainer, "rng_tensors", lambda device: made(device) | generator)
+        folder = train(slice)
+    before = {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
+    shutil.rmtree(folder / "out")
+    shutil.rmtree(folder / "state" / "checkpoint-00000020")
+    train(slice)
+    assert "made on cuda, this process computes on cpu" in caplog.text
+    assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
 
 
 def test_finished_run_is_published_again_without_training(train: Train) -> None:

@@ -1,0 +1,40 @@
+"""The probe of memory runs what the run will run, in its precision."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.kernels import eager, flash
+from difftransformer.models.memory import saved_bytes_per_layer, working_bytes
+
+CPU = torch.device("cpu")
+WIDE = ModelConfig(
+    vocab_size=32, d_model=256, num_layers=4, ffn_dim=1024, max_positions=64,
+    attention={"variant": "softmax", "head_dim": 64},
+)  # fmt: skip
+
+
+def test_half_precision_keeps_less_and_counts_weights_for_no_sequence() -> None:
+    full, half = (
+        saved_bytes_per_layer(WIDE, "sdpa", 8, CPU, precision) for precision in ("fp32", "bf16")
+    )
+    weights = 2 * (4 * 256**2 + 3 * 256 * 1024)
+    assert 0.4 * full < half < 0.9 * full < weights
+
+
+def test_the_probe_calls_a_backend_in_the_precision_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        seen.append(q.dtype)
+        return eager.attention(q, k, v, **given)
+
+    monkeypatch.setattr(flash, "attention", attention)
+    assert saved_bytes_per_layer(WIDE, "flash_attn", 8, CPU, "bf16") > 0
+    assert working_bytes(WIDE, "flash_attn", 8, 8, CPU, "bf16") > 0
+    assert set(seen) == {torch.bfloat16}
