@@ -21,15 +21,17 @@ from difftransformer.analysis.timing_result import prepare, timing_fingerprint, 
 from difftransformer.config.decoding import DecodingSlice
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.footprint import cached_numbers
 from difftransformer.models.products import linear
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.transformer import Transformer, count_parameters
 from difftransformer.provenance.result import Number
 from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.memory import GIB, require_room
 
 logger = logging.getLogger(__name__)
 
 KIND = "decoding"
-_CHUNK = 1024
+_READ = 256
 
 
 def measure_decoding(
@@ -50,12 +52,14 @@ def measure_decoding(
 
     Raises:
         BackendError: A backend or device that was asked for cannot be used here.
+        UserError: Models and caches are more than the memory that is free.
     """
     started = datetime.now(UTC)
     config = slice.config
     threads = config.threads or threads
     device = prepare(config, threads, "decoding.device")
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    _require_memory(slice, dtype, device)
     models = {
         row: Transformer.build(one, "sdpa", 0).to(device, dtype).eval()
         for row, one in slice.models.items()
@@ -72,6 +76,21 @@ def measure_decoding(
         started=started,
         output=output,
         tracker=tracker,
+    )
+
+
+def _require_memory(slice: DecodingSlice, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse what cannot fit before anything is timed: the largest caches of all rows at a time."""
+    config, models = slice.config, slice.models.values()
+    positions = max(config.batches) * (max(config.contexts) + config.new_tokens)
+    weights = dtype.itemsize * sum(map(count_parameters, models))
+    caches = dtype.itemsize * sum(map(cached_numbers, models)) * positions
+    require_room(
+        weights + caches,
+        device,
+        f"{KIND}: timing {len(slice.models)} models",
+        f"weights {weights / GIB:.2f}, caches {caches / GIB:.2f}",
+        f"lower {KIND}.batches ({max(config.batches)}) or {KIND}.contexts ({max(config.contexts)})",
     )
 
 
@@ -112,13 +131,19 @@ def _measure(
 
 @torch.inference_mode()
 def filled_cache(model: Transformer, batch: int, context: int, room: int) -> PrefixCache:
-    """Return the cache of a model that has read ``context`` random tokens in B sequences."""
+    """Return a cache as of ``context`` random tokens in B sequences.
+
+    The model reads the first of them; their keys and values are repeated up to the context.
+    """
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.config.vocab_size, (batch, context), generator=generator)
-    tokens = tokens.to(model.embedding.weight.device)
+    size = (batch, min(context, _READ))
+    tokens = torch.randint(model.config.vocab_size, size, generator=generator)
     cache = PrefixCache(context + room)
-    for part in torch.split(tokens, _CHUNK, dim=1):
-        model.hidden_states(part, cache=cache)
+    model.hidden_states(tokens.to(model.embedding.weight.device), cache=cache)
+    while left := context - cache.get_seq_length():
+        for layer in range(len(model.layers)):
+            keys, values = (held[:, :, :left] for held in cache.held(layer))
+            cache.update(keys, values, layer)
     return cache
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from difftransformer.analysis import decoding
 from difftransformer.analysis.decoding import cache_bytes, filled_cache, measure_decoding, turn
 from difftransformer.config.decoding import DecodingConfig, DecodingSlice
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
-from difftransformer.errors import BackendError, ConfigError
+from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.models.footprint import cached_numbers
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
@@ -50,6 +51,25 @@ def test_a_turn_writes_what_the_whole_forward_pass_chooses(variant: str, backend
         chosen = built(tokens)[:, -1:].argmax(-1)
         assert torch.equal(chosen, written[:, place : place + 1])
         tokens = torch.cat((tokens, chosen), dim=1)
+
+
+@torch.no_grad()
+def test_a_long_context_repeats_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_READ", 3)
+    cache = filled_cache(Transformer.build(model("diff_v2"), "sdpa", 0), 2, 11, 4)
+    for layer in range(2):
+        for held in cache.held(layer):
+            assert held.shape[2] == 11
+            for place in range(11):
+                assert torch.equal(held[:, :, place], held[:, :, place % 3])
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_timed(tmp_path: Path) -> None:
+    asked = config(batches=[1, 10**9], contexts=[8, 10**6])
+    slice = DecodingSlice(scale="unit", config=asked, models={v: model(v) for v in VARIANTS})
+    with pytest.raises(UserError, match=r"lower decoding\.batches \(1000000000\) or decoding\.con"):
+        measure_decoding(slice, output=tmp_path / "d", threads=1, tracker=NullTracker(), code="")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
