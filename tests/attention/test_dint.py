@@ -3,7 +3,9 @@
 import torch
 from small_layers import build, inputs
 
+from difftransformer.models.attention import dint
 from difftransformer.models.cache import KeyValueCache
+from difftransformer.models.kernels.eager import causal
 
 OPTIONS = {"variant": "dint", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
 
@@ -12,6 +14,12 @@ def test_rows_sum_to_one() -> None:
     layer = build(OPTIONS, "eager")
     maps = layer.attention_maps(*inputs(layer, 12))
     torch.testing.assert_close(maps.sum(-1), torch.ones(2, 4, 12))
+
+
+def test_the_running_mean_is_the_mean_over_what_a_causal_mask_shows() -> None:
+    rows = torch.randn(2, 9, 4, 3, generator=torch.Generator().manual_seed(0))
+    mask = causal(5, 9, rows.device).view(1, 1, 5, 9)
+    torch.testing.assert_close(dint._row_means(rows, 5, None), dint._row_means(rows, 5, mask))
 
 
 def test_the_mean_counts_no_padding_while_decoding() -> None:

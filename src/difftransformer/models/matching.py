@@ -10,6 +10,10 @@ from difftransformer.models.flops import training_flops
 from difftransformer.models.transformer import Transformer
 
 Measure = Literal["parameters", "training_flops"]
+_WORDS: dict[Measure, str] = {
+    "parameters": "parameters",
+    "training_flops": "FLOPs of training for each token",
+}
 
 
 class Match(NamedTuple):
@@ -52,8 +56,8 @@ def match_ffn(
     steps = 1 + round((goal - size(multiple_of)) / step)
     if steps < 1:
         raise ConfigError(
-            f"without any feed-forward it has more {by.replace('_', ' of ')} than {goal:,}; make "
-            f"its attention smaller, or match it to a larger run"
+            f"without any feed-forward it has more {_WORDS[by]} than {goal:,}; make its attention "
+            f"smaller, or match it to a larger run"
         )
     return Match(by, steps * multiple_of, size(steps * multiple_of), goal)
 

@@ -80,7 +80,7 @@ def split_heads(
         )
         return q, k, v, further
     turned, v, further = _parts(projected, rope, heads, value_dim)
-    q, k = rotate(turned, rope).split(heads[:2], dim=1)
+    q, k = rotate(turned, rope).tensor_split(heads[:1], dim=1)
     return q, k, v, further
 
 
@@ -101,7 +101,7 @@ class _SplitHeads(torch.autograd.Function):
         ctx.heads, ctx.value_dim, ctx.width = heads, value_dim, projected.shape[-1]
         turned, v, further = _parts(projected, (cos, sin), heads, value_dim)
         turned = _turn(turned, cos, sin, turned.new_empty(turned.shape))
-        return *turned.split(heads[:2], dim=1), v.contiguous(), further.contiguous()
+        return *turned.tensor_split(heads[:1], dim=1), v.contiguous(), further.contiguous()
 
     @staticmethod
     @once_differentiable
@@ -110,7 +110,7 @@ class _SplitHeads(torch.autograd.Function):
         B, _, T, _ = grads[0].shape
         out = grads[0].new_empty(B, T, ctx.width)
         turned, v, further = _parts(out, (cos, sin), ctx.heads, ctx.value_dim)
-        for grad, part in zip(grads[:2], turned.split(ctx.heads[:2], dim=1), strict=True):
+        for grad, part in zip(grads[:2], turned.tensor_split(ctx.heads[:1], dim=1), strict=True):
             _turn(grad, cos, -sin, part)
         v.copy_(grads[2])
         further.copy_(grads[3])

@@ -53,10 +53,14 @@ def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> No
     assert wide.ffn_dim < 96
 
 
-def test_no_feed_forward_left_is_one_line() -> None:
+@pytest.mark.parametrize(
+    ("by", "what"),
+    [("parameters", "parameters"), ("training_flops", "FLOPs of training for each token")],
+)
+def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
     small = config("softmax").model_copy(update={"ffn_dim": 8})
-    with pytest.raises(ConfigError, match=r"without any feed-forward it has more parameters than"):
-        match_ffn(config("diff_v2", num_heads=32), small, "parameters", 8, 16)
+    with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
+        match_ffn(config("diff_v2", num_heads=32), small, by, 8, 16)
 
 
 def test_parameters_from_one_layer_are_those_of_the_model() -> None:

@@ -1,10 +1,12 @@
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import BackendError, ConfigError
@@ -89,6 +91,25 @@ def test_generation_with_a_cache_is_the_full_forward(variant: str) -> None:
     parts = [model(part, cache=cache) for part in batch.split([20, 1, 1, 11], dim=1)]
     torch.testing.assert_close(torch.cat(parts, 1), model(batch), rtol=1e-5, atol=1e-5)
     assert cache.get_seq_length() == 33
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_compiled_model_has_the_same_loss_and_gradients(variant: str) -> None:
+    """As training.compile has it, but for the code that inductor would write."""
+    model = Transformer.build(config(variant), "sdpa", 0)
+    batch = tokens()
+
+    def gradients(hidden_states: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        model.zero_grad()
+        logits = hidden_states(batch[:, :-1]) @ model.output_weight.T
+        torch.autograd.backward(F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten()))
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected = gradients(model.hidden_states)
+    found = gradients(torch.compile(model.hidden_states, backend="aot_eager"))
+    assert len(found) == len(list(model.parameters()))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_left_padding_changes_nothing_with_mask_and_positions() -> None:

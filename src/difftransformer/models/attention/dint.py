@@ -87,6 +87,8 @@ class DintAttention(DifferentialAttention):
 def _row_means(rows: Tensor, T: int, mask: Tensor | None) -> Tensor:
     """Means of [B, S, H, *] over the rows that each of the last T positions sees, in float32."""
     full = full_precision(rows)
+    if mask is None and rows.is_cuda and torch.are_deterministic_algorithms_enabled():
+        mask = causal(T, rows.shape[1], rows.device).view(1, 1, T, -1)  # cumsum there is neither
     if mask is None:
         counts = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=full.dtype)
         return full.cumsum(dim=1)[:, -T:] / counts[-T:, None, None]
