@@ -120,12 +120,14 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
     assert error < 2**-8
 
 
+@pytest.mark.parametrize("queries", [1, 5, 140])
 @pytest.mark.parametrize("masked", [False, True])
-def test_flex_attention_gives_the_same_sums(masked: bool) -> None:
+def test_flex_attention_gives_the_same_sums(masked: bool, queries: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, heads, 9, 16, generator=generator) for heads in (4, 2, 2))
+    keys = queries + 4
+    q, k, v = (torch.randn(2, heads, keys, 16, generator=generator) for heads in (4, 2, 2))
     q = q[:, :, 4:]
-    mask = (torch.rand(2, 1, 5, 9, generator=generator) > 0.3) if masked else None
+    mask = (torch.rand(2, 1, queries, keys, generator=generator) > 0.3) if masked else None
     if mask is not None:
         mask[..., 0] = True
     found = flex.attention_with_lse(q, k, v, scale=0.3, mask=mask)
