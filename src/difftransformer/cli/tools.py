@@ -9,6 +9,7 @@ import typer
 
 from difftransformer.cli.frame import command
 from difftransformer.provenance.job import reporting
+from difftransformer.provenance.lock import LOCK, hold
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
@@ -78,15 +79,20 @@ def users(
 def forget(
     artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
 ) -> None:
-    """Drop the checkpoints of an artifact's own trainings, so that a rerun starts from scratch."""
+    """Drop the checkpoints of an artifact's own trainings, so that a rerun starts from scratch.
+
+    One that runs is not touched: its process is named.
+    """
     with reporting():
         plan = _plan(config, scale, seeds)
         for file in plan.interventions(artifact):
             *_, run, seed, _ = Path(file).parts
-            state = Path(plan.layout.home, "state", plan.training_rule(run), run, seed)
-            for folder in state.glob("*/checkpoint-*"):
-                shutil.rmtree(folder)
-                typer.echo(f"forgot {folder}")
+            trainings = Path(plan.layout.home, "state", plan.training_rule(run), run, seed)
+            for state in sorted({folder.parent for folder in trainings.glob("*/checkpoint-*")}):
+                hold(state / LOCK, f"training {run}, seed {seed}")
+                for folder in state.glob("checkpoint-*"):
+                    shutil.rmtree(folder)
+                    typer.echo(f"forgot {folder}")
 
 
 @command

@@ -21,7 +21,7 @@ from difftransformer.config.validation import validate_json
 from difftransformer.data.token_view import REBUILD, TokenView
 from difftransformer.errors import ConfigError, DataError
 
-MANIFEST = "manifest.json"
+MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
 SPLITS = ("train", "validation")
 
 
@@ -182,7 +182,8 @@ class PackedDataset:
         """Open a dataset folder; with `verify` every file is read and its digest compared now.
 
         Raises:
-            DataError: The manifest or a shard is missing, truncated or changed; names the file.
+            DataError: The manifest or a shard is missing, truncated or changed, or the tokenizer
+                beside them is another; names the file.
         """
         folder = Path(folder)
         manifest = _read_manifest(folder / MANIFEST)
@@ -190,6 +191,9 @@ class PackedDataset:
         for split in manifest.splits.values():
             for shard in split.shards:
                 _check_shard(folder, shard, itemsize, verify=verify)
+        expected = manifest.tokenizer.sha256
+        if expected is not None and (folder / TOKENIZER).is_file():
+            _check_digest(folder / TOKENIZER, expected)
         return cls(folder, manifest)
 
     def split(self, name: str) -> PackedSplit:

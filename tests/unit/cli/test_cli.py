@@ -1,6 +1,7 @@
 """The command line: tools for people, and wrong calls."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,6 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
+from difftransformer.provenance.lock import exclusive
 from difftransformer.provenance.sync import SyncReport
 
 RUNNER = CliRunner()
@@ -99,6 +101,22 @@ def test_forget_drops_the_checkpoints_of_an_ablation_alone(
     ended = call("forget", "ablation_head_count", "--config", repository / "config")
     assert ended.exit_code == 0
     assert kept.exists() and not gone.exists()
+
+
+def test_forget_leaves_a_training_that_runs(
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "results/tiny/state/pretrain/transformer_halved_heads/0/abc"
+    (state / "checkpoint-00000010").mkdir(parents=True)
+    with exclusive(state):
+        ended = call("forget", "ablation_head_count", "--config", repository / "config")
+    assert ended.exit_code == 2
+    assert f"process {os.getpid()} is training transformer_halved_heads, seed 0" in caplog.text
+    assert (state / "checkpoint-00000010").exists()
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ def test_a_flipped_bit_is_found_by_verify(copy: Path, name: str) -> None:
         PackedDataset.open(copy, verify=True)
 
 
+def test_the_tokenizer_of_another_dataset_is_refused(copy: Path) -> None:
+    (copy / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match=r"tokenizer\.json: content differs from its recorded"):
+        PackedDataset.open(copy)
+
+
 @pytest.mark.parametrize("name", ["train-00001.bin", "train-00001.documents.npy", "manifest.json"])
 def test_missing_files_are_named(copy: Path, name: str) -> None:
     (copy / name).unlink()

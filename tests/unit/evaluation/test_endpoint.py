@@ -57,6 +57,15 @@ def test_every_answer_is_judged_in_its_place(server: JudgingServer, tmp_path: Pa
     assert {one["temperature"] for one in server.requests} == {0}
 
 
+def test_a_key_from_a_file_may_end_in_a_line(
+    server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}\n")
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    assert verdicts(endpoint(tmp_path).judge(ANSWERS)) == [True, False, False]
+    assert set(server.keys) == {f"Bearer {KEY}"}
+
+
 def test_what_was_judged_once_is_never_sent_again(
     server: JudgingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

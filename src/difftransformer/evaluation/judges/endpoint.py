@@ -172,7 +172,7 @@ class Endpoint:
 
     def _without_secrets(self, text: str) -> str:
         for name in (self._config.key_from, self._config.url_from):
-            if secret := os.environ.get(name):
+            if secret := os.environ.get(name, "").strip():
                 text = text.replace(secret, f"<{name}>")
         return text
 
@@ -188,7 +188,9 @@ def require_environment(config: EndpointJudge) -> None:
     Raises:
         ConfigError: It does not; one line with the missing names and the way around.
     """
-    missing = [name for name in (config.url_from, config.key_from) if not os.environ.get(name)]
+    missing = [
+        name for name in (config.url_from, config.key_from) if not os.environ.get(name, "").strip()
+    ]
     if missing:
         raise ConfigError(
             f"judge: endpoint needs {' and '.join(missing)} in the environment (URL of an "
@@ -196,7 +198,7 @@ def require_environment(config: EndpointJudge) -> None:
             "lexical"
         )
     try:
-        url = urlsplit(os.environ[config.url_from])
+        url = urlsplit(os.environ[config.url_from].strip())
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:  # a port that is none
         usable = False
@@ -216,8 +218,8 @@ def open_client(config: EndpointJudge) -> "OpenAI":
     from openai import OpenAI
 
     return OpenAI(
-        base_url=os.environ[config.url_from],
-        api_key=os.environ[config.key_from],
+        base_url=os.environ[config.url_from].strip(),
+        api_key=os.environ[config.key_from].strip(),  # a file that it came from ends in a line
         timeout=config.timeout,
         max_retries=config.max_retries,
     )
