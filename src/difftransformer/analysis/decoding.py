@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 KIND = "decoding"
 _READ = 256
+"""Positions of a long context that a model reads itself."""
 
 
 def measure_decoding(

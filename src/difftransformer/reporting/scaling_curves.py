@@ -35,9 +35,9 @@ class Point(NamedTuple):
 
     def mean(self, sample: Sample) -> float:
         """Mean loss of a sample of seeds."""
-        values = [self.seeds[seed].value for seed in sample]
-        assert None not in values, self.row
-        return sum(value for value in values if value is not None) / len(values)
+        values = [value for seed in sample if (value := self.seeds[seed].value) is not None]
+        assert len(values) == len(sample), self.row
+        return sum(values) / len(values)
 
 
 class Line(NamedTuple):

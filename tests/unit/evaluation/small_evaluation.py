@@ -106,12 +106,22 @@ def subject(model: Scorer, dataset: PackedDataset, ngrams: Path | None = None) -
     return Subject(model, dataset, model.device, ngrams, details=nowhere, state=nowhere, seed=0)
 
 
-def write_text(folder: Path, documents: list[list[int]], vocab_size: int) -> Path:
+def no_tokenizer(folder: Path) -> None:
+    """Write a file that stands where a tokenizer does, for what only copies it."""
+    (folder / "tokenizer.json").write_text('{"made": "by hand"}')
+
+
+def write_text(
+    folder: Path,
+    documents: list[list[int]],
+    vocab_size: int,
+    write_tokenizer: Callable[[Path], object] = no_tokenizer,
+) -> Path:
     """A text dataset whose two splits are the same documents, with a tokenizer of its own."""
     folder.mkdir()
     tokens = np.array([token for document in documents for token in document])
     np.save(folder / "ends.npy", np.cumsum([len(document) for document in documents]))
-    (folder / "tokenizer.json").write_text('{"made": "by hand"}')
+    write_tokenizer(folder)
     tokenizer = TokenizerEntry(kind="bpe", sha256=_sha256(folder / "tokenizer.json"), eos_id=0)
     entry = _split(folder, "tokens.bin", tokens, len(documents), "ends.npy")
     splits = {"train": entry, "validation": entry}

@@ -62,10 +62,9 @@ def write_llama(folder: Path) -> Path:
 
 def write_training(folder: Path) -> tuple[Path, Path]:
     """A training of ours on a text data set, both with the tokenizer; their two folders."""
-    data = write_text(folder / "data", [[1, 2, 3, 0]] * 3, 320)
+    data = write_text(folder / "data", [[1, 2, 3, 0]] * 3, 320, write_tokenizer)
     run = save_run(folder / "run", 320, dataset=data)
-    for place in (data, run):
-        write_tokenizer(place)
+    write_tokenizer(run)
     return run, data
 
 

@@ -119,7 +119,7 @@ def differential_attention(
 def _one_query(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """Both maps of a single query in float32 at least; values are read once, keys in place."""
+    """Both maps of a single query in float32 at least, from keys that lie apart."""
     B, G = v.shape[:2]
     rows = q.reshape(B, G, -1, 2, q.shape[-1]).transpose(2, 3)
     keys = k.view(B, G, 2, *k.shape[2:])
