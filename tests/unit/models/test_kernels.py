@@ -120,6 +120,7 @@ def test_half_precision_does_not_round_the_logits(backend: str, queries: int) ->
     assert error < 2**-8
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("queries", [1, 5, 140])
 @pytest.mark.parametrize("masked", [False, True])
 def test_flex_attention_gives_the_same_sums(masked: bool, queries: int) -> None:
