@@ -9,6 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from difftransformer.models.memory import cuda_peak
+
 Key = TypeVar("Key")
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -81,12 +83,7 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int:
     the same every time, unlike the size of a process, of which small models are a small part.
     """
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        step()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
+        return cuda_peak(step, device)
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:

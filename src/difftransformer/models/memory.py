@@ -7,6 +7,7 @@ Shapes: B = sequences, T = positions, S = positions with those of the cache.
 """
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,19 +82,13 @@ def working_bytes(
         device: Where it is tried.
         precision: "fp32", or "bf16" for autocast.
     """
-    with autocast(device, precision):
-        return _working(config, backend, new, total, device)
-
-
-def _working(
-    config: ModelConfig, backend: str, new: int, total: int, device: torch.device
-) -> float:
     model = _small(config, backend, 1, device)
     longest = _LONG * (total / new) ** 0.5
-    if total <= longest or new * max(total, config.d_model) <= _DIRECT:
-        return _at_work(model, new, total)
-    sizes = np.array([longest * third / total for third in (1 / 3, 2 / 3, 1)])
-    found = [_at_work(model, round(size * new), round(size * total)) for size in sizes]
+    with autocast(device, precision):
+        if total <= longest or new * max(total, config.d_model) <= _DIRECT:
+            return _at_work(model, new, total)
+        sizes = np.array([longest * third / total for third in (1 / 3, 2 / 3, 1)])
+        found = [_at_work(model, round(size * new), round(size * total)) for size in sizes]
     # Behind what costs the same at any length: a part that is linear, and one that is quadratic.
     return float(np.linalg.solve(np.vander(sizes, 3), np.array(found, float)).sum())
 
@@ -105,14 +100,21 @@ def _at_work(model: Transformer, new: int, total: int) -> int:
     cache, living = PrefixCache(total) if total > new else None, _Living()
     if cache is not None:
         model.hidden_states(tokens[:, new:], cache=cache)
-    if tokens.is_cuda:  # its allocator counts itself, and what is compiled there can't be watched
-        before = torch.cuda.memory_allocated(tokens.device)
-        torch.cuda.reset_peak_memory_stats(tokens.device)
-        model.hidden_states(tokens[:, :new], cache=cache)
-        return torch.cuda.max_memory_allocated(tokens.device) - before
+    if tokens.is_cuda:  # what is compiled there cannot be watched
+        return cuda_peak(lambda: model.hidden_states(tokens[:, :new], cache=cache), tokens.device)
     with living:
         model.hidden_states(tokens[:, :new], cache=cache)
     return living.peak
+
+
+def cuda_peak(step: Callable[[], object], device: torch.device) -> int:
+    """Bytes that a step allocates on a GPU on top of what is there before it, at their highest."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -104,8 +104,3 @@ class DifferentialAttentionV2(GroupedAttention):
         """One lambda for each head."""
         assert isinstance(config, DiffV2Config)
         return config.output_heads if config.lambda_form != "none" else 0
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(3H + 2G) d columns of d_model, and H more for lambda."""
-        return cls.matrix_count(config, d_model)

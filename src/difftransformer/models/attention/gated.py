@@ -67,4 +67,6 @@ class GatedAttention(GroupedAttention):
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(2H + 2G) d columns of d_model, and H or H d more for the gates."""
         assert isinstance(config, GatedConfig)
-        return cls.matrix_count(config, d_model) + config.output_heads * config.gates * d_model
+        return (
+            super().parameter_count(config, d_model) + config.output_heads * config.gates * d_model
+        )

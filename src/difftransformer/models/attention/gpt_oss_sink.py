@@ -72,4 +72,4 @@ class SinkAttention(GroupedAttention):
     @classmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(2H + 2G) d columns of d_model, and H sinks."""
-        return cls.matrix_count(config, d_model) + config.output_heads
+        return super().parameter_count(config, d_model) + config.output_heads

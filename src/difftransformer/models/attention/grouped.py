@@ -110,8 +110,8 @@ class GroupedAttention(Attention):
         return 0
 
     @classmethod
-    def matrix_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """Return the entries of ``qkv_proj`` and ``o_proj``: (Q + 2G + H) d and further columns."""
+    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
+        """Those of ``qkv_proj`` and ``o_proj``: (Q + 2G + H) d and further columns of d_model."""
         H, G = config.output_heads, config.kv_heads
         heads = cls.queries_per_head * H + 2 * G + H
         return (heads * config.head_dim + cls.further_rows(config)) * d_model

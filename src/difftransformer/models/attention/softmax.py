@@ -65,4 +65,4 @@ class SoftmaxAttention(GroupedAttention):
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(2H + 2G) d columns of d_model, and d gains with the norm."""
         assert isinstance(config, SoftmaxConfig)
-        return cls.matrix_count(config, d_model) + (config.head_dim if config.norm else 0)
+        return super().parameter_count(config, d_model) + (config.head_dim if config.norm else 0)

@@ -46,8 +46,3 @@ class OffByOneAttention(GroupedAttention):
             z = self.one_logits(x, rope, h).exp()
             outputs.append(z / (1 + z.sum(-1, keepdim=True)) @ self.one_value(x, h))
         return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(2H + 2G) d columns of d_model."""
-        return cls.matrix_count(config, d_model)
