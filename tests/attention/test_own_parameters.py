@@ -1,7 +1,14 @@
 """Parameters of a variant that are not matrices: where they start, and their limits."""
 
+from typing import Any
+
+import pytest
 import torch
 from small_layers import build, inputs
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.shared_diff import SharedDiffAttention
+from difftransformer.models.transformer import Transformer
 
 HEADS = {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
 
@@ -34,3 +41,33 @@ def test_lambda_vectors_of_diff_v1_start_with_a_tenth() -> None:
     vectors = [layer.lambda_q1, layer.lambda_k1, layer.lambda_q2, layer.lambda_k2]
     assert abs(float(torch.cat(vectors).detach().std()) - 0.1) < 0.02
     assert len({float(one.detach()[0]) for one in vectors}) == 4
+
+
+@pytest.mark.parametrize(
+    ("initializer", "rank", "correlation"),
+    [("fan_in", 8, 0.5), ("fan_in", 64, 0.5), ("normal", 64, 0.975)],
+)
+def test_maps_of_shared_diff_start_with_the_correlation_that_is_told(
+    initializer: Any, rank: int, correlation: float
+) -> None:
+    config = ModelConfig(
+        vocab_size=8,
+        d_model=256,
+        num_layers=1,
+        ffn_dim=8,
+        attention={"variant": "shared_diff", "head_dim": 64, "num_heads": 2, "rank": rank},
+        max_positions=8,
+        initializer=initializer,
+    )
+    (layer,) = (
+        module
+        for module in Transformer.build(config, "eager", 0).modules()
+        if isinstance(module, SharedDiffAttention)
+    )
+    whole = layer.projection().detach()
+    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
+    for rows in (slice(0, 256), slice(256, 512)):  # queries, then keys: [2 heads, 2, 64] each
+        pair = whole[rows].view(2, 2, -1).transpose(0, 1).flatten(1)
+        assert abs(float(torch.corrcoef(pair)[0, 1]) - correlation) < 0.03
+        projected = (x @ whole[rows].T).view(64, 2, 2, 64).transpose(0, 2).flatten(1)
+        assert abs(float(torch.corrcoef(projected)[0, 1]) - correlation) < 0.03
