@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from difftransformer.models.gradients import no_autocast
 from difftransformer.models.products import product
 
 CACHED_LOGITS = 2**19
@@ -41,7 +42,7 @@ def chunked_cross_entropy(
     if weights is None:
         weights = torch.full((len(targets),), 1 / len(targets), device=hidden.device)
     if not torch.is_grad_enabled():
-        return token_losses(hidden, weight, targets, chunk) @ weights
+        return _weighted_sum(token_losses(hidden, weight, targets, chunk), weights)
     out: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, weight, targets, chunk, weights
     )
@@ -74,7 +75,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for part in _chunks(hidden, weight, chunk):
             logits = product(hidden[part], weight).float()
             losses, slope = _losses_and_slope(logits, targets[part])
-            total += losses @ weights[part]
+            total += _weighted_sum(losses, weights[part])
             # The position's weight goes to the other factor of each product: D is less than V.
             slope, factor = slope.to(hidden.dtype), weights[part, None]
             torch.mul(product(slope, weight.T), factor, out=hidden_grad[part])
@@ -89,6 +90,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         of_hidden, of_weight = ctx.dtypes
         hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(of_hidden)
         return hidden_grad, (weight_grad * grad).to(of_weight), None, None, None
+
+
+def _weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
+    """Sum in float32: autocast would round both to its own precision."""
+    with no_autocast(losses):
+        return losses @ weights
 
 
 def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

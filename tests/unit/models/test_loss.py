@@ -93,3 +93,19 @@ def test_autocast_computes_in_half_precision_and_returns_full_gradients() -> Non
     ):
         assert half.dtype == torch.float32
         assert (half - full).norm() / full.norm() < 0.02
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_autocast_does_not_round_the_sum_of_the_losses(
+    with_gradients: bool, weighted: bool
+) -> None:
+    hidden, weight, targets = sample(64, 40)
+    weights = torch.rand(64, generator=torch.Generator().manual_seed(1)) if weighted else None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses = token_losses(hidden, weight, targets, 16)
+        with torch.set_grad_enabled(with_gradients):
+            found = chunked_cross_entropy(hidden, weight, targets, 16, weights)
+    assert found.dtype == torch.float32
+    expected = losses.mean() if weights is None else (losses * weights).sum()
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=0)
