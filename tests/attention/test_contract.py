@@ -42,6 +42,32 @@ def test_forward_and_gradients_are_those_of_the_reference(
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("length", [1, 70])
+def test_second_derivatives_are_those_of_the_reference_or_refused(
+    options: dict[str, Any], backend: str, length: int
+) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, length)
+
+    def second(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total = out.sum() + (x**2).sum()  # a path beside the layer, as the residual stream is
+        (first,) = torch.autograd.grad(total, x, create_graph=True)
+        (found,) = torch.autograd.grad((first**2).sum(), x, allow_unused=True)
+        return found
+
+    x.requires_grad_()
+    try:
+        found = second(layer(x, rope), x)
+    except NotImplementedError as refusal:
+        assert "has no second derivative" in str(refusal)
+        return
+    exact_x = x.detach().double().requires_grad_()
+    exact = copy.deepcopy(layer).double().reference(exact_x, (rope[0].double(), rope[1].double()))
+    wanted = second(exact, exact_x)
+    assert (found - wanted).abs().max() / wanted.abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_nothing_sees_the_future(options: dict[str, Any], backend: str) -> None:
     layer = build(options, backend)
     x, rope = inputs(layer, 70)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand
+from difftransformer.models.gradients import by_hand, first_derivative
 from difftransformer.models.matrices import Linear
 
 
@@ -48,7 +47,7 @@ class _Gated(torch.autograd.Function):
         return swish * up
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         gate_up, swish = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)

@@ -6,13 +6,42 @@ with hand-written gradients touch memory about a third as often. GPUs have fused
 same, and compilers fuse on their own, so there the plain formulas run.
 """
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def by_hand(x: Tensor) -> bool:
     """Whether to take the hand-written gradient for ``x``: on the CPU, outside of compilation."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
+    """Mark the ``backward`` of an autograd Function as one that cannot be differentiated again.
+
+    torch's `once_differentiable` tells autograd of an output that has no derivative; where another
+    path leads to the same input, or with allow_unused=True, autograd leaves that output out and the
+    second derivative is wrong. So a graph of the gradient is refused as soon as it is asked for.
+
+    Raises:
+        NotImplementedError: at the backward pass, under create_graph=True.
+    """
+
+    @wraps(backward)
+    def refusing(ctx: Any, *grads: Any) -> T:
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                f"{backward.__qualname__} is written by hand and has no second derivative: "
+                "leave create_graph=True out, or differentiate the plain `Attention.reference`"
+            )
+        return backward(ctx, *grads)
+
+    return refusing
 
 
 def full_precision(x: Tensor) -> Tensor:

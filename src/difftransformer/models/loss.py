@@ -9,9 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import no_autocast
+from difftransformer.models.gradients import first_derivative, no_autocast
 from difftransformer.models.products import product
 
 CACHED_LOGITS = 2**19
@@ -84,7 +83,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
         of_hidden, of_weight = ctx.dtypes

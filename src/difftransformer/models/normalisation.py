@@ -5,9 +5,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand, full_precision, no_autocast
+from difftransformer.models.gradients import by_hand, first_derivative, full_precision, no_autocast
 
 
 class RMSNorm(nn.RMSNorm):
@@ -40,7 +39,7 @@ class _RMSNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, gain, inverse = ctx.saved_tensors
         full, wide_gain = full_precision(x), full_precision(gain)

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand
+from difftransformer.models.gradients import by_hand, first_derivative
 
 FEWEST_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
@@ -67,7 +66,7 @@ class _Linear(torch.autograd.Function):
         return product(x, weight)
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         wants_x, wants_weight = ctx.needs_input_grad

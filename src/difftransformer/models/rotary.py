@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import by_hand
+from difftransformer.models.gradients import by_hand, first_derivative
 
 Rope = tuple[Tensor, Tensor]
 """cos and sin of the positions, [T, d] or [B, T, d]; the sin of the first half is negative."""
@@ -104,7 +103,7 @@ class _SplitHeads(torch.autograd.Function):
         return *turned.tensor_split(heads[:1], dim=1), v.contiguous(), further.contiguous()
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         B, _, T, _ = grads[0].shape

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import full_precision, no_autocast
+from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
 from difftransformer.models.kernels import sdpa
 
 BLOCK = 64
@@ -127,7 +126,7 @@ class _Blocked(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, grad: Tensor, lse_grad: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, lam, mask, *kept = ctx.saved_tensors
         q_grad, k_grad, v_grad = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from difftransformer.models.gradients import full_precision, no_autocast
+from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
 from difftransformer.models.kernels import flex
 from difftransformer.models.kernels.eager import causal, per_head
 
@@ -89,7 +88,7 @@ class _WithLse(torch.autograd.Function):
         return out, lse
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, out_grad: Tensor, lse_grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, out, lse = ctx.saved_tensors
         d = q.shape[-1]
