@@ -80,9 +80,13 @@ def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int
 
 
 def region_shares(rows: Floats, regions: NDArray[np.int64], normalisation: str) -> Floats:
-    """Share of each region in rows [L, H, S] that are divided by their sums, [L, H, R]."""
+    """Share of each region in rows [L, H, S] that are divided by their sums, [L, H, R].
+
+    Shares of a row without weights, as a threshold may leave it, are 0.
+    """
     weights = np.abs(rows) if normalisation == "absolute" else rows
-    weights = weights / weights.sum(-1, keepdims=True)
+    sums = np.where(rows.any(-1, keepdims=True), weights.sum(-1, keepdims=True), 1.0)
+    weights = weights / sums
     return np.stack([weights[..., regions == r].sum(-1) for r in range(len(REGIONS))], axis=-1)
 
 

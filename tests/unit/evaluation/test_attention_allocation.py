@@ -82,6 +82,14 @@ def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> 
     return np.stack([one_map(h, 0) - lam * one_map(h, 1) for h in range(H)])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("normalisation", ["absolute", "signed"])
+def test_a_row_without_weights_has_no_shares(normalisation: str) -> None:
+    rows = np.array([[[0.0, 0.0, 0.0], [1.0, 0.0, 3.0]]])
+    found = region_shares(rows, np.array([0, 1, 2]), normalisation)
+    assert found.tolist() == [[[0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0]]]
+
+
 @pytest.fixture
 def dataset(recall: Path) -> PackedDataset:
     return PackedDataset.open(recall)

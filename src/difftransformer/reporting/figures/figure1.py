@@ -159,5 +159,6 @@ def _example(
     rows = np.load(results.detail(*where, "example_rows.npy"), allow_pickle=False)
     prompt = json.loads(results.detail(*where, "example.json").read_text(encoding="utf-8"))
     weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
-    weights = weights / np.abs(weights).sum(-1, keepdims=True)
+    sums = np.abs(weights).sum(-1, keepdims=True)
+    weights = weights / np.where(sums > 0, sums, 1.0)  # a threshold may leave a row empty
     return Example(weights, rows.shape[0], prompt["tokens"], prompt["regions"])
