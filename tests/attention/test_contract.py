@@ -7,6 +7,9 @@ import pytest
 import torch
 from small_layers import D_MODEL, build, inputs
 
+from difftransformer.analysis.affine_quantisation import round_affine, rounded_cache
+from difftransformer.analysis.quantisation import rounded_logits
+from difftransformer.errors import BackendError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import KeyValueCache, PrefixCache
@@ -177,3 +180,39 @@ def test_maps_that_are_not_kept_give_the_same_gradients(
     monkeypatch.setattr(blocked, "KEPT_KEYS", 100)
     for name, found in gradients(layer, x, layer(x, rope)).items():
         assert (found - kept[name]).norm() <= 1e-5 * kept[name].norm(), name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_logits_are_rounded_or_refused(options: dict[str, Any], backend: str) -> None:
+    layer = build(options, backend)
+    x, rope = inputs(layer, 13)
+    exact = layer(x, rope)
+    try:
+        with rounded_logits(layer, 2, "head"):
+            coarse = layer(x, rope)
+        with rounded_logits(layer, 16, "head"):
+            fine = layer(x, rope)
+    except BackendError as refusal:
+        assert backend != "eager" and "take backend eager" in str(refusal)
+    else:
+        assert 0 < (fine - exact).norm() < 0.01 * exact.norm()
+        assert (coarse - exact).norm() > 0.05 * exact.norm()
+    assert torch.equal(layer(x, rope), exact)
+
+
+@torch.no_grad()
+def test_a_rounded_cache_holds_rounded_keys_and_nothing_else_rounded(
+    options: dict[str, Any],
+) -> None:
+    layer, cache, rounded = build(options, "eager"), PrefixCache(9), PrefixCache(9)
+    x, rope = inputs(layer, 9)
+    layer(x, rope, None, cache)
+    with rounded_cache(layer, 4, "row"):
+        layer(x, rope, None, rounded)
+    _, keys, values = layer.heads(x, rope)
+    (held, _), (found, found_values) = (one.held(layer.layer_index) for one in (cache, rounded))
+    n = keys.shape[1]
+    assert torch.equal(found[:, :n], round_affine(keys, 4, "row"))
+    assert torch.equal(found[:, n:], held[:, n:])
+    assert torch.equal(found_values, round_affine(values, 4, "row"))

@@ -74,14 +74,25 @@ def rounded_weights(model: nn.Module, bits: int, granularity: Granularity) -> It
 
 
 class RoundingCache:
-    """Rounds keys and values [B, G, T, *] on their way into another cache, or without one."""
+    """Rounds keys and values [B, G, T, *] on their way into another cache, or without one.
 
-    def __init__(self, inner: Cache | None, bits: int, granularity: Granularity) -> None:
+    Of what comes as keys, the first ``key_heads``; None: all (see `Attention.key_heads`).
+    """
+
+    def __init__(
+        self,
+        inner: Cache | None,
+        bits: int,
+        granularity: Granularity,
+        key_heads: int | None = None,
+    ) -> None:
         self._inner, self._bits, self._granularity = inner, bits, granularity
+        self._key_heads = key_heads
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
         """See `Cache.update`: what attention reads is rounded, that of new positions too."""
-        keys = round_affine(keys, self._bits, self._granularity)
+        keys, part = keys.clone(), keys[:, : self._key_heads]
+        keys[:, : self._key_heads] = round_affine(part, self._bits, self._granularity)
         values = round_affine(values, self._bits, self._granularity)
         if self._inner is None:
             return keys, values
@@ -99,9 +110,9 @@ def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iter
     The keys of our models are stored behind the rotary embedding, so they are rounded behind it.
     """
 
-    def round_stored(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def round_stored(module: Attention, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         *others, inner = arguments
-        return (*others, RoundingCache(inner, bits, granularity))
+        return (*others, RoundingCache(inner, bits, granularity, module.key_heads))
 
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     hooks = [layer.register_forward_pre_hook(round_stored) for layer in layers]

@@ -7,12 +7,16 @@ which group).
 Shapes: B = batch, M = softmax maps, T = queries, S = keys.
 """
 
-from typing import Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from difftransformer.models.kernels.eager import Tap
+from difftransformer.errors import BackendError
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.kernels.eager import Tap, tapped
 
 Granularity = Literal["tensor", "head", "row"]
 _GROUPS: dict[Granularity, tuple[int, ...]] = {
@@ -41,3 +45,37 @@ def absmax_tap(bits: int, granularity: Granularity) -> Tap:
         return rounded
 
     return tap
+
+
+@contextmanager
+def rounded_logits(model: nn.Module, bits: int, granularity: Granularity) -> Iterator[None]:
+    """Let every attention layer compute with logits that `absmax_tap` has rounded.
+
+    Raises:
+        BackendError: in the forward pass of a layer that hands out none.
+    """
+    tap, rounded = absmax_tap(bits, granularity), False
+
+    def noticed(logits: Tensor, allowed: Tensor) -> Tensor:
+        nonlocal rounded
+        rounded = True
+        return tap(logits, allowed)
+
+    def require(layer: Attention, arguments: Any, output: Any) -> None:
+        nonlocal rounded
+        if not rounded:
+            raise BackendError(
+                f"{type(layer).__name__} with backend {layer.backend} hands out no attention "
+                "logits, so they cannot be rounded; take backend eager, or leave attention_logits "
+                "out of `what`"
+            )
+        rounded = False
+
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    hooks = [layer.register_forward_hook(require) for layer in layers]
+    try:
+        with tapped(noticed):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -59,7 +59,7 @@ def _watched(model: Any, found: dict[str, Magnitudes]) -> Iterator[None]:
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     hooks = [layer.register_forward_hook(state) for layer in layers]
     try:
-        with tapped(logits):
+        with tapped(logits, softmax_only=True):
             yield
     finally:
         for hook in hooks:

@@ -12,13 +12,12 @@ from importlib import import_module
 from typing import Any
 
 from difftransformer.analysis.affine_quantisation import rounded_cache, rounded_weights
-from difftransformer.analysis.quantisation import absmax_tap
+from difftransformer.analysis.quantisation import rounded_logits
 from difftransformer.config.evaluation import suite_module
 from difftransformer.config.suites.quantised import Quantised, Quantity
 from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Metrics, Subject
-from difftransformer.models.kernels.eager import tapped
 from difftransformer.provenance.atomic import write_text
 
 logger = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def _rounded(
     grouped = suite.granularity
     match what:
         case "attention_logits":
-            return tapped(absmax_tap(bits, grouped.attention_logits))
+            return rounded_logits(model, bits, grouped.attention_logits)
         case "weights":
             return rounded_weights(model, bits, grouped.weights)
         case "kv_cache":

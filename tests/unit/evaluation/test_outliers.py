@@ -1,12 +1,13 @@
 """Outliers equal torch's own topk and median over everything that a small model computes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_evaluation import scorer, subject
+from small_evaluation import model_config, scorer, subject
 
 from difftransformer.analysis.magnitudes import MEDIAN_ERROR
 from difftransformer.config.suites.outliers import Outliers
@@ -76,3 +77,14 @@ def test_watching_changes_nothing_and_ends(measured: Subject) -> None:
 def test_windows_longer_than_the_context(measured: Subject) -> None:
     with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
         measure(suite(seq_len=64), measured)
+
+
+def test_logits_that_go_to_no_softmax_are_not_counted(text: Path, tmp_path: Path) -> None:
+    dataset = PackedDataset.open(text)
+    config = model_config(dataset.manifest.vocab_size)
+    attention = {"variant": "tda", "head_dim": 4}
+    model = Transformer.build(config.model_copy(update={"attention": attention}), "eager", 0)
+    about = replace(subject(scorer(model), dataset), details=tmp_path)
+    metrics = measure(suite(), about)
+    assert metrics["attention_logits_values"] == 0
+    assert metrics["attention_logits_top1"] is None

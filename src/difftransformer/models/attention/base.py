@@ -92,6 +92,11 @@ class Attention(nn.Module, ABC):
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, *, T, *] of every head, with their positions in them."""
 
+    @property
+    def key_heads(self) -> int | None:
+        """How many heads of what goes to the cache as keys are keys; None: all of them."""
+        return None
+
     def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
         """Return the weights [B, H, T, T] that each head gives to the values, signed, for analysis.
 

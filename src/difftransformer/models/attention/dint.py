@@ -76,7 +76,12 @@ class DintAttention(DifferentialAttention):
 
     def _split(self, held: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [B, 2G, S, d] and first queries [B, H, S, d]."""
-        return held[:, : 2 * self.num_kv_heads], held[:, 2 * self.num_kv_heads :]
+        return held[:, : self.key_heads], held[:, self.key_heads :]
+
+    @property
+    def key_heads(self) -> int:
+        """See `Attention.key_heads`: the first queries lie behind them."""
+        return 2 * self.num_kv_heads
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

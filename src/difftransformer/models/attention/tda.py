@@ -20,7 +20,7 @@ from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.gradients import full_precision, no_autocast
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.kernels.eager import causal, hand_to_taps
 from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope, rotate, split_heads
@@ -104,9 +104,10 @@ class ThresholdDifferentialAttention(Attention):
         k = k.reshape(B, -1, 2, S, d).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         with no_autocast(q):
             cosines = q.reshape(B, -1, 2, T, d) @ k.transpose(-2, -1)
+        logits = hand_to_taps(cosines.flatten(1, 2), allowed, softmax=False)
         visible = allowed.sum(dim=-1, keepdim=True).to(q.dtype)
         tau = self.beta * torch.sqrt(2 * visible.log() / d)
-        over = (cosines - tau.unsqueeze(-3)).relu() ** self.power
+        over = (logits.view_as(cosines) - tau.unsqueeze(-3)).relu() ** self.power
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
         return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
 

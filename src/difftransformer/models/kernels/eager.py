@@ -14,19 +14,31 @@ from difftransformer.models.gradients import full_precision, no_autocast
 Tap = Callable[[Tensor, Tensor], Tensor]
 """Logits [B, M, T, S] of M softmax maps, and which keys each query may see, to what replaces them.
 
-A differential head makes two calls, one for the first maps of all heads and one for the second.
+Those of V1 make two calls, one for the first maps of all heads and one for the second.
 """
-_taps: list[Tap] = []
+_taps: list[tuple[Tap, bool]] = []
 
 
 @contextmanager
-def tapped(tap: Tap) -> Iterator[None]:
-    """Let ``tap`` see, and replace, the logits before each softmax of this backend."""
-    _taps.append(tap)
+def tapped(tap: Tap, *, softmax_only: bool = False) -> Iterator[None]:
+    """Let ``tap`` see, and replace, the logits of every map that is written out.
+
+    With ``softmax_only`` those that go to a softmax: others, as TDA's cosines, have other units.
+    """
+    entry = tap, softmax_only
+    _taps.append(entry)
     try:
         yield
     finally:
-        _taps.remove(tap)
+        _taps.remove(entry)
+
+
+def hand_to_taps(logits: Tensor, allowed: Tensor, *, softmax: bool = True) -> Tensor:
+    """Return what the taps that are in place make of logits; whoever writes out a map calls it."""
+    for tap, softmax_only in _taps:
+        if softmax or not softmax_only:
+            logits = tap(logits, allowed)
+    return logits
 
 
 def attention_map(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -39,9 +51,7 @@ def logits(q: Tensor, k: Tensor, *, scale: float, mask: Tensor | None) -> Tensor
     with no_autocast(q):
         scores = full_precision(q) @ full_precision(per_head(k, q.shape[1])).mT * scale
     allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
-    for tap in _taps:
-        scores = tap(scores, allowed)
-    return scores.masked_fill(~allowed, float("-inf"))
+    return hand_to_taps(scores, allowed).masked_fill(~allowed, float("-inf"))
 
 
 def differential_map(
