@@ -59,7 +59,7 @@ def test_validation_slices_end_in_a_result(
     assert result.suite == "held_out"
     assert result.metrics["tokens"] == 34 * 16
     assert result.settings["config"]["n"] == 2
-    assert result.settings["resolved"] == {"device": "cpu", "backend": "blocked"}
+    assert result.settings["resolved"] == {"device": "cpu", "backend": "measured"}
     assert result.settings["upstream"] == [read_result(text_run / "training.json").job_id]
     fingerprint = result.provenance.fingerprint
     assert result.job_id == f"evaluate-diff-held_out-3-{fingerprint[:10]}"

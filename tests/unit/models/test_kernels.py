@@ -1,6 +1,8 @@
+import json
 import logging
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,19 +10,54 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import choose_backend, eager, flash, flex, kernel, sdpa
+from difftransformer.models.kernels import (
+    blocked,
+    choose_backend,
+    eager,
+    flash,
+    flex,
+    kernel,
+    measured,
+    sdpa,
+)
+
+RECORDS = Path(__file__).parents[3] / "benchmarks" / "records"
 
 
 def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        assert choose_backend("auto", "cpu") == "blocked"
-    assert "auto: picked blocked on cpu in fp32" in caplog.text
+        assert choose_backend("auto", "cpu") == "measured"
+    assert "auto: picked measured on cpu in fp32" in caplog.text
     assert choose_backend("auto", torch.device("cuda", 0), "fp32") == "sdpa"
 
 
 @pytest.mark.parametrize("name", ["eager", "blocked", "sdpa"])
 def test_a_named_backend_is_taken(name: str) -> None:
     assert choose_backend(name, torch.device("cpu")) == name
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 300), (128, 128), (256, 256), (300, 512), (1024, 1024), (512, 2048)]
+)
+def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
+    queries: int, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    for module in (blocked, sdpa):
+        name = module.__name__.rsplit(".", maxsplit=1)[-1]
+        monkeypatch.setattr(module, "attention", lambda *_, name=name, **__: taken.append(name))
+    q, k = torch.zeros(1, 1, queries, 4), torch.zeros(1, 1, keys, 4)
+    kernel(choose_backend("auto", "cpu")).attention(q, k, k, scale=1.0, mask=None)
+    record = max(RECORDS.glob("attention_backends-*.json"))
+    means = json.loads(record.read_text())["means"]
+    if queries == keys:
+        faster = "blocked" if means["attention"][str(queries)] > 1 else "sdpa"
+        assert taken == [faster]
+    else:
+        assert taken == ["blocked" if (queries, keys) == (300, 512) else "sdpa"]
+    for other in ("attention_with_lse", "differential_attention"):
+        assert min(means[other].values()) > 1
+        assert getattr(measured, other) is getattr(blocked, other)
 
 
 def test_what_cannot_run_is_refused_with_the_way_out() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import blocked, eager, flash, sdpa
+from difftransformer.models.kernels import blocked, eager, flash, measured, sdpa
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class Kernel(Protocol):
 _KERNELS: dict[str, Kernel] = {
     "eager": eager,
     "blocked": blocked,
+    "measured": measured,
     "sdpa": sdpa,
     "flash_attn": flash,
 }
@@ -66,8 +67,9 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """Settle which attention backend runs.
 
     Args:
-        name: "eager", "blocked", "sdpa" or "flash_attn"; "auto" picks the fastest and logs it:
-            blocked on the CPU, flash_attn on CUDA in half precision where installed, else sdpa.
+        name: "eager", "blocked", "sdpa", "flash_attn" or "measured"; "auto" picks the fastest and
+            logs it: on the CPU measured, which is blocked or sdpa by the table in git, flash_attn
+            on CUDA in half precision where installed, else sdpa.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -81,7 +83,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     obstacle = _flash_obstacle(kind, precision)
     if name == "auto":
         on_gpu = "sdpa" if obstacle else "flash_attn"
-        picked = "blocked" if kind == "cpu" else on_gpu
+        picked = "measured" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
     kernel(name)

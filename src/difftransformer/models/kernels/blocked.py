@@ -1,8 +1,8 @@
 """Attention on the CPU by blocks of queries, with hand-written gradients.
 
 The maps of one block of queries are written out, which keeps them in cache, skips the keys that no
-query of the block may see, and leaves everything heavy to batched matrix products. For a single map
-that is 1.2 to 1.7 times as fast as SDPA at 256 to 1024 positions. The two maps of a differential
+query of the block may see, and leaves everything heavy to batched matrix products; where that is
+faster than SDPA stands in `kernels.measured`. The two maps of a differential
 head are combined before they meet the value, so that forward there is one product with the value,
 and backward one each with the value and its gradient: of products of T x T x d, 4 forward and 8
 backward for a head. Two calls of a fused kernel on queries and keys padded to the value's 2d need 8
@@ -28,15 +28,9 @@ KEPT_KEYS = 1024
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
-    """See `Kernel.attention`; computed in float32 at least.
-
-    Where SDPA was measured to be the faster one, for a single block and for maps that are not kept,
-    it runs instead.
-    """
+    """See `Kernel.attention`; computed in float32 at least."""
     B, _, T, d = q.shape
     G, S, e = v.shape[1:]
-    if not BLOCK < T <= S <= KEPT_KEYS:
-        return sdpa.attention(q, k, v, scale=scale, mask=mask)
     q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
     out, _ = _blocked(q, k, values, None, scale, mask)
     return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype)
