@@ -11,7 +11,7 @@ HOME = "results/smoke"
 TARGET = f"{HOME}/evaluations/nll_by_position/long_diff/0.json"
 PARENT, CHILD = (f"{HOME}/runs/{run}/0/training.json" for run in ("diff", "long_diff"))
 SCALE = ("--config", "scale=smoke")
-END = {"Extend long_diff, seed 0", "Evaluate nll_by_position on long_diff, seed 0"}
+END = {"Train long_diff, seed 0", "Evaluate nll_by_position on long_diff, seed 0"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(extended: Checkout
     one, other = (data / name / "tokenizer.json" for name in ("stdlib_text", "long_text"))
     assert one.read_bytes() == other.read_bytes()
     assert read(extended, TARGET)["settings"]["upstream"] == [child["job_id"]]
-    header = next((extended.folder / HOME / "state" / "extend_context").rglob("*.jsonl"))
+    header = next((extended.folder / HOME / "state" / "pretrain" / "long_diff").rglob("*.jsonl"))
     assert parent["job_id"] in header.read_text()
 
 

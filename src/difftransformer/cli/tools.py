@@ -87,7 +87,7 @@ def forget(
         plan = _plan(config, scale, seeds)
         for file in plan.interventions(artifact):
             *_, run, seed, _ = Path(file).parts
-            trainings = Path(plan.layout.home, "state", plan.training_rule(run), run, seed)
+            trainings = Path(plan.layout.home, "state", "pretrain", run, seed)
             for state in sorted({folder.parent for folder in trainings.glob("*/checkpoint-*")}):
                 hold(state / LOCK, f"training {run}, seed {seed}")
                 for folder in state.glob("checkpoint-*"):

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from difftransformer.config.evaluation import EvaluationSlice, measured_suite, suite_module
-from difftransformer.config.extension import OF_POSITIONS
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
 from difftransformer.config.pretrained import PRETRAINED_SEED, PretrainedModel
 from difftransformer.config.resolve import Catalogue
@@ -42,8 +41,6 @@ ENTRIES = {
     "tokenise": "difftransformer.data.tokenise",
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
-    "extend_context": "difftransformer.training.extend_context",
-    "continue_training": "difftransformer.training.continue_training",
     "evaluate": "difftransformer.evaluation.evaluate",
     "judge_answers": "difftransformer.evaluation.judge_answers",
     "measure_throughput": "difftransformer.analysis.throughput",
@@ -109,20 +106,6 @@ class RunPlan:
         if slice.init_from is not None:
             check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
-
-    def training_rule(self, run: str) -> str:
-        """Return the rule that trains a run: a child with other positions is extended."""
-        parent = self.catalogue.parent(run)
-        if parent is None:
-            return "pretrain"
-        ours, theirs = self.run(run).model, self.run(parent).model
-        longer = any(getattr(ours, key) != getattr(theirs, key) for key in OF_POSITIONS)
-        return "extend_context" if longer else "continue_training"
-
-    def trained_by(self, rule: str) -> str:
-        """Return a regular expression of the runs that a rule trains."""
-        names = [name for name in self.catalogue.runs if self.training_rule(name) == rule]
-        return "|".join(names) or "(?!)"
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -229,13 +212,15 @@ class RunPlan:
         except MissingItemsError as missing:
             return [str(missing.path)]
 
-    def parent_result(self, run: str, seed: int) -> str:
-        """Return the result of the training that a run continues."""
-        return self.layout.training(self._parent(run), seed)
+    def parent_result(self, run: str, seed: int) -> list[str]:
+        """Return the result of the training that a run continues, if it continues one."""
+        parent = self.catalogue.parent(run)
+        return [] if parent is None else [self.layout.training(parent, seed)]
 
-    def parent_weights(self, run: str, seed: int) -> str:
-        """Return the weights that a run starts from."""
-        return self.layout.weights(self._parent(run), seed)
+    def parent_weights(self, run: str, seed: int) -> list[str]:
+        """Return the weights that a run starts from, if it continues one."""
+        parent = self.catalogue.parent(run)
+        return [] if parent is None else [self.layout.weights(parent, seed)]
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
@@ -246,11 +231,6 @@ class RunPlan:
         return [self.layout.ngrams(self.run(run).dataset, owner)]
 
     # --- parts ---
-
-    def _parent(self, run: str) -> str:
-        parent = self.run(run).init_from
-        assert parent is not None, f"{run} continues no run"
-        return parent
 
     def _check_evaluation(self, suite: str, run: str) -> None:
         """Refuse what does not fit the run's model or data, where settings alone show it."""
@@ -266,7 +246,7 @@ class RunPlan:
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
-            case "pretrain" | "extend_context" | "continue_training":
+            case "pretrain":
                 yield variant_location(self.run(parts[0]).model.attention["variant"])
             case "judge_answers":
                 yield judge_module(parts[0])

@@ -27,8 +27,6 @@ from difftransformer.provenance.tracking import ROOT, resolve_uri
 STAGES = (
     "tokenise",
     "pretrain",
-    "extend_context",
-    "continue_training",
     "evaluate",
     "judge",
     "throughput",

@@ -1,4 +1,4 @@
-"""A training job around the trainer: open, resume, train, publish. Stages differ in the model.
+"""A training job around the trainer: open, resume, train, publish. Callers give the model.
 
 The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
 lock; the output folder is written at the end only, its ``training.json`` last.
@@ -34,6 +34,8 @@ from difftransformer.training.rng import seed_everything
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import training_inputs
 
+STAGE = "pretrain"
+
 logger = logging.getLogger(__name__)
 
 
@@ -59,9 +61,8 @@ class Frame(TypedDict):
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its stage, what it trains, where it reads and writes."""
+    """A training job: what it trains, where it reads and writes."""
 
-    stage: str
     slice: RunSlice
     frame: Frame
     parent: Result | None = None
@@ -92,7 +93,7 @@ def run_job(job: Job, build_model: BuildModel) -> None:
     with listening() as stop:
         dataset = PackedDataset.open(frame["dataset"])
         fingerprint = job_fingerprint(
-            job.stage, job.slice, frame["code"], training_inputs(dataset, job.parent), frame["seed"]
+            STAGE, job.slice, frame["code"], training_inputs(dataset, job.parent), frame["seed"]
         )
         require_memory(job.slice, device)
         seed_everything(frame["seed"])
@@ -111,7 +112,7 @@ def run_job(job: Job, build_model: BuildModel) -> None:
         tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",
-            job_id=job_id(job.stage, job.slice.run, frame["seed"], fingerprint),
+            job_id=job_id(STAGE, job.slice.run, frame["seed"], fingerprint),
             scale=job.slice.scale,
             run=job.slice.run,
             seed=frame["seed"],

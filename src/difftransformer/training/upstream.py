@@ -5,13 +5,42 @@ Light: torch is not needed.
 
 from pathlib import Path
 
+from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import PackedDataset, file_sha256
-from difftransformer.errors import CheckpointError
+from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.result import Result, read_result
 
 TRAINING = "training.json"
 TOKENIZER = "tokenizer.json"
+
+
+def open_parent(
+    slice: RunSlice, model: Path | None, dataset: PackedDataset, seed: int
+) -> Result | None:
+    """Return the result of the training that a run continues, once it is known to fit.
+
+    Raises:
+        ConfigError: ``model`` is given and the run continues no other, or the other way round.
+        CheckpointError: No finished training of the parent with this seed and tokenizer.
+    """
+    if model is None and slice.init_from is None:
+        return None
+    if slice.init_from is None:
+        raise ConfigError(
+            f"run {slice.run} has no init_from, so there is nothing to continue: leave the model "
+            "out, or name the run it continues in config/runs.yaml"
+        )
+    if model is None:
+        raise ConfigError(
+            f"run {slice.run} continues {slice.init_from}: give that run's training.json as the "
+            "model"
+        )
+    parent = require_trained(model, slice.init_from, seed)
+    require_same_tokenizer(
+        model, dataset, f"give the dataset of run {slice.run} the parent's as its base"
+    )
+    return parent
 
 
 def require_trained(model: Path, run: str, seed: int) -> Result:

@@ -171,7 +171,7 @@ def poisoned(job: Job, step: int) -> None:
 
 def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path, text: Path) -> None:
     slice = make_slice(checkpoint_every=3)
-    job = Job("pretrain", slice, frame(tmp_path, text))
+    job = Job(slice, frame(tmp_path, text))
     with pytest.raises(DivergenceError, match=r"at step 5/8 \(lr .*lower training.lr") as caught:
         poisoned(job, 5)
     assert "\n" not in str(caught.value)
@@ -229,7 +229,7 @@ try:
         dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
         tracker=NullTracker(), code="",
     )
-    run_job(Job("pretrain", slice, frame), build)
+    run_job(Job(slice, frame), build)
 except UserError as error:
     print(error)
 """

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
@@ -20,7 +21,7 @@ from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.loss import token_losses
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.extend_context import extend_context
+from difftransformer.training.pretrain import pretrain
 
 
 def longer(variant: str = "diff_v1", **training: Any) -> RunSlice:
@@ -42,7 +43,7 @@ def extend(tmp_path: Path, text: Path, parent: Path) -> Train:
     def run(slice: RunSlice, name: str = "long", **options: Any) -> Path:
         folder = tmp_path / name
         given = {"model": parent, "dataset": text, "seed": 0, "tracker": NullTracker()} | options
-        extend_context(
+        pretrain(
             slice, output=folder / "out", state=folder / "state", threads=1, code="unit", **given
         )
         return folder
@@ -77,7 +78,7 @@ def test_the_model_is_the_longer_one_and_says_where_it_comes_from(
     model = load_model(folder / "out").config
     assert (model.rope_theta, model.max_positions) == (80000.0, 64)
     found = result(folder)
-    assert found["job_id"].startswith("extend_context-long_diff_v1-0-")
+    assert found["job_id"].startswith("pretrain-long_diff_v1-0-")
     assert found["settings"]["upstream"] == [result(parent.parent)["job_id"]]
     assert sorted(p.name for p in (folder / "out").iterdir()) == sorted(
         p.name for p in parent.iterdir()
@@ -147,5 +148,25 @@ def test_what_does_not_fit_is_one_line(
         with pytest.raises(kind, match=said) as error:
             extend(slice, "refused", **options)
         assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="train it with `extend_context`"):
+    with pytest.raises(ConfigError, match="continues diff_v1: give that run"):
         train(longer(), "fresh")
+
+
+def test_two_stages_follow_each_other(train: Train, text: Path, tmp_path: Path) -> None:
+    parent = train(make_slice(), "parent") / "out"
+    for stage, before in (("first", "diff_v1"), ("second", "first")):
+        # a rate too small to move float32 weights shows what training started from
+        slice = make_slice(steps=2, lr=1e-30, warmup_steps=0, weight_decay=0.0)
+        slice = slice.model_copy(update={"run": stage, "init_from": before})
+        output = tmp_path / stage
+        pretrain(
+            slice, model=parent, dataset=text, output=output, state=tmp_path / f"{stage}_state",
+            seed=0, threads=1, tracker=NullTracker(), code="unit",
+        )  # fmt: skip
+        found = json.loads((output / "training.json").read_text())
+        above = json.loads((parent / "training.json").read_text())
+        assert found["job_id"].startswith(f"pretrain-{stage}-0-")
+        assert found["settings"]["upstream"] == [above["job_id"]]
+        ours, theirs = (load_file(one / "model.safetensors") for one in (output, parent))
+        assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
+        parent = output
