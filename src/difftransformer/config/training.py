@@ -108,6 +108,11 @@ class TrainingConfig(Settings):
         source="arXiv 2410.05258: 1000 (section 3.1), 375 (section 3.2)",
         ge=0,
     )
+    method: str = setting(
+        "full",
+        meaning="What is trained and by which optimiser, a file of training/methods. full: every "
+        "parameter by AdamW.",
+    )
     betas: tuple[float, float] = setting(
         (0.9, 0.95),
         meaning="AdamW's decay rates of the first and second moment.",

@@ -35,6 +35,7 @@ from difftransformer.planning.misfits import misfit_of
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.training.methods import method_module
 
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
@@ -102,7 +103,7 @@ class RunPlan:
     def run(self, name: str) -> RunSlice:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
-        self._check_budget(slice)
+        self._check_training(slice)
         if slice.init_from is not None:
             check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
@@ -247,7 +248,9 @@ class RunPlan:
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
             case "pretrain":
-                yield variant_location(self.run(parts[0]).model.attention["variant"])
+                run = self.run(parts[0])
+                yield variant_location(run.model.attention["variant"])
+                yield method_module(run.training.method)
             case "judge_answers":
                 yield judge_module(parts[0])
             case "evaluate":
@@ -256,7 +259,9 @@ class RunPlan:
                 if self.pretrained(parts[1]) is None:
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
 
-    def _check_budget(self, slice: RunSlice) -> None:
+    def _check_training(self, slice: RunSlice) -> None:
+        place = f"{self.catalogue.scale_file}: run {slice.run}"
+        method_module(slice.training.method, f"{place}: training.method")
         training, tokens = slice.training, self.catalogue.dataset(slice.dataset).tokens
         batch = training.batch_size * (training.seq_len + 1)
         if tokens is not None and tokens < batch:
@@ -266,8 +271,8 @@ class RunPlan:
             )
         if training.seq_len > slice.model.max_positions:
             raise ConfigError(
-                f"{self.catalogue.scale_file}: run {slice.run}: seq_len {training.seq_len} is "
-                f"longer than max_positions {slice.model.max_positions}"
+                f"{place}: seq_len {training.seq_len} is longer than max_positions "
+                f"{slice.model.max_positions}"
             )
 
     def _write(self, kind: str, slice: BaseModel) -> str:

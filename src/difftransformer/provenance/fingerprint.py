@@ -11,7 +11,8 @@ inside a function, and the ``__init__`` of each package on the way. Left out of 
 * imports under ``if TYPE_CHECKING``;
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
-  line in the table, reruns only the runs that use it;
+  line in the table, reruns only the runs that use it (likewise the training method, which no
+  statement imports);
 * the observers: tracking, its spool and sink, the environment capture, the job frame and this
   module. They watch a computation and do not take part in it.
 
@@ -82,7 +83,7 @@ def code_fingerprint(
         entry: A module such as ``difftransformer.training.pretrain``; of ``module:function`` the
             module counts.
         extra_modules: Modules reached by a registry instead of an import, also as
-            ``module:Class``: the selected attention variant.
+            ``module:Class``: the selected attention variant and training method.
         root: Folder of the package's sources; the installed package when left out.
 
     Raises:

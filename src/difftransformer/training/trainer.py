@@ -20,8 +20,8 @@ from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.history import History
 from difftransformer.training.interrupt import Interrupted, StopRequest
+from difftransformer.training.methods import prepare
 from difftransformer.training.objective import HiddenStates, Objective
-from difftransformer.training.optimiser import AdamW
 from difftransformer.training.progress import Progress
 from difftransformer.training.rng import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.schedule import learning_rate
@@ -58,7 +58,7 @@ class Trainer:
         self.diverged_at: int | None = None
         self._loader, self._objective, self._measure = loader, objective, measure
         self._device = device
-        self._optimiser = AdamW(model.named_parameters(), config)
+        self._method = prepare(model, config)
         self._hidden_states: HiddenStates = (
             torch.compile(model.hidden_states) if config.compile else model.hidden_states
         )
@@ -99,7 +99,7 @@ class Trainer:
     def snapshot(self) -> Snapshot:
         """Return the whole state of the run after the current step."""
         tensors = {f"model.{name}": tensor for name, tensor in self._model_tensors().items()}
-        tensors |= self._optimiser.tensors() | rng_tensors(self._device)
+        tensors |= self._method.tensors() | rng_tensors(self._device)
         state = {
             "loader": self._loader.state_dict(),
             "history": self.history.rows,
@@ -110,16 +110,16 @@ class Trainer:
         return Snapshot(self.step, tensors | {"sums": self._sums}, state)
 
     def tensor_names(self) -> set[str]:
-        """Return what a checkpoint must have of model and optimiser."""
+        """Return what a checkpoint must have of model and method."""
         model = {f"model.{name}" for name in self._model_tensors()}
-        return model | self._optimiser.tensors().keys()
+        return model | self._method.tensors().keys()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
                 tensor.copy_(snapshot.tensors[f"model.{name}"])
-        self._optimiser.load_tensors(snapshot.tensors)
+        self._method.load_tensors(snapshot.tensors)
         self._loader.load_state_dict(snapshot.state["loader"])
         self.history = History(snapshot.state["history"])
         self._sums = snapshot.tensors["sums"].to(self._device)
@@ -183,13 +183,13 @@ class Trainer:
             torch.autograd.backward(loss)
             total += loss.detach()
         norm = self._clip()
-        self._optimiser.step(lr)
+        self._method.step(lr)
         self._sums += torch.stack((total, norm))
         self._summed_steps += 1
 
     def _clip(self) -> Tensor:
         """Clip the gradient; return its global norm of the gradient before clipping."""
-        parameters, limit = self._optimiser.parameters, self.config.grad_clip
+        parameters, limit = self._method.parameters, self.config.grad_clip
         if limit is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, limit)
         return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

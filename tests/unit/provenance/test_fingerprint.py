@@ -230,6 +230,25 @@ def test_each_part_of_a_job_counts() -> None:
 PACKAGE_FILES = Path(registry.__file__).parents[2]
 
 
+def copy_of_ours(folder: Path) -> Path:
+    return Path(
+        shutil.copytree(PACKAGE_FILES, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    )
+
+
+def test_a_new_and_an_edited_method_of_ours_touch_no_other(tmp_path: Path) -> None:
+    root = copy_of_ours(tmp_path / "one")
+    method = "difftransformer.training.methods."
+    full = code_fingerprint(ENTRY, [f"{method}full"], root=root)
+    shutil.copy(root / "training/methods/full.py", root / "training/methods/other.py")
+    other = code_fingerprint(ENTRY, [f"{method}other"], root=root)
+    edited = copy_of_ours(tmp_path / "two")
+    source = (root / "training/methods/full.py").read_text()
+    (edited / "training/methods/other.py").write_text(source + "\nADDED = 1\n")
+    assert code_fingerprint(ENTRY, [f"{method}full"], root=edited) == full
+    assert code_fingerprint(ENTRY, [f"{method}other"], root=edited) != other
+
+
 def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path) -> None:
     """The real registry and variants, copied: what V2 and its rivals would be trained again for."""
     places = {name: registry.variant_location(name) for name in registry.variants()}
@@ -238,8 +257,7 @@ def test_a_new_line_and_an_edited_variant_of_ours_touch_no_other(tmp_path: Path)
         return {name: code_fingerprint(ENTRY, [place], root=root) for name, place in places.items()}
 
     def edited(folder: str, file: str, old: str, new: str) -> dict[str, str]:
-        root = tmp_path / folder
-        shutil.copytree(PACKAGE_FILES, root, ignore=shutil.ignore_patterns("__pycache__"))
+        root = copy_of_ours(tmp_path / folder)
         path = root / "models" / "attention" / file
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new, 1))
