@@ -113,6 +113,17 @@ onstart:
         )
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
+    # What is forced starts afresh, though its state would let it go on from where it had finished.
+    said = workflow.dag_settings
+    asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
+    asked += ["pretrain"] if said.forceall else []
+    os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(asked))
+    for name in filter(PLAN.artifacts.__contains__, asked):
+        print(
+            f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
+            " and evaluates it again",
+            file=sys.stderr,
+        )
 
 
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send

@@ -1,5 +1,6 @@
 """Subcommand of the rule that trains."""
 
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 Trained = Annotated[
     Path, typer.Option("--output", help="training.json; weights are written beside it.")
 ]
+Afresh = Annotated[
+    str,
+    typer.Option(
+        envvar="DIFFTRANSFORMER_AFRESH",
+        help="Train again though it had finished: 'pretrain' for all, or files that it makes.",
+    ),
+]
 
 
 @command
@@ -41,6 +49,7 @@ def pretrain(
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
+    afresh: Afresh = "",
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -64,6 +73,8 @@ def pretrain(
             threads=threads,
             tracker=running.tracker,
             code=code,
+            afresh="pretrain" in (asked := afresh.split())
+            or relpath(output.parent) in {relpath(Path(file).parent) for file in asked},
         )
         for name in ("history.csv", output.name):
             running.tracker.log_artifact(output.parent / name)

@@ -85,6 +85,10 @@ class CheckpointStore:
             ) from error
         self._prune()
 
+    def clear(self) -> None:
+        """Drop all checkpoints, so that the run starts afresh."""
+        self._drop(self._steps())
+
     def keep_weights(self, step: int, model: Transformer) -> None:
         """Write the weights after a step, to be published with the final ones.
 
@@ -154,12 +158,15 @@ class CheckpointStore:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _prune(self) -> None:
-        for step in self._steps()[: -self._keep]:
+        self._drop(self._steps()[: -self._keep])
+        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
+            shutil.rmtree(damaged)
+
+    def _drop(self, steps: Iterable[int]) -> None:
+        for step in steps:
             old = self._folder / f"{_PREFIX}{step:08d}"
             # Killed half-way, it must not look like a checkpoint.
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
-        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
-            shutil.rmtree(damaged)
 
 
 def kept_name(step: int) -> str:

@@ -1,7 +1,8 @@
 """A training job around the trainer: open, resume, train, publish. Callers give the model.
 
 The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
-lock; the output folder is written at the end only, its ``training.json`` last.
+lock; the output folder is written at the end only, its ``training.json`` last. A mark in the state
+folder then says that the training was through.
 """
 
 import logging
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import torch
 
@@ -34,7 +35,7 @@ from difftransformer.training.rng import seed_everything
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import training_inputs
 
-STAGE = "pretrain"
+STAGE, FINISHED = "pretrain", "finished"
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Frame(TypedDict):
     """Receives params, metric points and the speed."""
     code: str
     """Fingerprint of the code that trains."""
+    afresh: NotRequired[bool]
+    """Train again what had finished, instead of publishing it again from its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ BuildModel = Callable[[torch.device], Transformer]
 def run_job(job: Job, build_model: BuildModel) -> None:
     """Train from the newest whole checkpoint, or from the start, and publish the outputs.
 
-    A job whose last step has its checkpoint only publishes, so a finished run costs seconds.
+    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
+    it is to start afresh.
 
     Raises:
         UserError: the data or the device does not fit, memory or disk is too small, training
@@ -105,7 +109,7 @@ def run_job(job: Job, build_model: BuildModel) -> None:
             tracker.set_tags({"upstream": " ".join(upstream)})
         trainer = _trainer(job, model, dataset, device)
         store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
-        _resume(trainer, store, tracker)
+        _resume(trainer, store, frame)
         trainer.train(store, _progress(job, trainer.step), tracker, stop)
         metrics = training_metrics(model, trainer.history, config, diverged_at=trainer.diverged_at)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
@@ -123,6 +127,7 @@ def run_job(job: Job, build_model: BuildModel) -> None:
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
         publish(frame["output"], model, trainer.history, dataset, result, kept)
+        (frame["state"] / FINISHED).touch()
 
 
 def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:
@@ -155,8 +160,14 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
     )
 
 
-def _resume(trainer: Trainer, store: CheckpointStore, tracker: Tracker) -> None:
+def _resume(trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:
+    tracker, mark = frame["tracker"], frame["state"] / FINISHED
+    was_finished = mark.exists()
+    if was_finished and frame.get("afresh", False):
+        logger.info("this training had finished and is asked for again: it starts afresh")
+        store.clear()
     newest = store.newest_whole(trainer.tensor_names())
+    mark.unlink(missing_ok=True)
     if newest is not None:
         trainer.restore(newest)
         for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some
@@ -164,6 +175,12 @@ def _resume(trainer: Trainer, store: CheckpointStore, tracker: Tracker) -> None:
             tracker.log_metrics(values, int(row["step"]))
         tracker.rewind(newest.step)
         logger.info("resuming from the checkpoint of step %d", newest.step)
+        if was_finished:
+            logger.info(
+                "this training had finished: it is published again and not trained again, which "
+                "forcing it in the workflow does, or --afresh %s",
+                STAGE,
+            )
 
 
 def _progress(job: Job, step: int) -> Progress:

@@ -60,6 +60,7 @@ def train(tmp_path: Path, text: Path) -> Train:
         dataset: Path = text,
         seed: int = 0,
         tracker: Tracker | None = None,
+        afresh: bool = False,
     ) -> Path:
         folder = tmp_path / name
         pretrain(
@@ -71,6 +72,7 @@ def train(tmp_path: Path, text: Path) -> Train:
             threads=1,
             tracker=tracker or NullTracker(),
             code="unit test",
+            afresh=afresh,
         )
         return folder
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -128,3 +129,26 @@ def test_state_of_another_run_is_refused(train: Train) -> None:
     train(make_slice())
     with pytest.raises(CheckpointError, match="other settings, data, seed or code"):
         train(make_slice(), seed=1)
+
+
+def test_what_had_finished_starts_afresh_where_asked(
+    train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice = make_slice(checkpoint_every=3)
+
+    def said(**options: bool) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            train(slice, **options)
+        return caplog.text
+
+    with monkeypatch.context() as patch:
+        patch.setattr("difftransformer.training.job.publish", Mock(side_effect=CheckpointError))
+        with pytest.raises(CheckpointError):
+            train(slice)
+    again = said(afresh=True)  # it never finished: what it has is not thrown away
+    assert "resuming from the checkpoint of step 8" in again and "afresh" not in again
+    again = said()
+    assert "resuming from the checkpoint of step 8" in again and "--afresh pretrain" in again
+    again = said(afresh=True)
+    assert "starts afresh" in again and "resuming" not in again

@@ -1,0 +1,65 @@
+"""A finished training that is forced is trained again; one whose outputs are gone is published."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_workflow import Checkout
+
+RUN = "diff_no_groupnorm"
+RESULT = f"results/smoke/runs/{RUN}/0/training.json"
+AGAIN, PUBLISHED = "it starts afresh", "published again and not trained again"
+
+
+@pytest.fixture(scope="module")
+def built(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the finished workflow to train again."""
+    folder = tmp_path_factory.mktemp("forced") / "one"
+    return Checkout(Path(shutil.copytree(finished.folder, folder, symlinks=True)))
+
+
+def training(checkout: Checkout, *words: str) -> str:
+    """Log of the training of the run after a call; empty where it was left alone."""
+    log = checkout.folder / f"results/smoke/logs/pretrain/{RUN}/0.log"
+    log.unlink(missing_ok=True)
+    others = {path: path.stat().st_mtime_ns for path in others_of(checkout)}
+    assert RUN in checkout.snakemake(*words, "--cores", "2").stderr
+    assert others == {path: path.stat().st_mtime_ns for path in others_of(checkout)}
+    return log.read_text()
+
+
+def others_of(checkout: Checkout) -> list[Path]:
+    found = checkout.folder.glob("results/smoke/runs/*/0/training.json")
+    return [path for path in found if RUN not in path.parts]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("table6", "--forcerun", RESULT),
+        ("-f", RESULT),
+        (RESULT, "-R", "pretrain"),
+    ],
+    ids=" ".join,
+)
+def test_a_forced_training_starts_afresh(built: Checkout, words: tuple[str, ...]) -> None:
+    weights = built.folder / Path(RESULT).with_name("model.safetensors")
+    before = weights.read_bytes()
+    said = training(built, *words)
+    assert AGAIN in said and "resuming" not in said and "step 200/200" in said
+    assert weights.read_bytes() == before
+
+
+def test_outputs_that_are_gone_are_published_again(built: Checkout) -> None:
+    (built.folder / RESULT).unlink()
+    said = training(built, RESULT)
+    assert PUBLISHED in said and "resuming from the checkpoint of step 200" in said
+
+
+def test_forcing_a_target_says_what_trains_it_again(built: Checkout) -> None:
+    ended = built.snakemake("table6", "-R", "table6", "--cores", "1")
+    said = [line for line in ended.stderr.splitlines() if line.startswith("table6: ")]
+    assert said == [
+        "table6: a target has no work of its own to force; `make rerun ABLATION=table6` trains and "
+        "evaluates it again"
+    ]
