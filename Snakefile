@@ -18,6 +18,13 @@ os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
 )
 
+# Without a core snakemake would wait for one without end.
+_cores = workflow.resource_settings.cores
+if _cores is not None and _cores < 1:
+    sys.exit(
+        f"error: --cores {_cores}: nothing could ever run; give a number from 1, or all"
+    )
+
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:

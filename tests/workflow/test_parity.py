@@ -62,6 +62,9 @@ def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
         (("tabel6",), "No rule to produce tabel6"),
         (("--config", "scael=smoke"), "--config scael: unknown key; did you mean 'scale'?"),
         (("--config", "scale=huge"), "unknown scale 'huge'"),
+        (("--cores", "0"), "error: --cores 0: nothing could ever run"),
+        (("--cores", "-1"), "error: --cores -1: nothing could ever run"),
+        (("--cores", "abc"), "must be integer or 'all'"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_starts_nothing(
