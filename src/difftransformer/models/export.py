@@ -80,14 +80,19 @@ def import_model(source: Path, output: Path) -> None:
 
 
 def _end_of_text_id(folder: Path) -> int | None:
-    """Return the id of the tokenizer's end-of-text token; None where there is no tokenizer."""
+    """Return the id of the tokenizer's end-of-text token; None where there is no tokenizer, or one
+    of the words of generated rows, which end by their length.
+    """
     if not (folder / TOKENIZER).exists():
         return None
     from tokenizers import Tokenizer
 
     try:
-        token = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8"))["eos_token"]
-    except (OSError, ValueError, KeyError):
+        description = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8"))
+        if description.get("difftransformer") == {"kind": "words"}:
+            return None
+        token = description["eos_token"]
+    except (OSError, ValueError, KeyError, AttributeError):
         raise CheckpointError(
             f"{folder / TOKENIZER_CONFIG}: missing, or names no eos_token; copy the one that lies "
             f"beside the dataset's {TOKENIZER}"

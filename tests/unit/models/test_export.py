@@ -1,5 +1,6 @@
 """Export to transformers' Llama and DiffLlama, and back: same function, same gradients."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from difftransformer.config.data import RecallConfig
 from difftransformer.config.model import ModelConfig
+from difftransformer.data.words import write_words
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.export import export_model, import_model
@@ -186,6 +189,29 @@ def test_an_exported_folder_loads_without_our_code(
         back = load_model(tmp_path / "back")(tokens())
     torch.testing.assert_close(back, ours, rtol=0, atol=1e-5)
     assert (tmp_path / "back" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("form", ["huggingface", "llama"])
+def test_a_model_of_generated_rows_is_exported_and_generates(tmp_path: Path, form: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    words = RecallConfig(
+        row_length=25, num_keys=8, num_values=8, num_fillers=16, max_needles=2, num_queries=4
+    )
+    model = build("softmax")
+    save_model(tmp_path / "trained", model, model.config)
+    write_words(tmp_path / "trained", words)
+    export_model(tmp_path / "trained", tmp_path / "out", form)
+    if form == "huggingface":
+        importlib.import_module("difftransformer.models.hf")
+    face = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert face.config.eos_token_id is None
+    prompt = AutoTokenizer.from_pretrained(tmp_path / "out")("k01 v02 f03 k01", return_tensors="pt")
+    assert prompt.input_ids.shape == (1, 4)
+    written = face.generate(prompt.input_ids, max_new_tokens=3, do_sample=False)
+    with torch.no_grad():
+        expected = model(prompt.input_ids)[0, -1].argmax()
+    assert written.shape == (1, 7) and written[0, 4] == expected
 
 
 def test_a_finished_export_is_not_overwritten(tmp_path: Path) -> None:
