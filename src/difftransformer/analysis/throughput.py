@@ -27,7 +27,7 @@ from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import Number
 from difftransformer.provenance.tracking import Tracker
-from difftransformer.training.allocator import keep_freed_memory
+from difftransformer.training.device import keep_freed_memory
 
 logger = logging.getLogger(__name__)
 

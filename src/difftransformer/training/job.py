@@ -6,6 +6,7 @@ folder then says that the training was through.
 """
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +25,6 @@ from difftransformer.provenance.result import Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.device import prepare_process, resolve_device
-from difftransformer.training.distributed import rank_and_world
 from difftransformer.training.interrupt import listening
 from difftransformer.training.measure import Measurements
 from difftransformer.training.memory import require_memory
@@ -137,7 +137,7 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
             f"model.vocab_size is {job.slice.model.vocab_size}, but {dataset.folder} has token ids "
             f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
         )
-    rank, world_size = rank_and_world()
+    rank, world_size = _rank_and_world()
     loader = BatchLoader(
         dataset,
         "train",
@@ -158,6 +158,21 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
     return Trainer(
         model, config, loader=loader, objective=objective, measure=measure, device=device
     )
+
+
+def _rank_and_world() -> tuple[int, int]:
+    """Return the rank of the process and the number of processes, as torchrun sets them.
+
+    Raises:
+        ConfigError: started as one of several processes, which the trainer cannot join yet:
+            each would silently train the whole model on its own.
+    """
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world != 1:
+        raise ConfigError(
+            f"WORLD_SIZE is {world}, but training runs in one process: start it without torchrun"
+        )
+    return rank, world
 
 
 def _resume(trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:

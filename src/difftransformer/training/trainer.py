@@ -4,7 +4,7 @@ Shapes: B = sequences, T = positions.
 """
 
 import logging
-from math import isfinite
+from math import cos, isfinite, pi
 from typing import Protocol
 
 import torch
@@ -24,7 +24,6 @@ from difftransformer.training.methods import prepare
 from difftransformer.training.objective import HiddenStates, Objective
 from difftransformer.training.progress import Progress
 from difftransformer.training.rng import made_on, restore_rng, rng_state, rng_tensors
-from difftransformer.training.schedule import learning_rate
 
 logger = logging.getLogger(__name__)
 
@@ -237,6 +236,22 @@ class Trainer:
         kept = self.model.state_dict().keys()
         buffers = {name: b for name, b in self.model.named_buffers() if name in kept}
         return dict(self.model.named_parameters()) | buffers
+
+
+def learning_rate(step: int, config: TrainingConfig) -> float:
+    """Return the learning rate of step ``step``, counted from 1 to ``config.total_steps``.
+
+    Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``; the last step has
+    ``lr * min_lr_ratio``. A pure function of the step: the trainer keeps no scheduler state.
+    """
+    last = config.total_steps
+    assert 1 <= step <= last, f"step {step} is outside 1..{last}"
+    if step <= config.warmup_steps:
+        return config.lr * step / config.warmup_steps
+    peak = max(config.warmup_steps, 1)
+    done = (step - peak) / (last - peak) if last > peak else 0.0
+    remaining = 1.0 - done if config.decay == "linear" else 0.5 * (1.0 + cos(pi * done))
+    return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)
 
 
 def _is_due(step: int, every: int | None) -> bool:

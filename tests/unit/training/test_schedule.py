@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from difftransformer.config.training import TrainingConfig
-from difftransformer.training.schedule import learning_rate
+from difftransformer.training.trainer import learning_rate
 
 
 @st.composite
