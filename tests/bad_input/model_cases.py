@@ -14,6 +14,7 @@ from spoiling import (
     pickled_weights,
     remove,
     replace,
+    republished,
     slice,
     variable,
     weights,
@@ -117,25 +118,33 @@ MODELS: dict[str, Case] = {
     ),
     "no model": (remove("run/config.json"), evaluate, ["run/config.json: no such file", "train"]),
     "another model": (
-        write("run/config.json", '{"model_type": "llama"}'), evaluate,
+        republished(write("run/config.json", '{"model_type": "llama"}')), evaluate,
         ["run/config.json: no settings under `model`; name a folder"],
     ),
     "a model of absurd size": (
-        replace("run/config.json", '"max_positions": 16', f'"max_positions": {10**15}'), evaluate,
+        republished(
+            replace("run/config.json", '"max_positions": 16', f'"max_positions": {10**15}')
+        ),
+        evaluate,
         ["run/config.json: model.max_positions", "134217728", "train the model again"],
     ),
     "a trained model larger than the memory": (
-        both(
-            replace("run/config.json", '"vocab_size": 320', f'"vocab_size": {2**24}'),
-            replace("run/config.json", '"d_model": 16', f'"d_model": {2**17}'),
+        republished(
+            both(
+                replace("run/config.json", '"vocab_size": 320', f'"vocab_size": {2**24}'),
+                replace("run/config.json", '"d_model": 16', f'"d_model": {2**17}'),
+            )
         ),
         evaluate, ["run: measuring nll_by_position needs about", "GiB are free"],
     ),
-    "half the weights": (cut("run/model.safetensors", 999), evaluate, ["safetensors: truncated"]),
+    "half the weights": (
+        cut("run/model.safetensors", 999), evaluate,
+        ["run/model.safetensors: its content is not what was published; delete run/training.json"],
+    ),
     "no weights": (remove("run/model.safetensors"), evaluate, ["model.safetensors: no such file"]),
     "pickled weights": (pickled_weights, evaluate, ["model.safetensors: truncated or damaged"]),
     "weights of another shape": (
-        replace("run/config.json", '"vocab_size": 320', '"vocab_size": 384'), evaluate,
+        republished(replace("run/config.json", '"vocab_size": 320', '"vocab_size": 384')), evaluate,
         ["embedding.weight has shape [320, 16], not [384, 16]", "another config.json"],
     ),
     "weights of another name": (

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from difftransformer.data.packed import Manifest
+from difftransformer.provenance.result import read_result, write_result
 
 Spoil = Callable[[Work], object]
 Call = Callable[[Work], Ended]
@@ -32,6 +33,29 @@ def both(*spoils: Spoil) -> Spoil:
             one(work)
 
     return spoil
+
+
+def zeroed(path: Path) -> None:
+    """Write zeros over up to 10 KB inside a file; its length and its times stay."""
+    before = path.stat()
+    count = min(10_000, before.st_size // 2)
+    with path.open("r+b") as file:
+        file.seek((before.st_size - count) // 2)
+        file.write(bytes(count))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+def republished(spoil: Spoil) -> Spoil:
+    """As by a tool that changes a model and mends the digests in its training.json."""
+
+    def mended(work: Work) -> None:
+        spoil(work)
+        main = work.path("run/training.json")
+        beside = [path for path in main.parent.iterdir() if path.is_file() and path != main]
+        write_result(main, read_result(main), beside)
+
+    return mended
 
 
 def write(name: str, content: bytes | str) -> Spoil:
@@ -135,6 +159,7 @@ def offsets(change: Callable[[np.ndarray], np.ndarray]) -> Spoil:
 
 
 def weights(change: Callable[[dict[str, Tensor]], object]) -> Spoil:
+    @republished
     def spoil(work: Work) -> None:
         path = work.path("run/model.safetensors")
         tensors = load_file(path)
@@ -144,6 +169,7 @@ def weights(change: Callable[[dict[str, Tensor]], object]) -> Spoil:
     return spoil
 
 
+@republished
 def pickled_weights(work: Work) -> None:
     """Weights as torch.save writes them, under the name of ours."""
     import torch

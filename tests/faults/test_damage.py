@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,15 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
-from attempts import MakeRebuild, Rebuild
+from attempts import DATASET, SUITE, MakeRebuild, Rebuild
 from safetensors.torch import load_file, save_file
+from spoiling import zeroed
 
 TENSORS, SUMS = "tensors.safetensors", "sums.json"
+
+
+RUN, EVALUATED = "runs/diff/0", f"evaluations/{SUITE}/diff/0.json"
+NGRAMS = f"data/{DATASET}/frequent_ngrams/{SUITE}"
 
 
 def long(value: Any) -> ParameterSet:
@@ -101,3 +107,45 @@ def test_a_damaged_shard_is_named_and_made_again(
     path.with_name("manifest.json").unlink()
     made.complete("tokenise", rule)
     made.assert_as_undisturbed()
+
+
+def another_digit(path: Path) -> None:
+    """Change a number so that the file stays JSON of the same length."""
+    before = path.stat()
+    path.write_text(path.read_text().replace("0.", "1.", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "reader", "main", "maker"),
+    [
+        (f"{RUN}/model.safetensors", zeroed, "evaluate", f"{RUN}/training.json", "pretrain"),
+        (f"{RUN}/config.json", another_digit, "evaluate", f"{RUN}/training.json", "pretrain"),
+        (f"{RUN}/training.json", another_digit, "evaluate", f"{RUN}/training.json", "pretrain"),
+        (f"{NGRAMS}.npy", zeroed, "evaluate", f"{NGRAMS}.sha256.json", "count_ngrams"),
+        (EVALUATED, another_digit, "build_table", EVALUATED, "evaluate"),
+    ],
+)
+def test_damage_inside_a_finished_file_shows_no_number(
+    name: str,
+    spoil: Callable[[Path], None],
+    reader: str,
+    main: str,
+    maker: str,
+    rebuild: MakeRebuild,
+) -> None:
+    dropped = (f"evaluations/{SUITE}/diff/*",) if reader == "evaluate" else ()
+    made = rebuild("tables/*", *dropped)
+    spoil(made.results / name)
+    status, said = made.run(reader)
+    assert status == 2 and "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert f"{name}: its content is not what was published; delete " in line
+    assert f"`snakemake results/smoke/{main}`" in line
+    shown = EVALUATED if dropped else "tables/table6.csv"
+    assert not (made.results / shown).exists()
+    (made.results / main).unlink()
+    made.complete(*dict.fromkeys((maker, reader, "build_table")))
+    made.assert_as_undisturbed("tables/table6")
+    made.assert_as_undisturbed("runs/")

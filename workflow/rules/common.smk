@@ -79,6 +79,10 @@ def get_frequent_ngrams(wildcards):
     return PLAN.ngrams_file(wildcards.suite, wildcards.run)
 
 
+def get_sums(files):
+    return [str(Path(file).with_suffix(".sha256.json")) for file in files]
+
+
 def get_judgement_slice(wildcards):
     return PLAN.judgement_slice(wildcards.judge, wildcards.suite, wildcards.run)
 

@@ -52,7 +52,8 @@ rule count_ngrams:
     input:
         f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     output:
-        f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.npy",
+        ngrams=f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.npy",
+        sums=f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.sha256.json",
     log:
         f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
     benchmark:
@@ -65,5 +66,5 @@ rule count_ngrams:
     message:
         "Find the n-grams that are frequent in {wildcards.dataset}"
     shell:
-        "difftransformer count_ngrams --slice {params.cfg} --dataset {input} --output {output}"
-        " --log {log}"
+        "difftransformer count_ngrams --slice {params.cfg} --dataset {input}"
+        " --output {output.ngrams} --log {log}"

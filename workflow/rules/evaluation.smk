@@ -9,6 +9,7 @@ rule evaluate:
         weights=get_weights,
         data=get_training_data,
         ngrams=get_frequent_ngrams,
+        sums=lambda wildcards: get_sums(get_frequent_ngrams(wildcards)),
         benchmarks=get_benchmarks,
     output:
         directory(f"{ROOT}/{{scale}}/evaluations/{{suite}}/{{run}}/{{seed}}"),

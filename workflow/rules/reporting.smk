@@ -38,7 +38,7 @@ rule build_figure:
         histories=get_histories,
         details=get_details,
     output:
-        f"{ROOT}/{{scale}}/figures/{{artifact}}.png",
+        multiext(f"{ROOT}/{{scale}}/figures/{{artifact}}", ".png", ".sha256.json"),
         picture=report(
             f"{ROOT}/{{scale}}/figures/{{artifact}}.svg",
             caption="../report/figure.rst",
@@ -65,6 +65,7 @@ rule build_report:
     input:
         tables=PLAN.report_tables(),
         figures=PLAN.report_figures(),
+        sums=get_sums(PLAN.report_figures()),
         results=PLAN.report_results(),
     output:
         report(

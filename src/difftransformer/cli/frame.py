@@ -57,7 +57,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-TRAINING = "training.json"
 MOST_THREADS = 1024
 S = TypeVar("S", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., None])

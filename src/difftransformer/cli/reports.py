@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli.frame import (
-    TRAINING,
     Code,
     Inputs,
     Log,
@@ -21,6 +20,7 @@ from difftransformer.cli.frame import (
     reporting_identity,
 )
 from difftransformer.provenance.job import reporting
+from difftransformer.provenance.result import TRAINING
 
 
 @command

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from difftransformer.data.packed import PackedDataset, PackedSplit
 from difftransformer.errors import DataError
 from difftransformer.provenance import atomic
+from difftransformer.provenance.published import SUMS, publish
 
 _CHUNK = 1 << 20
 _BINS = 1 << 24
@@ -82,8 +83,14 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
         keys = _chunk_keys(split, start, n, vocab_size)
         here, times = np.unique(keys[likely[_bin(keys, len(bins))]], return_counts=True)
         known, counts = _merged(known, counts, here, times)
+    write_keys(output, known[counts > max_count])
+
+
+def write_keys(output: Path, keys: Keys) -> None:
+    """Write keys atomically, and beside them their digest."""
     with atomic.replacing(output) as aside:
-        np.save(aside, known[counts > max_count], allow_pickle=False)
+        np.save(aside, keys, allow_pickle=False)
+    publish(output.with_suffix(SUMS), {}, [output])
 
 
 def _chunk_keys(split: PackedSplit, start: int, n: int, vocab_size: int) -> Keys:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from difftransformer.data.ngrams import Keys, contains, ngram_keys
 from difftransformer.errors import DataError
+from difftransformer.provenance.published import SUMS, require_published
 
 
 def ar_hits(
@@ -42,9 +43,11 @@ def load_frequent(path: Path) -> Keys:
     """Sorted keys as `count_ngrams` wrote them.
 
     Raises:
-        DataError: The file is missing or holds something else.
+        DataError: The file is missing, changed since it was written, or holds something else.
     """
     rebuild = "rebuild it with `count_ngrams`"
+    if path.is_file():
+        require_published(path, path.with_suffix(SUMS))
     try:
         keys = np.load(path, allow_pickle=False)
     except FileNotFoundError:

@@ -24,25 +24,30 @@ from difftransformer.evaluation.item_files import (
     parsed,
 )
 from difftransformer.evaluation.math_items import set_files
+from difftransformer.provenance.published import SUMS, require_published
 
 BenchmarkSuite = LanguageUnderstanding | Mathematics
 """Suites whose items may lie in files."""
 
 SPLITS = ("train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
+"""Our own items, with their digests in items.sha256.json, which `publish` writes."""
 
 
 def task_files(task: str, data: str) -> dict[str, Path]:
     """Return the files of a task by split; none for the hub.
 
     Raises:
-        DataError: The folder is missing.
+        DataError: The folder is missing, or our own items were changed.
         MissingItemsError: It holds nothing to evaluate the task on.
     """
     if data == HUB:
         return {}
     root = _BUILTIN if data == BUILTIN else items_folder(data)
     found = {split: path for split in SPLITS if (path := jsonl_file(root / task, split))}
+    if data == BUILTIN:
+        for path in found.values():
+            require_published(path, _BUILTIN / f"items{SUMS}", "install the package again")
     if not set(found) & {"validation", "test"}:
         raise MissingItemsError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "

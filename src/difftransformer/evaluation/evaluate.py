@@ -98,7 +98,7 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         | {"resolved": resolved, "upstream": list(identity.upstream)},
         provenance=origin(identity.fingerprint, started=started, threads=threads),
     )
-    write_result(output, result)
+    write_result(output, result, [path for path in details.rglob("*") if path.is_file()])
     tracker.set_tags({"upstream": " ".join(identity.upstream)})
     tracker.log_metrics({name: value for name, value in metrics.items() if value is not None})
     tracker.log_artifact(output)

@@ -13,9 +13,16 @@ from difftransformer.config.hallucination_sets import TASKS
 from difftransformer.config.judges import JudgementSlice, judge_module
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.answers import ANSWERS, Answer, read_answers
-from difftransformer.evaluation.judges.base import Judge, Judgement, OpenJudge, write_judgements
+from difftransformer.evaluation.judges.base import (
+    JUDGEMENTS,
+    Judge,
+    Judgement,
+    OpenJudge,
+    write_judgements,
+)
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job
+from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result
 
 logger = logging.getLogger(__name__)
@@ -47,6 +54,7 @@ def open_answers(slice: JudgementSlice, path: Path, seed: int) -> Judged:
             f"for {slice.suite} on {slice.run}, seed {seed}"
         )
     folder = path.with_suffix("")
+    require_published(folder / ANSWERS, path)
     answers = read_answers(folder)
     return Judged(result, answers, hashlib.sha256((folder / ANSWERS).read_bytes()).hexdigest())
 
@@ -87,7 +95,7 @@ def judge_answers(
         "config": judged.result.settings["config"],
         "upstream": upstream,
     }
-    job.write_result(output, "judgement", metrics, settings)
+    job.write_result(output, "judgement", metrics, settings, [details / JUDGEMENTS])
     logger.info(
         "%s by %s of %s seed %d: free of hallucination %s, %d unjudged",
         slice.suite,

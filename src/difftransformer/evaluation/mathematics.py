@@ -24,9 +24,8 @@ from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.result import read_result
+from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.checkpoint import KEPT, kept_name
-from difftransformer.training.upstream import TRAINING
 
 logger = logging.getLogger(__name__)
 

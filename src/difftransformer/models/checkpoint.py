@@ -16,6 +16,8 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.errors import CheckpointError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
+from difftransformer.provenance.published import require_published
+from difftransformer.provenance.result import TRAINING
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 MODEL_TYPE = "difftransformer"
@@ -67,9 +69,11 @@ def read_config(folder: Path) -> ModelConfig:
     """Return the settings of a saved model.
 
     Raises:
+        DataError: config.json is not as its training published it.
         CheckpointError: config.json is missing, damaged, or of another kind of model.
     """
     path = folder / CONFIG
+    require_as_trained(path)
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         return ModelConfig.model_validate(content["model"])
@@ -96,6 +100,7 @@ def load_model(folder: Path, backend: str = "sdpa") -> Transformer:
 
     Raises:
         CheckpointError: a file is missing or damaged, or its tensors do not fit the settings.
+        DataError: a file is not as its training published it.
         ConfigError: the stored settings name an attention variant that is not there.
     """
     model = Transformer(read_config(folder), backend)
@@ -110,7 +115,9 @@ def load_weights(model: Transformer, path: Path) -> None:
     Raises:
         CheckpointError: the file is missing or damaged, or a tensor is missing, unknown, or of
             another shape; the first one is named.
+        DataError: the file is not as its training published it.
     """
+    require_as_trained(path)
     wanted = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:
@@ -129,6 +136,19 @@ def load_weights(model: Transformer, path: Path) -> None:
         raise CheckpointError(
             f"{path}: truncated or damaged ({reason}); train the model again"
         ) from None
+
+
+def require_as_trained(path: Path) -> None:
+    """Compare a file of a finished training, or below it, with its digest; a model folder from
+    elsewhere has none.
+
+    Raises:
+        DataError: its content is not what was published; says what makes it again.
+    """
+    for folder in path.parents[:2]:
+        if path.is_file() and (folder / TRAINING).is_file():
+            require_published(path, folder / TRAINING)
+            return
 
 
 def _require_same_names(path: Path, wanted: set[str], found: set[str]) -> None:

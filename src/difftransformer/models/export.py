@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import load_model, save_model
+from difftransformer.models.checkpoint import load_model, require_as_trained, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -112,6 +112,7 @@ def _end_of_text_id(folder: Path) -> int | None:
 def _copy_tokenizer(source: Path, target: Path) -> None:
     for name in (TOKENIZER, TOKENIZER_CONFIG):
         if (source / name).exists():
+            require_as_trained(source / name)
             shutil.copyfile(source / name, target / name)
 
 

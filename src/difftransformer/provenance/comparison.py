@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from difftransformer.errors import DataError
+from difftransformer.provenance.published import SEAL
 
 FOLDERS = ("data", "runs", "evaluations", "tables", "figures")
 
@@ -28,7 +29,7 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
     """Compare every file of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
 
     Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
-    everything but its ``provenance``, which says when and on what it was made.
+    everything but its ``provenance``, which says when and on what it was made, and its digests.
 
     Raises:
         DataError: ``rebuilt`` holds nothing that could be compared.
@@ -49,12 +50,12 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 of what a file holds; of a result file without its provenance."""
+    """SHA-256 of what a file holds; of a result file without what differs by its provenance."""
     content = path.read_bytes()
     if path.suffix == ".json":
         parsed = json.loads(content)
         if isinstance(parsed, dict) and "provenance" in parsed:
-            del parsed["provenance"]
+            parsed = {k: v for k, v in parsed.items() if k not in ("provenance", SEAL)}
             content = json.dumps(parsed, sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()
 

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -105,7 +105,12 @@ class Job:
         return origin(identity.fingerprint, started=self.started, threads=identity.threads)
 
     def write_result(
-        self, path: Path, kind: str, metrics: Mapping[str, float | None], settings: dict[str, Any]
+        self,
+        path: Path,
+        kind: str,
+        metrics: Mapping[str, float | None],
+        settings: dict[str, Any],
+        beside: Iterable[Path] = (),
     ) -> Result:
         """Write the result file of this job, and track its metrics and the file."""
         identity = self.identity
@@ -121,7 +126,7 @@ class Job:
             settings=settings,
             provenance=self.origin(),
         )
-        write_result(path, result)
+        write_result(path, result, beside)
         self.tracker.log_metrics({k: v for k, v in metrics.items() if v is not None})
         self.tracker.log_artifact(path)
         return result

@@ -6,8 +6,8 @@ same job has the same id on every machine; times are in here and never in a tabl
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +16,11 @@ from pydantic import Field, ValidationError
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
-from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.environment import Environment, capture
+from difftransformer.provenance.published import publish, read_published
+
+TRAINING = "training.json"
+"""Result file of a training, in the folder of its model."""
 
 Number = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
@@ -70,19 +73,20 @@ def origin(
     )
 
 
-def write_result(path: Path, result: Result) -> None:
-    """Write a result atomically as indented JSON."""
-    write_text(path, json.dumps(result.model_dump(mode="json"), indent=2, allow_nan=False) + "\n")
+def write_result(path: Path, result: Result, beside: Iterable[Path] = ()) -> None:
+    """Write a result atomically, with the digests of all files that its job left ``beside``."""
+    publish(path, result.model_dump(mode="json"), beside)
 
 
 def read_result(path: Path) -> Result:
     """Read a result file.
 
     Raises:
-        DataError: missing, not JSON, or not a result; names the file and the first fault.
+        DataError: missing, changed since it was written, not JSON, or not a result; names the file
+            and the first fault.
     """
     try:
-        return Result.model_validate_json(path.read_bytes())
+        return Result.model_validate_json(read_published(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such result file; run the job that makes it") from None
     except ValidationError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from difftransformer.config.judges import judged_suite
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.reporting.histories import Histories
 
@@ -79,12 +80,15 @@ class Results:
 
         Raises:
             UserError: there is none; names the run, the seed and the command.
+            DataError: it is not as the evaluation published it.
         """
         self.evaluation(suite, run, seed)
         path = self.folders[suite, run, seed] / name
         if not path.is_file():
             place = f"evaluations/{suite}/{run}/{seed}"
             raise _missing(f"{name} of evaluation '{suite}'", run, seed, self.scale, place)
+        folder = self.folders[suite, run, seed]
+        require_published(path, folder.with_name(f"{folder.name}.json"))
         return path
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.builders import load_builder
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, save
@@ -35,4 +36,6 @@ def build_figure(
     found, curves = load_results(results, artifact.scale), Histories(histories)
     with canvas(artifact.artifact):
         stem = output.with_suffix("") if output.suffix in SUFFIXES else output
-        return save(build(artifact, found, curves), stem)
+        written = save(build(artifact, found, curves), stem)
+    publish(stem.with_name(stem.name + SUMS), {}, written)
+    return written

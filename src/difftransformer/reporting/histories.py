@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.published import require_published
+from difftransformer.provenance.result import TRAINING
 
 
 class Series(NamedTuple):
@@ -32,7 +34,8 @@ class Histories:
 
         Raises:
             UserError: no such history; names the run and the command.
-            DataError: the file has no such column, or a value in it is no number.
+            DataError: the file is not as its training published it, has no such column, or a value
+                in it is no number.
         """
         path = self._paths.get((run, seed))
         if path is None:
@@ -41,6 +44,7 @@ class Histories:
                 f"results/<scale>/runs/{run}/{seed}/history.csv`"
             )
         try:
+            require_published(path, path.with_name(TRAINING))
             reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
             rows, columns = list(reader), reader.fieldnames or []
         except OSError as error:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from difftransformer.config.artifact_slices import ArtifactSlice, ReportSlice
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import SUMS, read_published, require_published
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument, Verdict
@@ -107,6 +108,7 @@ def _part(
 def _figure(figure: ArtifactSlice, path: Path) -> Figure:
     """Embed the picture as an image: its ids stay its own, and it brings no scripts to life."""
     try:
+        require_published(path, path.with_suffix(SUMS))
         content = path.read_bytes()
     except OSError as error:
         raise DataError(
@@ -118,7 +120,7 @@ def _figure(figure: ArtifactSlice, path: Path) -> Figure:
 
 def _read_table(path: Path) -> TableDocument:
     try:
-        return TableDocument.model_validate_json(path.read_bytes())
+        return TableDocument.model_validate_json(read_published(path))
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read: {error.strerror}; build the table again"

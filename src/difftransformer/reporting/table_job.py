@@ -5,6 +5,7 @@ from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import publish
 from difftransformer.reporting.builders import load_builder
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
@@ -13,7 +14,8 @@ from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.tidy import to_csv
 from difftransformer.reporting.formats.web import to_page
 
-SUFFIXES = (".csv", ".md", ".tex", ".html", ".json")
+DATA = ".json"
+SUFFIXES = (".csv", ".md", ".tex", ".html", DATA)
 """Endings of the files of a table; json is the table as data, which the report reads."""
 
 
@@ -39,17 +41,14 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
         ".csv": to_csv(table),
         ".md": to_markdown(table),
         ".tex": to_latex(table),
-        ".json": table.model_dump_json(indent=1) + "\n",
         ".html": to_page(table),
     }
-    assert set(texts) == set(SUFFIXES)
     stem = without_suffix(output, SUFFIXES)
-    written = []
-    for suffix in SUFFIXES:
-        path = stem.with_name(stem.name + suffix)
-        write_text(path, texts[suffix])
-        written.append(path)
-    return written
+    *written, data = (stem.with_name(stem.name + suffix) for suffix in (*texts, DATA))
+    for path, text in zip(written, texts.values(), strict=True):
+        write_text(path, text)
+    publish(data, table.model_dump(mode="json"), written)
+    return [*written, data]
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:

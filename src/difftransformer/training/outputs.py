@@ -10,12 +10,11 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import replacing
-from difftransformer.provenance.result import Result, write_result
+from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.history import History
 from difftransformer.training.measure import accuracy_column
 
-RESULT = "training.json"
 HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
@@ -41,7 +40,7 @@ def publish(
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        (output / RESULT).unlink(missing_ok=True)  # it never stands beside weights of another run
+        (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
         save_model(output, model, model.config)
         for name in TOKENIZER:
             if (dataset.folder / name).is_file():
@@ -53,7 +52,8 @@ def publish(
             with replacing(output / KEPT / path.name) as aside:
                 shutil.copyfile(path, aside)
         history.write_csv(output / HISTORY)
-        write_result(output / RESULT, result)
+        files = [path for path in output.rglob("*") if path.is_file()]
+        write_result(output / TRAINING, result, files)
     except OSError as error:
         raise CheckpointError(
             f"the trained model could not be written to {output} ({error.strerror}); its last "

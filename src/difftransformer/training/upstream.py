@@ -9,9 +9,8 @@ from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
-from difftransformer.provenance.result import Result, read_result
+from difftransformer.provenance.result import TRAINING, Result, read_result
 
-TRAINING = "training.json"
 TOKENIZER = "tokenizer.json"
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from judging_server import HALLUCINATED, JudgingServer, Reply, judging_server
 from small_answers import of_facts
+from spoiling import zeroed
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
+from difftransformer.evaluation.answers import ANSWERS as FILE
 from difftransformer.evaluation.answers import Answer, write_answers
 from difftransformer.evaluation.judges.base import read_judgements
 from difftransformer.provenance import result as results
@@ -46,9 +48,16 @@ def answer_file(path: Path, answers: list[Answer] = ANSWERS) -> Path:
         settings={"config": {"kind": "hallucination"}},
         provenance=results.origin("ab" * 32, started=datetime.now(UTC), threads=1),
     )
-    results.write_result(path, made)
     write_answers(path.with_suffix(""), answers)
+    results.write_result(path, made, [path.with_suffix("") / FILE])
     return path
+
+
+def test_damaged_answers_are_not_judged(answered: Path) -> None:
+    zeroed(answered.with_suffix("") / FILE)
+    ended = judge(answered, LexicalJudge(kind="lexical"))
+    assert ended.exit_code == 2 and "answers.jsonl: its content is not what was" in ended.stderr
+    assert not output(answered, "lexical").exists()
 
 
 def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any) -> Result:
@@ -142,11 +151,7 @@ def test_the_estimate_comes_before_the_first_call(
     [
         (lambda path: path.unlink(), "no such result file"),
         (lambda path: (path.with_suffix("") / "answers.jsonl").unlink(), "cannot be read"),
-        (lambda path: (path.with_suffix("") / "answers.jsonl").write_text(""), "holds no answers"),
-        (
-            lambda path: (path.with_suffix("") / "answers.jsonl").write_text('{"set": 1}\n'),
-            "line 1: not an answer",
-        ),
+        (lambda path: answer_file(path, []), "holds no answers"),
     ],
 )
 def test_damaged_answers_are_one_line(spoil: Any, says: str, answered: Path) -> None:

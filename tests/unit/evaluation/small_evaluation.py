@@ -1,6 +1,7 @@
 """Tiny datasets, scripted models and a folder as training leaves it."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.published import publish, read_published
 from difftransformer.provenance.result import Result, origin, write_result
 
 VOCAB = 16
@@ -193,8 +195,17 @@ def save_run(
         settings={},
         provenance=origin(digest, started=datetime.now(UTC), threads=1),
     )
-    write_result(folder / "training.json", result)
+    write_result(folder / "training.json", result, list(folder.iterdir()))
     return folder
+
+
+def republish(run: Path, **changes: dict[str, Any]) -> None:
+    """Publish a training again as it lies there now, some entries of its result changed."""
+    content = json.loads(read_published(run / "training.json"))
+    for name, change in changes.items():
+        content[name] |= change
+    beside = [path for path in run.rglob("*") if path.is_file() and path.name != "training.json"]
+    publish(run / "training.json", content, beside)
 
 
 def _split(

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from small_evaluation import save_run, write_text
+from small_evaluation import republish, save_run, write_text
 
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.suites.language_understanding import LanguageUnderstanding
@@ -65,6 +65,7 @@ def write_training(folder: Path) -> tuple[Path, Path]:
     data = write_text(folder / "data", [[1, 2, 3, 0]] * 3, 320, write_tokenizer)
     run = save_run(folder / "run", 320, dataset=data)
     write_tokenizer(run)
+    republish(run)
     return run, data
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from difftransformer.data.ngrams import ngram_keys
 from difftransformer.errors import DataError
 from difftransformer.evaluation.ar_hit import ar_hits, load_frequent
+from difftransformer.provenance.published import SUMS, publish
 
 NONE = np.empty(0, dtype=np.uint64)
 
@@ -88,6 +89,8 @@ def test_damaged_file_of_frequent_ngrams(
         path.write_bytes(content)
     elif content is not None:
         np.save(path, content)
+    if content is not None:
+        publish(path.with_suffix(SUMS), {}, [path])
     with pytest.raises(DataError, match=complaint) as error:
         load_frequent(path)
     assert str(path) in str(error.value)

@@ -2,15 +2,18 @@
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from small_language_models import copy_items, suite
+from spoiling import zeroed
 
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
 from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation import benchmarks
 from difftransformer.evaluation.benchmarks import (
     benchmark_digest,
     benchmark_files,
@@ -35,6 +38,17 @@ def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> N
         str(item.get("answerKey", item.get("label", item.get("answer")))) for item in found
     )
     assert len(set(answers.values())) == 1, answers
+
+
+def test_our_items_are_those_that_were_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(benchmarks._BUILTIN, tmp_path / "items")
+    monkeypatch.setattr(benchmarks, "_BUILTIN", copy)
+    path = task_files("piqa", "builtin")["validation"]
+    zeroed(path)
+    with pytest.raises(DataError, match="not what was published; install the package again"):
+        task_files("piqa", "builtin")
 
 
 def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -> None:

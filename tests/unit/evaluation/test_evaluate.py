@@ -1,6 +1,5 @@
 """The whole job: from folders to a result file, and what stops it."""
 
-import json
 import math
 import shutil
 import subprocess
@@ -8,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from small_evaluation import RECALL, save_run
+from small_evaluation import RECALL, republish, save_run
 
 from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suite_module
+from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
+from difftransformer.evaluation.ar_hit import load_frequent
 from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.provenance.tracking import NullTracker
@@ -91,8 +93,7 @@ def test_everything_that_counts_changes_the_id(
     first = run(tmp_path / "a.json", SLICES, **inputs)
     if changed == "ngrams":
         inputs["ngrams"] = tmp_path / "other.npy"
-        content = ngrams.read_bytes()
-        inputs["ngrams"].write_bytes(content + b"\0")
+        write_keys(inputs["ngrams"], np.append(load_frequent(ngrams), np.uint64(2**63)))
     config = SLICES | ({"seq_len": 8} if changed == "config" else {})
     code = "other" if changed == "code" else "c"
     other = run(tmp_path / "b.json", config, code=code, **inputs)
@@ -103,9 +104,7 @@ def test_settings_of_another_model_change_the_id(
     tmp_path: Path, recall: Path, recall_run: Path
 ) -> None:
     other = shutil.copytree(recall_run, tmp_path / "other")
-    training = json.loads((other / "training.json").read_text())
-    training["provenance"]["fingerprint"] = "another"
-    (other / "training.json").write_text(json.dumps(training))
+    republish(other, provenance={"fingerprint": "another"})
     a = run(tmp_path / "a.json", RECALLS, model=recall_run, dataset=recall)
     b = run(tmp_path / "b.json", RECALLS, model=other, dataset=recall)
     assert a.job_id != b.job_id
@@ -157,6 +156,7 @@ def test_weights_that_are_not_finite(
     tensors = load_file(broken / "model.safetensors")
     next(iter(tensors.values())).fill_(math.nan)
     save_file(tensors, broken / "model.safetensors")
+    republish(broken)
     line = refused(
         tmp_path / "r", CheckpointError, SLICES, model=broken, dataset=text, ngrams=ngrams
     )

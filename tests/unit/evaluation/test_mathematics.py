@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import save_run
+from small_evaluation import republish, save_run
 from small_language_models import write_training
 from tokenizers import Tokenizer
 
@@ -177,12 +177,11 @@ def test_finished_sets_are_not_asked_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     run, data = write_training(tmp_path)
-    result = json.loads((run / "training.json").read_text())
-    result["settings"]["training"] = {
+    training = {
         "steps": 10, "seq_len": 4, "batch_size": 2, "lr": 0.1, "warmup_steps": 0,
         "keep_weights": [0.5],
     }  # fmt: skip
-    (run / "training.json").write_text(json.dumps(result))
+    republish(run, settings={"training": training})
     with pytest.raises(CheckpointError, match=r"kept/step-00000005.safetensors: no such file"):
         measure(tmp_path, run, data, suite(kept_weights=True))
     other = save_run(tmp_path / "other", 320, dataset=data, seed=4)
@@ -190,6 +189,9 @@ def test_without_kept_weights_it_says_so(tmp_path: Path) -> None:
     (run / "kept" / "step-00000005.safetensors").write_bytes(
         (other / "model.safetensors").read_bytes()
     )
+    with pytest.raises(DataError, match=r"kept/step-00000005.safetensors: its content is not"):
+        measure(tmp_path, run, data, suite(kept_weights=True))
+    republish(run)
     found = measure(tmp_path, run, data, suite(kept_weights=True))
     assert found["gsm8k_samples_t40"] == found["gsm8k_samples"] == 3
     alone = measure(tmp_path / "alone", other, data, suite())

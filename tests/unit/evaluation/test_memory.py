@@ -14,6 +14,7 @@ from small_evaluation import RECALL, model_config, save_run, write_recall, write
 
 from difftransformer.config.evaluation import EvaluationSlice
 from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
 from difftransformer.evaluation.harness_model import language_model
@@ -62,7 +63,7 @@ def prepare(
     else:
         documents = np.random.default_rng(0).integers(0, vocab_size, (9, max_positions + 1))
         write_text(data, documents.tolist(), vocab_size)
-    np.save(folder / "ngrams.npy", np.empty(0, np.uint64))
+    write_keys(folder / "ngrams.npy", np.empty(0, np.uint64))
     attention = {"variant": "diff_v1", "head_dim": 32}
     save_run(
         folder / "run", vocab_size, dataset=data,

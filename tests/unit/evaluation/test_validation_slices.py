@@ -10,6 +10,7 @@ import pytest
 from small_evaluation import VOCAB, Scripted, Uniform, copy_what_followed, scorer, subject
 
 from difftransformer.config.suites.validation_slices import ValidationSlices
+from difftransformer.data.ngrams import write_keys
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.validation_slices import measure
@@ -25,7 +26,7 @@ def suite(**changes: Any) -> ValidationSlices:
 @pytest.fixture
 def no_frequent(tmp_path: Path) -> Path:
     path = tmp_path / "none.npy"
-    np.save(path, np.empty(0, dtype=np.uint64))
+    write_keys(path, np.empty(0, dtype=np.uint64))
     return path
 
 

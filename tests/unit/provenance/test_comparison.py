@@ -1,6 +1,5 @@
 """Two builds are the same when everything but times and machines is."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from typer.testing import CliRunner
 from difftransformer.cli import app
 from difftransformer.errors import DataError
 from difftransformer.provenance.comparison import compare_builds
+from difftransformer.provenance.published import publish
 
 
 def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float = 1.0) -> Path:
@@ -16,7 +16,7 @@ def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float
         (folder / name).mkdir(parents=True)
     (folder / "runs" / "model.safetensors").write_bytes(weights)
     result = {"metrics": {"loss": loss}, "provenance": {"started": started}}
-    (folder / "runs" / "training.json").write_text(json.dumps(result))
+    publish(folder / "runs" / "training.json", result, [folder / "runs" / "model.safetensors"])
     (folder / "tables" / "table6.csv").write_text("a,b\n")
     (folder / "tables" / ".table6.1.partial.csv").write_text("half")
     (folder / "logs" / "pretrain.log").write_text(started)

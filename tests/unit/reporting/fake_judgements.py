@@ -68,9 +68,9 @@ def write(
         "judge": {"kind": judge, "model": "judge-1", "prompt": "v1", "content_share": 0.8},
     }
     path = fake.root / f"judgements/{judge}/hallucination/{row}/{seed}.json"
-    fake.write(path, "judgement", row, seed, f"hallucination_by_{judge}", metrics, settings)
     details = path.with_suffix("")
     details.mkdir(parents=True, exist_ok=True)
     write_judgements(
         details, [Judgement(set=name, index=i, free=free) for (name, i), free in said.items()]
     )
+    fake.write(path, "judgement", row, seed, f"hallucination_by_{judge}", metrics, settings)

@@ -92,8 +92,6 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
         named = dict(zip(REGIONS, map(float, values), strict=True))
         named["noise"] = named["before"] + named["after"]
         metrics |= {f"{name}{label}": value for name, value in named.items()}
-    config = _config(needles=6, answer="needle", normalisation="absolute")
-    fake.evaluation(run, seed, suite, metrics, config)
     details = fake.root / "evaluations" / suite / run / str(seed)
     details.mkdir(parents=True, exist_ok=True)
     heads, length = (4 if row == "transformer" else 2), 20
@@ -105,3 +103,5 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     tokens = [f"f{place:02d}" for place in range(length)]
     example = {"tokens": tokens, "regions": regions}
     (details / "example.json").write_text(json.dumps(example))
+    config = _config(needles=6, answer="needle", normalisation="absolute")
+    fake.evaluation(run, seed, suite, metrics, config)

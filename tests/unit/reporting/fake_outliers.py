@@ -20,7 +20,7 @@ def outliers(fake: Any, run: str, seed: int) -> None:
         edges = [10 ** (place / 10) for place in range(-20, round(10 * math.log10(top)) + 1)]
         counts = [round(1e5 * edge * math.exp(-10 * edge / top)) + 1 for edge in edges]
         histograms[kind] = {"edges": edges, "counts": counts}
-    fake.evaluation(run, seed, "outliers", metrics, {"ranks": list(RANKS)})
     details = fake.root / f"evaluations/outliers/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     (details / "histograms.json").write_text(json.dumps(histograms))
+    fake.evaluation(run, seed, "outliers", metrics, {"ranks": list(RANKS)})

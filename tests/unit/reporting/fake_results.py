@@ -21,6 +21,7 @@ from difftransformer.config.artifact_slices import (
     SweepRow,
 )
 from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.provenance.published import SEAL, publish
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
 # Row -> (final loss, step at which it binds), as seen at tiny scale.
@@ -249,7 +250,7 @@ class FakeResults:
             lines.append(",".join("" if row[key] is None else repr(row[key]) for key in columns))
         path = self.root / f"runs/{run}/{seed}/history.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(lines) + "\n")
+        rewrite(path, "\n".join(lines) + "\n")
         self.histories.append(path)
 
     def write(
@@ -286,9 +287,22 @@ class FakeResults:
             "settings": settings,
             "provenance": provenance,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result))
+        publish(path, result, _beside(path))
         self.results.append(path)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write a history or a result; a result that is there is published again, as by its job."""
+    path.write_text(text)
+    main = path.with_name("training.json") if path.suffix == ".csv" else path
+    if main.is_file():
+        content = json.loads(main.read_text())
+        del content[SEAL]
+        publish(main, content, _beside(main))
+
+
+def _beside(main: Path) -> list[Path]:
+    return [*main.parent.glob("history.csv"), *main.with_suffix("").glob("*")]
 
 
 def hash_text(text: str) -> int:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fake_results import FakeResults
+from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
 from difftransformer.reporting.collect import load_results
@@ -30,7 +30,7 @@ def changed(path: Path, part: str, name: str, value: float) -> None:
     content = json.loads(path.read_text())
     place = content["settings"]["training"] if part == "training" else content[part]
     place[name] = value
-    path.write_text(json.dumps(content))
+    rewrite(path, json.dumps(content))
 
 
 def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None:

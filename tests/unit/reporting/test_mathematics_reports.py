@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_mathematics import KEPT, mathematics
-from fake_results import FakeResults
+from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 from pictures import changed, picture_of
 
@@ -65,7 +65,7 @@ def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: P
         result = json.loads(path.read_text())
         result["metrics"] = {name: one for name, one in metrics.items() if "_t300" not in name}
         result["metrics"] = {n: one for n, one in result["metrics"].items() if "_t600" not in n}
-        path.write_text(json.dumps(result))
+        rewrite(path, json.dumps(result))
     with pytest.raises(UserError, match=r"at the end alone: give its run `training.keep_weights`"):
         build_table(artifact_slice("figure9", seeds=(0,)), small.results, tmp_path / "figure9")
 

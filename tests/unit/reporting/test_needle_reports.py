@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults
+from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice, declarations
 
 from difftransformer.config.artifact_slices import ArtifactSlice
@@ -114,7 +114,7 @@ def test_accuracy_by_length_needs_lengths(small: FakeResults, tmp_path: Path) ->
         content = json.loads(path.read_text())
         if content["suite"] == "needles_long":
             content["settings"]["config"]["lengths"] = [256]
-            path.write_text(json.dumps(content))
+            rewrite(path, json.dumps(content))
     with pytest.raises(UserError, match=r"lengths \[256\]: accuracy by length needs two"):
         build_table(figure5("table", (0,)), small.results, tmp_path / "figure5")
 

@@ -47,14 +47,15 @@ def built(fake: FakeResults, drawn: Path, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("built")
     for name in ("table6", "ablation_group_norm", "lr_sweep"):
         build_table(artifact_slice(name), fake.results, folder / name)
-    shutil.copy(drawn / "table6.svg", folder)
+    for name in ("table6.svg", "table6.sha256.json"):
+        shutil.copy(drawn / name, folder)
     return folder
 
 
 def build(built: Path, fake: FakeResults, output: Path, *tables: str) -> str:
     build_report(
         report_slice(*tables, figures=("table6",)),
-        tables=sorted(built.glob("*.json")),
+        tables=[path for path in sorted(built.glob("*.json")) if path.suffixes == [".json"]],
         figures=[built / "table6.svg"],
         results=fake.results,
         output=output,

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from fake_results import FakeResults
+from fake_results import FakeResults, rewrite
 from fake_slices import CATALOGUE, artifact_slice
 from pictures import legend_of, picture, picture_of
 
@@ -33,7 +33,7 @@ def set_losses(fake: FakeResults, losses: dict[str, list[float]], noise: float =
         result = json.loads(path.read_text())
         if result["suite"] == "validation_slices" and result["run"] in wanted:
             result["metrics"]["loss"] = wanted[result["run"]] + noise * result["seed"]
-            path.write_text(json.dumps(result))
+            rewrite(path, json.dumps(result))
 
 
 def built(fake: FakeResults, artifact: ArtifactSlice) -> TableDocument:
@@ -167,7 +167,7 @@ def test_points_by_tokens_are_parts_of_the_budget(fake: FakeResults) -> None:
 def test_one_validation_is_no_curve(small: FakeResults) -> None:
     small.everything((0,))
     path = next(p for p in small.histories if "transformer_more_tokens" in str(p))
-    path.write_text("step,tokens,validation_loss\n800,1200000,3.9\n")
+    rewrite(path, "step,tokens,validation_loss\n800,1200000,3.9\n")
     with pytest.raises(DataError, match="transformer_more_tokens: 1 validation is no curve"):
         built(small, artifact_slice("figure3b", seeds=(0,)))
 
@@ -175,7 +175,7 @@ def test_one_validation_is_no_curve(small: FakeResults) -> None:
 def test_rows_with_unlike_points_do_not_share_a_table(small: FakeResults) -> None:
     small.everything((0,))
     path = next(p for p in small.histories if "diff_more_tokens" in str(p))
-    path.write_text("step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
+    rewrite(path, "step,tokens,validation_loss\n400,600000,4.0\n800,1200000,3.9\n")
     with pytest.raises(DataError, match=r"diff has 2 points and transformer 8.*rerun"):
         built(small, artifact_slice("figure3b", seeds=(0,)))
 

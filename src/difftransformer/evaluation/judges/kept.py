@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
-from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import publish, read_published
 
 
 class Kept(Settings):
@@ -38,20 +38,19 @@ class KeptJudgements:
         """
         path = self._path(prompt, request)
         try:
-            return Kept.model_validate_json(path.read_bytes())
+            return Kept.model_validate_json(read_published(path))
         except FileNotFoundError:
             return None
-        except ValidationError as error:
+        except (ValidationError, DataError):
             raise DataError(
-                f"{path}: not a whole judgement ({error.errors()[0]['msg']}); delete it, and it is "
-                "asked for again"
+                f"{path}: not a whole judgement as kept; delete it, and it is asked for again"
             ) from None
 
     def keep(self, kept: Kept) -> None:
         """Keep a judgement, whole or not at all; any thread may."""
         path = self._path(kept.prompt, kept.request)
         with self._lock:
-            write_text(path, kept.model_dump_json(indent=1) + "\n")
+            publish(path, kept.model_dump(mode="json"))
 
     def _path(self, prompt: str, request: dict[str, Any]) -> Path:
         content = json.dumps([prompt, request], sort_keys=True, ensure_ascii=True)

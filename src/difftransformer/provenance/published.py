@@ -1,0 +1,136 @@
+"""What a job publishes, and that it is still that when it is read.
+
+The main file of a job is JSON. Under ``sha256`` it carries the digest of every other file of the
+job, by name beside it, and that of all its own content; a job with no JSON to show gets one that
+holds nothing else. Readers compare content alone: length and times prove nothing.
+
+The digest of a file is its SHA-256 up to 64 MiB; of a longer one, the SHA-256 of the joined SHA-256
+of its blocks of 64 MiB, which threads share: hashlib lets go of the interpreter.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from difftransformer.errors import DataError
+from difftransformer.provenance.atomic import write_text
+
+BLOCK = 1 << 26
+SEAL = "sha256"
+SUMS = ".sha256.json"
+"""Ending of the main file of a job that makes no JSON."""
+
+_PIECE = 1 << 20
+_MOST_THREADS = 16
+
+
+def publish(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ()) -> None:
+    """Write the main file of a job, as indented JSON, once all others are there.
+
+    Args:
+        main: The file.
+        content: What it holds, free of NaN and infinity.
+        beside: The other files, in its folder or below.
+    """
+    files = {path.relative_to(main.parent).as_posix(): digest(path) for path in sorted(beside)}
+    assert SEAL not in content, main
+    seal = {"files": files, "self": _sum(content, files)}
+    text = json.dumps({**content, SEAL: seal}, indent=2, allow_nan=False)
+    write_text(main, text + "\n")
+
+
+def read_published(main: Path) -> str | bytes:
+    """Return the JSON that a main file holds; what is no JSON at all as it is.
+
+    Raises:
+        DataError: its content is not what was published.
+        FileNotFoundError: there is no such file.
+    """
+    raw = main.read_bytes()
+    try:
+        parsed = json.loads(raw)
+        content = {name: value for name, value in parsed.items() if name != SEAL}
+    except (ValueError, AttributeError):
+        return raw  # the reader says what it lacks
+    seal = parsed.get(SEAL)
+    if not isinstance(seal, dict) or seal.get("self") != _sum(content, seal.get("files")):
+        raise _changed(main, _cure(main))
+    return json.dumps(content)
+
+
+def require_published(path: Path, main: Path, cure: str | None = None) -> None:
+    """Compare a file with its digest in the main file of its job, once a process.
+
+    ``cure`` says what to do where no job makes the files.
+
+    Raises:
+        DataError: its content is not what was published, or it is missing, or either file is.
+    """
+    try:
+        found, recorded = digest(path), _files(main, _state(main))
+    except OSError as error:
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror}); {cure or _cure(main)}"
+        ) from None
+    if recorded.get(path.relative_to(main.parent).as_posix()) != found:
+        raise _changed(path, cure or _cure(main))
+
+
+def digest(path: Path) -> str:
+    """Return the digest of a file, read once a process while it stays untouched."""
+    return _digest(path, _state(path))
+
+
+def _changed(path: Path, cure: str) -> DataError:
+    return DataError(f"{path}: its content is not what was published; {cure}")
+
+
+def _cure(main: Path) -> str:
+    return f"delete {main}, and `snakemake {main}` with the same --config makes it again"
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes with every write, whatever a tool makes of the time of modification."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _sum(content: Mapping[str, Any], files: Any) -> str:
+    return hashlib.sha256(json.dumps([content, files], sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _files(main: Path, state: tuple[int, ...]) -> dict[str, str]:
+    del state
+    try:
+        read_published(main)
+        files: dict[str, str] = json.loads(main.read_bytes())[SEAL]["files"]
+    except (ValueError, KeyError, TypeError):
+        raise _changed(main, _cure(main)) from None
+    return files
+
+
+@cache
+def _digest(path: Path, state: tuple[int, ...]) -> str:
+    starts = range(0, state[1], BLOCK)
+    if len(starts) <= 1:
+        return _block(path, 0).hex()
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1, len(starts))) as threads:
+        return hashlib.sha256(b"".join(threads.map(partial(_block, path), starts))).hexdigest()
+
+
+def _block(path: Path, start: int) -> bytes:
+    """SHA-256 of the block that begins at ``start``."""
+    found, piece = hashlib.sha256(), memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        left = BLOCK
+        while left and (count := file.readinto(piece[:left])):
+            found.update(piece[:count])
+            left -= count
+    return found.digest()

@@ -1,0 +1,122 @@
+"""Content alone proves that a file is what its job published."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from difftransformer.errors import DataError
+from difftransformer.provenance import published
+from difftransformer.provenance.published import (
+    SEAL,
+    digest,
+    publish,
+    read_published,
+    require_published,
+)
+
+
+@pytest.fixture
+def main(tmp_path: Path) -> Path:
+    """The main file of a job with one other file, in a folder below."""
+    path = tmp_path / "result.json"
+    other = tmp_path / "details" / "samples.jsonl"
+    other.parent.mkdir()
+    other.write_bytes(b"x" * 99)
+    publish(path, {"loss": 0.1 + 0.2, "none": None}, [other])
+    return path
+
+
+def overwritten(path: Path, content: bytes, at: int = 0) -> None:
+    """Write over a file in place: length and time of modification are what they were."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+def test_what_was_published_is_read(main: Path) -> None:
+    assert json.loads(read_published(main)) == {"loss": 0.1 + 0.2, "none": None}
+    require_published(main.parent / "details" / "samples.jsonl", main)
+
+
+@pytest.mark.parametrize("content", [b"\0", b"y"])
+def test_a_changed_file_is_named_with_its_cure(main: Path, content: bytes) -> None:
+    path = main.parent / "details" / "samples.jsonl"
+    require_published(path, main)
+    overwritten(path, content, at=50)
+    with pytest.raises(DataError, match="its content is not what was published") as e:
+        require_published(path, main)
+    assert str(e.value).startswith(f"{path}: ")
+    assert f"delete {main}, and `snakemake {main}`" in str(e.value) and "\n" not in str(e.value)
+
+
+def test_a_file_that_nobody_published_is_refused(main: Path) -> None:
+    stray = main.with_name("stray.jsonl")
+    stray.write_bytes(b"x" * 99)
+    with pytest.raises(DataError, match="its content is not"):
+        require_published(stray, main)
+    with pytest.raises(DataError, match="cannot be read"):
+        require_published(main.with_name("gone.jsonl"), main)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(loss=0.5),
+        lambda content: content.pop("none"),
+        lambda content: content.pop(SEAL),
+        lambda content: content[SEAL].pop("self"),
+        lambda content: content[SEAL]["files"].clear(),
+        lambda content: content[SEAL]["files"].update({"stray.jsonl": "0" * 64}),
+    ],
+)
+def test_a_changed_main_file_is_refused(main: Path, change) -> None:
+    content = json.loads(main.read_text())
+    change(content)
+    main.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="its content is not what was published"):
+        read_published(main)
+    with pytest.raises(DataError, match="its content is not what was published"):
+        require_published(main.parent / "details" / "samples.jsonl", main)
+
+
+def test_layout_of_the_json_does_not_count(main: Path) -> None:
+    main.write_text(json.dumps(json.loads(main.read_text())))
+    assert json.loads(read_published(main))["loss"] == 0.1 + 0.2
+
+
+def test_short_files_have_their_plain_sha256(tmp_path: Path) -> None:
+    for size in (0, 1, published._PIECE, published._PIECE + 1):
+        path = tmp_path / str(size)
+        path.write_bytes(os.urandom(size))
+        assert digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("extra", [0, 1, 4096])
+def test_blocks_are_summed_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: int
+) -> None:
+    monkeypatch.setattr(published, "BLOCK", 4096)
+    monkeypatch.setattr(published, "_PIECE", 1024)
+    content = os.urandom(3 * 4096 + extra)
+    path = tmp_path / "long"
+    path.write_bytes(content)
+    blocks = [content[start : start + 4096] for start in range(0, len(content), 4096)]
+    joined = b"".join(hashlib.sha256(block).digest() for block in blocks)
+    assert digest(path) == hashlib.sha256(joined).hexdigest()
+    overwritten(path, bytes([content[5000] ^ 1]), at=5000)
+    assert digest(path) != hashlib.sha256(joined).hexdigest()
+
+
+def test_a_file_is_read_once_while_it_stays_untouched(
+    main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = main.parent / "details" / "samples.jsonl"
+    require_published(path, main)
+    monkeypatch.setattr(published, "_block", None)  # reading would fail
+    require_published(path, main)
