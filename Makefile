@@ -10,8 +10,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-CONFIG := --config scale=$(SCALE) seeds=$(SEEDS) report='$(ARTIFACT)'
-TARGETS := $(ARTIFACT) build_report
+CONFIG := --config scale=$(SCALE) seeds=$(SEEDS)
 
 .PHONY: help install reproduce plan rerun verify ui test test-faults lint docs clean
 
@@ -29,18 +28,15 @@ install: .venv/installed  ## .venv with everything pinned
 	touch $@
 
 reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=1 CORES=all: tables, figures, report
-	snakemake $(TARGETS) --cores $(CORES) $(CONFIG)
+	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
 	@echo "report: reports/$(SCALE)/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
-	snakemake $(TARGETS) --dry-run $(CONFIG)
+	snakemake $(ARTIFACT) --dry-run $(CONFIG)
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
-	difftransformer forget $(ABLATION) --scale $(SCALE) --seeds $(SEEDS)
-	snakemake $$(difftransformer users $(ABLATION) --scale $(SCALE) --seeds $(SEEDS)) \
-	  --cores $(CORES) $(CONFIG) \
-	  --forcerun $$(difftransformer outputs $(ABLATION) --scale $(SCALE) --seeds $(SEEDS))
+	difftransformer rerun $(ABLATION) --scale $(SCALE) --seeds $(SEEDS) --cores $(CORES)
 
 ui: install  ## MLflow UI on loopback over the runs made so far
 	difftransformer sync_tracking

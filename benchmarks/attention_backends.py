@@ -52,14 +52,16 @@ def step(operation: str, backend: str, T: int, d: int, sharing: str) -> Callable
 
 def measure(repeats: int, clock: str) -> list[dict[str, Any]]:
     """Time of sdpa over that of blocked, round by round, for each call."""
-    from difftransformer.analysis.timing import CLOCKS, spread, take_turns
+    from training_step import spread
+
+    from difftransformer.evaluation.timing import CLOCKS, take_turns
 
     rows = []
     for operation, T, d, sharing in product(OPERATIONS, POSITIONS, HEAD_DIMS, SHARINGS):
         steps = {name: step(operation, name, T, d, sharing) for name in ("blocked", "sdpa")}
         seconds = take_turns(steps, warmup=2, repeats=repeats, clock=CLOCKS[clock])
         ratios = [b / a for a, b in zip(seconds["blocked"], seconds["sdpa"], strict=True)]
-        found = spread(ratios)._asdict()
+        found = spread(ratios)
         rows.append(
             {"operation": operation, "T": T, "d": d, "sharing": sharing, "sdpa_over_blocked": found}
         )

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from difftransformer.config.classification import ClassificationConfig
+from difftransformer.config.generated_rows import ClassificationConfig
 from difftransformer.config.model import ModelConfig
 from difftransformer.data.classification import labelled_items
-from difftransformer.evaluation.label_decoding import Labels, brute_force
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.shared_prompt import SharedPrompt
+from difftransformer.measurements.many_shot.label_decoding import Labels, SharedPrompt, brute_force
 from difftransformer.models.transformer import Transformer
 
 VARIANTS = ("softmax", "diff_v1")

@@ -12,14 +12,14 @@ from time import perf_counter
 
 import torch
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.needles import NeedlePrompts
-from difftransformer.data.words import word_tokenizer
-from difftransformer.evaluation.needle_prompts import Cell
-from difftransformer.evaluation.needle_recall import RecallPrompts
-from difftransformer.evaluation.prefix_sharing import Generator, Request
+from difftransformer.data.rows import word_tokenizer
+from difftransformer.evaluation.generation import Generator, Request
+from difftransformer.evaluation.retrieval.prompts import RecallPrompts
+from difftransformer.evaluation.retrieval.settings import Cell
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.measurements.needles.settings import Suite
 from difftransformer.models.transformer import Transformer
 
 VARIANTS = ("softmax", "diff_v1")
@@ -29,7 +29,8 @@ DEPTHS = (0, 25, 50, 75, 100)
 def requests(length: int, samples: int) -> list[Request]:
     """Prompts of N = 6, R = 2."""
     recall = RecallConfig()
-    builder = RecallPrompts(NeedlePrompts(lengths=[length]), recall, word_tokenizer(recall), None)
+    suite = Suite(kind="needles", pairs=[[6, 2]], lengths=[length])
+    builder = RecallPrompts(suite, recall, word_tokenizer(recall), None)
     return [
         Request(builder.ids(prompt.context + question), builder.new_tokens, lambda _: False)
         for depth in DEPTHS

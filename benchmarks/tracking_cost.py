@@ -48,8 +48,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.data.tokenise import tokenise
 from difftransformer.provenance import tracking
 from difftransformer.provenance.environment import capture
-from difftransformer.provenance.journal import SpoolTracker
-from difftransformer.provenance.sender import Delivery, Sender
+from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker
 from difftransformer.provenance.tracking import start_job
 from difftransformer.training.pretrain import pretrain
 

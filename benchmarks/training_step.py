@@ -157,7 +157,7 @@ def memory(one: Subject, tokens: Any) -> dict[str, int]:
     """Bytes that live between steps, and the most a step allocates on top of them."""
     import torch
 
-    from difftransformer.analysis.timing import peak_memory
+    from difftransformer.evaluation.timing import peak_memory
 
     one.optimizer.zero_grad(set_to_none=True)
     tensors = [*one.model.parameters(), *one.model.buffers()]
@@ -171,7 +171,7 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
     """Time all subjects in turn; throughput in tokens per second of the clock, memory in bytes."""
     import torch
 
-    from difftransformer.analysis.timing import CLOCKS, spread, take_turns
+    from difftransformer.evaluation.timing import CLOCKS, take_turns
 
     everyone = [ours(name, shape) for name in OURS]
     everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
@@ -190,12 +190,18 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
     rows = {
         name: {
             "parameters": one.parameters,
-            "tokens_per_second": spread([per_step / taken for taken in seconds[name]])._asdict(),
+            "tokens_per_second": spread([per_step / taken for taken in seconds[name]]),
             **memory(one, tokens),
         }
         for name, one in subjects.items()
     }
     return {"shape": asdict(shape), "rows": rows, "ratios": ratios(seconds)}
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and quartiles of two values or more."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "q1": low, "q3": high}
 
 
 def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
@@ -205,13 +211,11 @@ def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
         names = [name for name in seconds if name.split(" ")[0] == prefix]
         return min(names, key=lambda name: statistics.median(seconds[name]))
 
-    from difftransformer.analysis.timing import spread
-
     table: dict[str, dict[str, Any]] = {}
     for pair, target in TARGETS.items():
         mine, other = (best(name) for name in pair.split(" / "))
         values = [b / a for a, b in zip(seconds[mine], seconds[other], strict=True)]
-        table[pair] = {"against": other, "target": target, **spread(values)._asdict()}
+        table[pair] = {"against": other, "target": target, **spread(values)}
     return table
 
 

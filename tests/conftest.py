@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from small_workflow import Checkout, build_small
 
-from difftransformer.provenance.lock import exclusive
+from difftransformer.provenance.job import exclusive
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from difftransformer.training.progress import clock, rate
+
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
 _SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
 
@@ -107,7 +109,7 @@ def training_line(beat: Mapping[str, Any]) -> str:
     if (loss := beat.get("loss")) is not None:
         parts.append(f"loss {loss:.3f}")
     if speed := beat.get("tokens_per_second"):
-        parts.append(f"{speed / 1000:.1f}k tok/s" if speed >= 10_000 else f"{speed:.0f} tok/s")
+        parts.append(rate(speed))
     if (left := beat.get("eta_seconds")) is not None:
         parts.append(f"ETA {clock(left)}")
     return " ".join(parts)
@@ -127,10 +129,3 @@ def error_line(logs: Sequence[str]) -> str:
             return errors[-1]
         last = lines[-1] if lines else last
     return last
-
-
-def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

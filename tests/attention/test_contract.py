@@ -7,12 +7,15 @@ import pytest
 import torch
 from small_layers import D_MODEL, build, inputs
 
-from difftransformer.analysis.affine_quantisation import round_affine, rounded_cache
-from difftransformer.analysis.quantisation import rounded_logits
 from difftransformer.errors import BackendError
+from difftransformer.measurements.quantised.rounding import (
+    round_affine,
+    rounded_cache,
+    rounded_logits,
+)
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
-from difftransformer.models.cache import KeyValueCache, PrefixCache
+from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels import blocked
 
 CPU_BACKENDS = ["eager", "sdpa", "blocked"]
@@ -85,14 +88,14 @@ def test_cached_decoding_is_the_full_forward(options: dict[str, Any], backend: s
     layer = build(options, backend)
     x, rope = inputs(layer, 80)
     full = layer(x, rope)
-    cache, parts = KeyValueCache(), []
+    cache, parts = PrefixCache(80), []
     for start, stop in ((0, 7), (7, 75), (75, 76), (76, 80)):
         span = slice(start, stop)
         parts.append(layer(x[:, span], (rope[0][span], rope[1][span]), None, _at(cache, layer)))
     torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=1e-5, atol=1e-5)
 
 
-def _at(cache: KeyValueCache, layer: Attention) -> KeyValueCache:
+def _at(cache: PrefixCache, layer: Attention) -> PrefixCache:
     assert layer.layer_index == 1, "the cache files keys under the layer's own index"
     return cache
 

@@ -4,7 +4,7 @@ import torch
 from small_layers import build, inputs
 
 from difftransformer.models.attention import dint
-from difftransformer.models.cache import KeyValueCache
+from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels.eager import causal
 
 OPTIONS = {"variant": "dint", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
@@ -28,7 +28,7 @@ def test_the_mean_counts_no_padding_while_decoding() -> None:
     alone = layer(x[:1, 5:], (rope[0][5:], rope[1][5:]))
     mask = torch.ones(90, 90, dtype=torch.bool).tril()
     mask[:, :5] = torch.eye(90, dtype=torch.bool)[:, :5]
-    cache, parts = KeyValueCache(), []
+    cache, parts = PrefixCache(90), []
     for start, stop in ((0, 80), (80, 81), (81, 90)):
         rows = slice(start, stop)
         turn = (rope[0][rows], rope[1][rows])

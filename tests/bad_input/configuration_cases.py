@@ -19,6 +19,7 @@ from spoiling import (
 
 CONFIG, RUNS, DATASETS = "config/config.yaml", "config/runs.yaml", "config/datasets.yaml"
 TINY = "config/scales/tiny.yaml"
+TABLE = "config/artifacts/table6.yaml"
 
 check: Call = Work.check
 
@@ -77,7 +78,15 @@ CONFIGURATION: dict[str, Case] = {
         ["environment variable OMP_NUM_THREADS", "'abc'", "a whole number from 1"],
     ),
     "no configuration": (remove("config"), check, [f"{CONFIG}: no such file", "name another"]),
-    "a missing file": (remove("config/claims.yaml"), check, ["claims.yaml: no such file"]),
+    "a missing file": (remove("config/papers.yaml"), check, ["papers.yaml: no such file"]),
+    "no artifacts": (remove("config/artifacts"), check, ["artifacts: no artifacts; restore it"]),
+    "an artifact's file with a path in its name": (
+        write("config/artifacts/my table.yaml", "title: x\n"), check,
+        ["config/artifacts/my table.yaml: a name has letters, digits and _ alone; rename it"],
+    ),
+    "an empty artifact": (
+        write("config/artifacts/mine.yaml", ""), check, ["mine.yaml: title: required key is missi"],
+    ),
     "a folder for a file": (folder(RUNS), check, [f"{RUNS}: cannot be read: is a directory"]),
     "a link to itself": (loop(RUNS), check, [f"{RUNS}: cannot be read", "symbolic links"]),
     "an empty file": (write(RUNS, ""), check, [f"{RUNS}: runs: required key is missing"]),
@@ -216,7 +225,30 @@ CONFIGURATION: dict[str, Case] = {
         ["datasets.spoilt: max_document_tokens", "got '5%'", "without unit"],
     ),
     "an artifact of an unknown run": (
-        replace("config/artifacts.yaml", "{run: diff}", "{run: difff}"), check,
-        ["artifacts.", "unknown run 'difff'; did you mean 'diff'?"],
+        replace(TABLE, "{run: diff}", "{run: difff}"), check,
+        [f"{TABLE}: sections[0].rows[3].run", "unknown run 'difff'; did you mean 'diff'?"],
+    ),
+    "a measurement that no folder has": (
+        replace(TABLE, "measurement: validation_slices", "measurement: validation_slice"), check,
+        [f"{TABLE}: sections[0].measurement", "did you mean 'validation_slices'?"],
+    ),
+    "an option of no measurement": (
+        replace(TABLE, "    suites:", "    options: {by: size}\n    suites:"), check,
+        [f"{TABLE}: sections[0].options: by: unknown key"],
+    ),
+    "a claim twice in one artifact": (
+        replace(TABLE, "  T6.2:", "  T6.1:"), check, [TABLE, "'T6.1' stands twice; remove one"],
+    ),
+    "a claim of two artifacts": (
+        replace("config/artifacts/table6_recall.yaml", "  R.1:", "  T6.1:"), check,
+        ["config/artifacts/table6_recall.yaml: claims.T6.1: table6 has it too; rename one"],
+    ),
+    "a setting of an unknown run on the command line": (
+        nothing, plan(set="{dif: {training: {lr: 0.002}}}"),
+        ["--config: set: unknown run 'dif'; did you mean 'diff'?"],
+    ),
+    "an unknown setting of a run on the command line": (
+        nothing, plan(set="{diff: {training: {lrr: 0.002}}}"),
+        ["--config: set.diff: training.lrr: unknown key; did you mean 'lr'?"],
     ),
 }  # fmt: skip

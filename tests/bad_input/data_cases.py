@@ -115,7 +115,7 @@ DATA: dict[str, Case] = {
     ),
     "a manifest that leaves its folder": (
         manifest("splits.train.shards.0.file", "../corpus/text.jsonl"), pretrain,
-        ["shards.0.file: '../corpus/text.jsonl' is no plain file name", "beside the manifest"],
+        ["shards[0].file: '../corpus/text.jsonl' is no plain file name", "beside the manifest"],
     ),
     "a manifest that names a system file": (
         manifest("splits.train.shards.0.offsets_file", "/etc/passwd"), pretrain,

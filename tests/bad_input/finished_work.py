@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from difftransformer.cli import app
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.job import reporting
+from difftransformer.provenance.reporting import reporting
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 

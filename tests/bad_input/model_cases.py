@@ -193,7 +193,8 @@ MODELS: dict[str, Case] = {
         both(anew, write("results", "x")), pretrain, ["results/", "Not a directory; choose an"],
     ),
     "an unknown kind of suite": (
-        slice("evaluation", "config.kind", "x"), evaluate, ["evaluation.json", "'recall'", "'x'"],
+        slice("evaluation", "config.kind", "x"), evaluate,
+        ["evaluation.json: ", "config.kind: unknown kind 'x'", "recall"],
     ),
     "an evaluation of nothing": (
         nothing, lambda work: call("evaluate", "--slice", "evaluation.json", "--output", "x.json"),

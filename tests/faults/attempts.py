@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.comparison import compare_builds
+from difftransformer.provenance.published import compare_builds
 
 SUITE, DATASET, TABLE = "validation_slices", "stdlib_text", "table6"
 FORK = multiprocessing.get_context("fork")
@@ -35,35 +35,35 @@ def calls(folder: Path) -> Calls:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         plan = Plan.load(Path("config"), {})
-        here = plan.layout
+        jobs, here = plan.jobs, plan.jobs.layout
         manifest, trained = here.manifest(DATASET), here.training("diff", 0)
         ngrams = here.ngrams(DATASET, SUITE)
         made = {
-            "tokenise": {"slice": plan.dataset_slice(DATASET), "output": manifest},
+            "tokenise": {"slice": jobs.dataset_slice(DATASET), "output": manifest},
             "count_ngrams": {
-                "slice": plan.suite_slice(SUITE),
+                "slice": jobs.ngrams_slice(SUITE),
                 "dataset": manifest,
                 "output": ngrams,
             },
-            "pretrain": {"slice": plan.run_slice("diff"), "dataset": manifest, "output": trained},
+            "pretrain": {"slice": jobs.run_slice("diff"), "dataset": manifest, "output": trained},
             "evaluate": {
-                "slice": plan.evaluation_slice(SUITE, "diff"),
+                "slice": jobs.evaluation_slice(SUITE, "diff"),
                 "model": trained,
                 "dataset": manifest,
                 "ngrams": ngrams,
                 "output": here.evaluation(SUITE, "diff", 0),
             },
             "build_table": {
-                "slice": plan.artifact_slice(TABLE, "table"),
-                "inputs": " ".join(plan.results(TABLE)),
+                "slice": plan.artifacts.slice_file(TABLE, "table"),
+                "inputs": " ".join(plan.artifacts.results(TABLE)),
                 "output": f"{here.table(TABLE)}.html",
             },
         }
         codes = {
-            "tokenise": plan.code("tokenise"),
-            "pretrain": plan.code("pretrain", "diff"),
-            "evaluate": plan.code("evaluate", SUITE, "diff"),
-            "build_table": plan.code("build_table", TABLE),
+            "tokenise": jobs.code("tokenise"),
+            "pretrain": jobs.code("pretrain", "diff"),
+            "evaluate": jobs.code("evaluate", SUITE, "diff"),
+            "build_table": plan.artifacts.code("table", TABLE),
         }
     return {
         rule: [rule, *(w for key, value in options.items() for w in (f"--{key}", value))]

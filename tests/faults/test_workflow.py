@@ -20,7 +20,7 @@ import pytest
 from attempts import TRAINED, assert_same, mounted
 from small_workflow import Checkout
 
-from difftransformer.provenance.comparison import compare_builds
+from difftransformer.provenance.published import compare_builds
 
 TARGET = "results/smoke/tables/table6.csv"
 EXPECTED = {

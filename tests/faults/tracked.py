@@ -14,7 +14,7 @@ from mlflow.entities import Run
 from small_workflow import Checkout
 
 from difftransformer.config.run import RunSlice
-from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.spool import JOURNAL
 from difftransformer.provenance.tracking import Tracker, start_job
 from difftransformer.training.pretrain import pretrain

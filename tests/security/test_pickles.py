@@ -7,10 +7,10 @@ import pytest
 import torch
 from small_language_models import suite, write_llama
 
-from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
-from difftransformer.evaluation.harness_model import language_model
-from difftransformer.evaluation.pretrained_folder import model_files
+from difftransformer.evaluation.harness import language_model
+from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.subject import PretrainedSubject
 
 

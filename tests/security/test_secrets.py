@@ -8,8 +8,7 @@ from finished_work import Work, finish
 from small_workflow import CANARY, SECRETS, Checkout
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.job import reporting
-from difftransformer.provenance.secrets import displayed, masked
+from difftransformer.provenance.reporting import displayed, masked, reporting
 from difftransformer.provenance.tracking import resolve_uri
 
 

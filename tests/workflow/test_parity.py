@@ -10,7 +10,7 @@ from small_workflow import Checkout
 
 from difftransformer import cli
 from difftransformer.cli.frame import app
-from difftransformer.planning.runs import ENTRIES
+from difftransformer.planning.jobs import ENTRIES
 
 RULE = re.compile(r"^rule (\w+):.*?(?=^rule |\Z)", re.MULTILINE | re.DOTALL)
 
@@ -27,7 +27,7 @@ def rules(repository: Path) -> dict[str, str]:
 
 def test_a_rule_calls_the_subcommand_of_its_name(repository: Path) -> None:
     found = rules(repository)
-    assert set(ENTRIES) | {"initialise_tracking"} == set(found)
+    assert {*ENTRIES, "judge_answers", "initialise_tracking"} == set(found)
     for name, text in found.items():
         assert f'"difftransformer {name} ' in text
 

@@ -4,13 +4,16 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from small_workflow import ROWS, Checkout
 
 TRAINER = "src/difftransformer/training/trainer.py"
 VARIANT = "src/difftransformer/models/attention/diff_v1.py"
-BUILDER = "src/difftransformer/reporting/tables/table6.py"
+REPORT = "src/difftransformer/measurements/validation_slices/report.py"
 COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
-END = {"Build the table table6", "Draw the figure table6", "Write the report"}
+MADE = {"Build the table table6", "Draw the figure table6"}
+PAGES = {"Write the page of table6", "Write the report"}
+END = MADE | PAGES
 
 
 def jobs(*runs: str, seed: int = 0) -> set[str]:
@@ -30,7 +33,7 @@ def test_a_finished_workflow_has_nothing_to_do(checkout: Checkout) -> None:
 
 
 def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
-    for name in (TRAINER, VARIANT, BUILDER):
+    for name in (TRAINER, VARIANT, REPORT):
         checkout.edit(name, '"""', '"""Reworded. ')
         path = checkout.folder / name
         path.write_text(path.read_text() + "\n# a remark\n")
@@ -71,10 +74,28 @@ def test_a_method_is_the_code_of_the_runs_that_it_trains(checkout: Checkout) -> 
     assert checkout.planned() == jobs(*ROWS) | END
 
 
-def test_editing_a_builder_rebuilds_its_table(checkout: Checkout) -> None:
-    path = checkout.folder / BUILDER
+def test_editing_a_report_rebuilds_what_it_shows(checkout: Checkout) -> None:
+    path = checkout.folder / REPORT
     path.write_text(path.read_text() + "\nADDED = 1\n")
-    assert checkout.planned() == {"Build the table table6", "Write the report"}
+    assert checkout.planned() == END
+
+
+@pytest.mark.parametrize(
+    ("measurement", "file", "evaluates"),
+    [
+        ("validation_slices", "measure", True),
+        ("validation_slices", "settings", True),
+        ("sinks", "measure", False),
+        ("sinks", "settings", False),
+    ],
+)
+def test_an_edit_in_one_measurement_reruns_it_alone(
+    measurement: str, file: str, evaluates: bool, checkout: Checkout
+) -> None:
+    path = checkout.folder / f"src/difftransformer/measurements/{measurement}/{file}.py"
+    path.write_text(path.read_text() + "\nADDED = 1\n")
+    measured = {f"Evaluate validation_slices on {run}, seed 0" for run in ROWS}
+    assert checkout.planned() == (measured | END if evaluates else set())
 
 
 def test_editing_a_template_rewrites_what_it_shapes(checkout: Checkout) -> None:

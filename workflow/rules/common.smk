@@ -1,82 +1,37 @@
-# Contract: PLAN from the Snakefile. Gives the other files ROOT, ENVIRONMENT and the get_* functions
+# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, ENVIRONMENT and the get_* functions
 # that turn wildcards, which are ids only, into slices, fingerprints and inputs.
 
-ROOT = PLAN.root
+JOBS = PLAN.jobs
+ARTIFACTS = PLAN.artifacts
+ROOT = JOBS.root
 ENVIRONMENT = "../../envs/cpu.yaml"
 
 
 wildcard_constraints:
-    scale=PLAN.scale,
+    scale=JOBS.scale,
     dataset=r"\w+",
     run=r"\w+",
     seed=r"\d+",
     suite=r"\w+",
     judge=r"\w+",
-    artifact=r"\w+",
+    artifact="|".join(ARTIFACTS.known),
+    timing=r"\w+",
 
 
 def get_dataset_slice(wildcards):
-    return PLAN.dataset_slice(wildcards.dataset)
+    return JOBS.dataset_slice(wildcards.dataset)
 
 
 def get_run_slice(wildcards):
-    return PLAN.run_slice(wildcards.run)
+    return JOBS.run_slice(wildcards.run)
 
 
-def get_suite_slice(wildcards):
-    return PLAN.suite_slice(wildcards.suite)
+def get_ngrams_slice(wildcards):
+    return JOBS.ngrams_slice(wildcards.suite)
 
 
 def get_evaluation_slice(wildcards):
-    return PLAN.evaluation_slice(wildcards.suite, wildcards.run)
-
-
-def get_table_slice(wildcards):
-    return PLAN.artifact_slice(wildcards.artifact, "table")
-
-
-def get_figure_slice(wildcards):
-    return PLAN.artifact_slice(wildcards.artifact, "figure")
-
-
-def get_corpus(wildcards):
-    return PLAN.corpus_files(wildcards.dataset)
-
-
-def get_tokenizer(wildcards):
-    return PLAN.tokenizer_file(wildcards.dataset)
-
-
-def get_base_tokenizer(wildcards):
-    return PLAN.base_tokenizer(wildcards.dataset)
-
-
-def get_parent_result(wildcards):
-    return PLAN.parent_result(wildcards.run, wildcards.seed)
-
-
-def get_parent_weights(wildcards):
-    return PLAN.parent_weights(wildcards.run, wildcards.seed)
-
-
-def get_training_data(wildcards):
-    return PLAN.manifest(wildcards.run)
-
-
-def get_training_result(wildcards):
-    return PLAN.training_file(wildcards.run, int(wildcards.seed))
-
-
-def get_weights(wildcards):
-    return PLAN.weights(wildcards.run, int(wildcards.seed))
-
-
-def get_benchmarks(wildcards):
-    return PLAN.benchmark_files(wildcards.suite)
-
-
-def get_frequent_ngrams(wildcards):
-    return PLAN.ngrams_file(wildcards.suite, wildcards.run)
+    return JOBS.evaluation_slice(wildcards.suite, wildcards.run)
 
 
 def get_sums(files):
@@ -84,27 +39,96 @@ def get_sums(files):
 
 
 def get_judgement_slice(wildcards):
-    return PLAN.judgement_slice(wildcards.judge, wildcards.suite, wildcards.run)
+    return JOBS.judgement_slice(wildcards.judge, wildcards.suite, wildcards.run)
+
+
+def get_timing_slice(wildcards):
+    return ARTIFACTS.timing_file(wildcards.timing)
+
+
+def get_table_slice(wildcards):
+    return ARTIFACTS.slice_file(wildcards.artifact, "table")
+
+
+def get_figure_slice(wildcards):
+    return ARTIFACTS.slice_file(wildcards.artifact, "figure")
+
+
+def get_page_slice(wildcards):
+    return PLAN.report_slice([wildcards.artifact], contents=False)
+
+
+def get_corpus(wildcards):
+    return JOBS.corpus_files(wildcards.dataset)
+
+
+def get_tokenizer(wildcards):
+    return JOBS.tokenizer_file(wildcards.dataset)
+
+
+def get_base_tokenizer(wildcards):
+    return JOBS.base_tokenizer(wildcards.dataset)
+
+
+def get_parent_result(wildcards):
+    return JOBS.parent_result(wildcards.run, wildcards.seed)
+
+
+def get_parent_weights(wildcards):
+    return JOBS.parent_weights(wildcards.run, wildcards.seed)
+
+
+def get_training_data(wildcards):
+    return JOBS.manifest(wildcards.run)
+
+
+def get_training_result(wildcards):
+    return JOBS.training_file(wildcards.run, int(wildcards.seed))
+
+
+def get_weights(wildcards):
+    return JOBS.weights(wildcards.run, int(wildcards.seed))
+
+
+def get_benchmarks(wildcards):
+    return JOBS.benchmark_files(wildcards.suite)
+
+
+def get_frequent_ngrams(wildcards):
+    return JOBS.ngrams_file(wildcards.suite, wildcards.run)
 
 
 def get_results(wildcards):
-    return PLAN.results(wildcards.artifact)
+    return ARTIFACTS.results(wildcards.artifact)
 
 
 def get_table_histories(wildcards):
-    return PLAN.table_histories(wildcards.artifact)
+    return ARTIFACTS.table_histories(wildcards.artifact)
 
 
 def get_judgements(wildcards):
-    return PLAN.judgement_details(wildcards.artifact)
+    return ARTIFACTS.judgement_details(wildcards.artifact)
 
 
 def get_details(wildcards):
-    return PLAN.details(wildcards.artifact)
+    return ARTIFACTS.details(wildcards.artifact)
 
 
 def get_histories(wildcards):
-    return PLAN.histories(wildcards.artifact)
+    return ARTIFACTS.histories(wildcards.artifact)
+
+
+def get_asked():
+    """Artifacts that the command line asks for: the report is on these."""
+    return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
+
+
+def get_page_tables(wildcards):
+    return PLAN.tables([wildcards.artifact])
+
+
+def get_page_figures(wildcards):
+    return PLAN.figures([wildcards.artifact])
 
 
 # One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask
@@ -112,8 +136,8 @@ def get_histories(wildcards):
 onstart:
     try:
         hold(
-            Path(PLAN.layout.home, "state", "workflow.lock"),
-            f"building {PLAN.layout.home} already",
+            Path(JOBS.layout.home, "state", "workflow.lock"),
+            f"building {JOBS.layout.home} already",
         )
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
@@ -122,7 +146,7 @@ onstart:
     asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
     asked += ["pretrain"] if said.forceall else []
     os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(asked))
-    for name in filter(PLAN.artifacts.__contains__, asked):
+    for name in filter(ARTIFACTS.known.__contains__, asked):
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
             " and evaluates it again",

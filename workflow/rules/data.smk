@@ -16,7 +16,7 @@ rule train_tokenizer:
         ENVIRONMENT
     params:
         cfg=get_dataset_slice,
-        code=PLAN.code("train_tokenizer"),
+        code=JOBS.code("train_tokenizer"),
     message:
         "Train the tokenizer of {wildcards.dataset}"
     shell:
@@ -36,11 +36,11 @@ rule tokenise:
         f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
-    threads: lambda wildcards: PLAN.workers(wildcards.dataset, workflow.cores or 1)
+    threads: lambda wildcards: JOBS.workers(wildcards.dataset, workflow.cores or 1)
     params:
         root=lambda wildcards: ROOT,
         cfg=get_dataset_slice,
-        code=PLAN.code("tokenise"),
+        code=JOBS.code("tokenise"),
     message:
         "Tokenise {wildcards.dataset}"
     shell:
@@ -61,8 +61,8 @@ rule count_ngrams:
     conda:
         ENVIRONMENT
     params:
-        cfg=get_suite_slice,
-        code=PLAN.code("count_ngrams"),
+        cfg=get_ngrams_slice,
+        code=JOBS.code("count_ngrams"),
     message:
         "Find the n-grams that are frequent in {wildcards.dataset}"
     shell:

@@ -22,11 +22,11 @@ rule evaluate:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: PLAN.gpus(wildcards.run, wildcards.suite),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite),
     params:
         root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,
-        code=lambda wildcards: PLAN.code("evaluate", wildcards.suite, wildcards.run),
+        code=lambda wildcards: JOBS.code("evaluate", wildcards.suite, wildcards.run),
     message:
         "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
     shell:
@@ -50,9 +50,11 @@ rule judge_answers:
         ENVIRONMENT
     params:
         root=lambda wildcards: ROOT,
-        kept=lambda wildcards: PLAN.layout.kept_judgements,
+        kept=lambda wildcards: JOBS.layout.kept_judgements,
         cfg=get_judgement_slice,
-        code=lambda wildcards: PLAN.code("judge_answers", wildcards.judge),
+        code=lambda wildcards: JOBS.code(
+            "judge_answers", wildcards.judge, wildcards.suite
+        ),
     message:
         "Judge {wildcards.suite} of {wildcards.run}, seed {wildcards.seed}, by {wildcards.judge}"
     shell:

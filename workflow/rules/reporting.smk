@@ -1,5 +1,10 @@
 # Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.* ,
-# {ROOT}/{scale}/figures/{artifact}.{svg,png} and the page {ROOT}/{scale}/report/index.html.
+# {ROOT}/{scale}/figures/{artifact}.{svg,png} and, in {ROOT}/{scale}/report, a page of each artifact and
+# index.html, the report on all that was asked for.
+
+
+localrules:
+    build_report,  # where a job runs elsewhere, no command line says what was asked for
 
 
 rule build_table:
@@ -24,7 +29,7 @@ rule build_table:
     params:
         root=lambda wildcards: ROOT,
         cfg=get_table_slice,
-        code=lambda wildcards: PLAN.code("build_table", wildcards.artifact),
+        code=lambda wildcards: ARTIFACTS.code("table", wildcards.artifact),
     message:
         "Build the table {wildcards.artifact}"
     shell:
@@ -52,7 +57,7 @@ rule build_figure:
     params:
         root=lambda wildcards: ROOT,
         cfg=get_figure_slice,
-        code=lambda wildcards: PLAN.code("build_figure", wildcards.artifact),
+        code=lambda wildcards: ARTIFACTS.code("figure", wildcards.artifact),
     message:
         "Draw the figure {wildcards.artifact}"
     shell:
@@ -60,27 +65,49 @@ rule build_figure:
         " --inputs '{input.results}' --output {output.picture} --results {params.root} --log {log}"
 
 
-rule build_report:
-    """Build the report page alone, of what `report` in config.yaml names"""
+rule build_page:
     input:
-        tables=PLAN.report_tables(),
-        figures=PLAN.report_figures(),
-        sums=get_sums(PLAN.report_figures()),
-        results=PLAN.report_results(),
+        tables=get_page_tables,
+        figures=get_page_figures,
+        sums=lambda wildcards: get_sums(get_page_figures(wildcards)),
+        results=get_results,
     output:
-        report(
-            PLAN.layout.report,
-            caption="../report/report.rst",
-            category="Report",
-            labels={"artifact": "report", "scale": PLAN.scale},
-        ),
+        f"{ROOT}/{{scale}}/report/{{artifact}}.html",
     log:
-        f"{ROOT}/{PLAN.scale}/logs/build_report.log",
+        f"{ROOT}/{{scale}}/logs/build_page/{{artifact}}.log",
     conda:
         ENVIRONMENT
     params:
-        cfg=PLAN.report_slice(),
-        code=PLAN.code("build_report"),
+        cfg=get_page_slice,
+        code=PLAN.report_code(),
+    message:
+        "Write the page of {wildcards.artifact}"
+    shell:
+        "difftransformer build_page --slice {params.cfg} --inputs '{input.results}'"
+        " --tables '{input.tables}' --figures '{input.figures}' --output {output} --log {log}"
+
+
+rule build_report:
+    """Build the report alone, on what is asked for beside it"""
+    input:
+        tables=lambda wildcards: PLAN.tables(get_asked()),
+        figures=lambda wildcards: PLAN.figures(get_asked()),
+        sums=lambda wildcards: get_sums(PLAN.figures(get_asked())),
+        results=lambda wildcards: PLAN.results(get_asked()),
+    output:
+        report(
+            JOBS.layout.report,
+            caption="../report/report.rst",
+            category="Report",
+            labels={"artifact": "report", "scale": JOBS.scale},
+        ),
+    log:
+        f"{ROOT}/{JOBS.scale}/logs/build_report.log",
+    conda:
+        ENVIRONMENT
+    params:
+        cfg=lambda wildcards: PLAN.report_slice(get_asked()),
+        code=PLAN.report_code(),
     message:
         "Write the report"
     shell:

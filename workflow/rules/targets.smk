@@ -1,42 +1,24 @@
 # Contract: PLAN names what can be built. One target rule for each table, figure and ablation, with the
-# description that artifacts.yaml gives it, and one for each paper. What a bare call builds stands in
-# the Snakefile.
+# description that its file gives it, and one for each group: all, the sweeps, each
+# paper; the Snakefile has what a bare call builds. Every target makes the report on what is asked for.
 
+DESCRIPTIONS = {
+    "all": "Build every table and figure of this scale but the sweeps, and the report",
+    "sweeps": "Build the sweeps by which the learning rates were chosen, and the report",
+}
+DESCRIPTIONS |= {
+    name: f"Build every table and figure of: {paper.title}"
+    for name, paper in PLAN.catalogue.papers.papers.items()
+}
+DESCRIPTIONS |= {name: one.description for name, one in ARTIFACTS.known.items()}
 
-rule all:
-    """Build every table and figure of this scale but the sweeps, and the report"""
-    input:
-        PLAN.targets(PLAN.groups["all"]),
-        PLAN.layout.report,
-
-
-rule sweeps:
-    """Build the sweeps by which the learning rates were chosen, and the report"""
-    input:
-        PLAN.targets(PLAN.groups["sweeps"]),
-        PLAN.layout.report,
-
-
-for _name, _paper in PLAN.catalogue.papers.papers.items():
+for _name, _description in DESCRIPTIONS.items():
 
     rule:
         name:
             _name
         input:
-            PLAN.targets(PLAN.groups[_name]),
-            PLAN.layout.report,
+            PLAN.files(PLAN.asked([_name])),
+            JOBS.layout.report,
 
-    getattr(rules, _name).rule.docstring = (
-        f"Build every table and figure of: {_paper.title}"
-    )
-
-
-for _name, _artifact in PLAN.artifacts.items():
-
-    rule:
-        name:
-            _name
-        input:
-            PLAN.targets([_name]),
-
-    getattr(rules, _name).rule.docstring = _artifact.description
+    getattr(rules, _name).rule.docstring = _description

@@ -26,11 +26,11 @@ rule pretrain:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: PLAN.gpus(wildcards.run),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
-        code=lambda wildcards: PLAN.code("pretrain", wildcards.run),
+        code=lambda wildcards: JOBS.code("pretrain", wildcards.run),
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:

@@ -4,30 +4,10 @@ Each command reads its resolved slice, frames the work as a tracked job and call
 its own name. Everything heavy is imported inside the command that needs it.
 """
 
-from difftransformer.cli import (
-    data,
-    evaluation,
-    judging,
-    reports,
-    timings,
-    tools,
-    tracking,
-    training,
-)
+from difftransformer.cli import evaluation, reports, tools, training
 from difftransformer.cli.frame import app
 
-__all__ = [
-    "app",
-    "data",
-    "evaluation",
-    "judging",
-    "main",
-    "reports",
-    "timings",
-    "tools",
-    "tracking",
-    "training",
-]
+__all__ = ["app", "evaluation", "main", "reports", "tools", "training"]
 
 
 def main() -> None:

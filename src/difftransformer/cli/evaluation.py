@@ -1,16 +1,22 @@
-"""Subcommand of the rule that evaluates a model."""
+"""Subcommands of the rules that measure: evaluate a model, judge its answers, time models."""
 
+import os
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from difftransformer.cli.frame import (
+    Artifact,
     Code,
+    Config,
     Log,
     Output,
     Root,
+    Scale,
     Seed,
+    Seeds,
     Slice,
     Threads,
     Uri,
@@ -19,7 +25,11 @@ from difftransformer.cli.frame import (
     read,
     state,
 )
-from difftransformer.provenance.job import JobIdentity, reporting
+from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.reporting import reporting
+
+if TYPE_CHECKING:
+    from difftransformer.planning.plan import Plan
 
 
 @command
@@ -45,7 +55,7 @@ def evaluate(
     trained = Path(model).parent if model else None
     packed = Path(dataset).parent if dataset else None
     with reporting(log):
-        from difftransformer.config.evaluation import EvaluationSlice
+        from difftransformer.config.measurements import EvaluationSlice
         from difftransformer.data.packed import PackedDataset
         from difftransformer.evaluation.evaluate import evaluate
         from difftransformer.evaluation.identity import identify
@@ -80,3 +90,120 @@ def evaluate(
             tracker=running.tracker,
             code=code,
         )
+
+
+@command
+def judge_answers(
+    slice: Slice,
+    answers: Annotated[
+        Path, typer.Option(help="Result of the suite that generated them; they lie beside it.")
+    ],
+    kept: Annotated[Path, typer.Option(help="Folder of judgements that cost something.")],
+    output: Output,
+    seed: Seed = 0,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Judge the answers of one run, by a language model or by looking words up."""
+    with reporting(log):
+        from difftransformer.config.judges import JudgementSlice, judged_suite
+        from difftransformer.config.measurements import measurement, module_of
+
+        config = read(slice, JudgementSlice)
+        # By name: its code is that of the measurement whose answers are judged.
+        judge = import_module(module_of(measurement(config.kind).name, "judge"))
+        judged = judge.open_answers(config, answers, seed)
+    identity = JobIdentity(
+        rule="judge_answers",
+        stage=judge.STAGE,
+        scale=config.scale,
+        run=config.run,
+        suite=judged_suite(config.suite, config.judge.kind),
+        seed=seed,
+        fingerprint=judge.judging_fingerprint(config, judged, seed, code),
+        upstream=(judged.result.job_id,),
+    )
+    with job(identity, config, results, tracking, log) as running:
+        judge.judge_answers(
+            config,
+            judged=judged,
+            kept=kept,
+            output=output,
+            details=output.with_suffix(""),
+            job=running,
+        )
+
+
+@command
+def estimate_judging(
+    artifact: Artifact = "table4",
+    scale: Scale = "tiny",
+    seeds: Seeds = 1,
+    config: Config = Path("config"),
+) -> None:
+    """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
+    with reporting():
+        from difftransformer.config.measurements import module_of
+        from difftransformer.planning.plan import Plan
+
+        # What `judge` asks for is no matter here, and the endpoint would need its key.
+        plan = Plan.load(config, {"scale": scale, "seeds": seeds, "judge": "lexical"})
+        kept, missing = Path(plan.jobs.layout.kept_judgements), 0
+        for kind, folders in _answer_folders(plan, artifact).items():
+            judge = import_module(module_of(kind, "judge"))
+            there, said = judge.estimate(plan.catalogue.project.judges.endpoint, folders, kept)
+            typer.echo(said)
+            missing += len(folders) - there
+        if missing:
+            typer.echo(
+                f"{missing} runs have not answered yet: "
+                f"`snakemake {artifact} --config scale={scale} seeds={seeds}` makes them answer"
+            )
+
+
+def _answer_folders(plan: "Plan", artifact: str) -> dict[str, list[Path]]:
+    """Folders of the answers behind an artifact, by the measurement that asks for them."""
+    from difftransformer.config.validation import lookup
+    from difftransformer.errors import UserError
+
+    lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
+    jobs, found = plan.jobs, dict[str, list[Path]]()
+    for suite, run in plan.artifacts.evaluations(artifact):
+        if jobs.suite(suite).judged:
+            answers = [Path(jobs.layout.details(suite, run, one)) for one in jobs.seeds_of(run)]
+            found.setdefault(jobs.suite(suite).kind, []).extend(answers)
+    if not found:
+        raise UserError(f"{artifact}: has nothing to judge; table4 has")
+    return found
+
+
+@command
+def measure_timings(
+    slice: Slice,
+    output: Output,
+    threads: Threads = 1,
+    code: Code = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Time all rows of a measurement on this machine."""
+    # torch reads this when it is imported; the profiler's C++ says when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with reporting(log):
+        from difftransformer.config.measurements import TimedSlice
+        from difftransformer.evaluation.timing import STAGE, measure_timings, timing_fingerprint
+
+        config = read(slice, TimedSlice)
+    identity = JobIdentity(
+        rule="measure_timings",
+        stage=STAGE,
+        scale=config.scale,
+        run=config.measurement,
+        fingerprint=timing_fingerprint(config, code),
+        threads=threads,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        measure_timings(config, output=output, threads=threads, tracker=running.tracker, code=code)

@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 
 from difftransformer.config.project import LARGEST_SEED
 from difftransformer.provenance import job as jobs
-from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job, JobIdentity
+from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import resolve_uri
 
 
@@ -78,6 +78,11 @@ Threads = Annotated[
 Inputs = Annotated[str, typer.Option("--inputs", help="Result files, separated by blanks.")]
 Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a packed dataset.")]
 
+Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of config/artifacts.")]
+Scale = Annotated[str, typer.Option(help="File of config/scales.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
+
 
 def command(function: F) -> F:
     """Register a subcommand under the function's own name, which is also its rule's."""
@@ -118,19 +123,12 @@ def read(path: Path, kind: type[S]) -> S:
     return checked
 
 
-def dataset_slice(path: Path) -> Any:
-    """Return the slice of a dataset."""
-    from difftransformer.config.run import DatasetSlice
-
-    return read(path, DatasetSlice)
-
-
 @contextmanager
 def job(
     identity: JobIdentity, config: BaseModel, results: Path, uri: str, log: Path | None
 ) -> Iterator[Job]:
     """Frame the work of a command as a tracked job."""
-    with jobs.reporting(log):
+    with reporting(log):
         address = store(uri, results)
     with jobs.job(
         identity,
@@ -143,39 +141,6 @@ def job(
         yield running
 
 
-def reporting_identity(rule: str, config: Any, inputs: list[Path], code: str) -> JobIdentity:
-    """Identify a table or figure job by its slice, its code and the results it shows."""
-    from difftransformer.provenance.result import read_result
-
-    upstream = sorted(read_result(path).job_id for path in inputs)
-    return JobIdentity(
-        rule=rule,
-        stage="tables",
-        scale=config.scale,
-        run=config.artifact,
-        suite=config.kind,
-        fingerprint=job_fingerprint(rule, config, code, " ".join(upstream), None),
-        upstream=upstream,
-    )
-
-
 def paths(text: str) -> list[Path]:
     """Return the paths in a list separated by blanks."""
     return [Path(name) for name in text.split()]
-
-
-def digest(path: Path | None) -> str:
-    """Return the sha256 of a file, or '' for no file.
-
-    Raises:
-        DataError: If the file is missing.
-    """
-    import hashlib
-
-    from difftransformer.errors import DataError
-
-    if path is None:
-        return ""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; run train_tokenizer first")
-    return hashlib.sha256(path.read_bytes()).hexdigest()

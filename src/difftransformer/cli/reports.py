@@ -1,5 +1,6 @@
 """Subcommands of the rules that make tables, figures and the report."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +18,10 @@ from difftransformer.cli.frame import (
     job,
     paths,
     read,
-    reporting_identity,
 )
-from difftransformer.provenance.job import reporting
-from difftransformer.provenance.result import TRAINING
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.reporting import reporting
 
 
 @command
@@ -34,15 +35,9 @@ def build_table(
     log: Log = None,
 ) -> None:
     """Build a table from result files: csv, md, tex, html."""
-    with reporting(log):
-        from difftransformer.config.artifact_slices import ArtifactSlice
-        from difftransformer.reporting.table_job import build_table
+    from difftransformer.reporting.table_job import build_table
 
-        config, files = read(slice, ArtifactSlice), paths(inputs)
-        identity = reporting_identity("build_table", config, files, code)
-    with job(identity, config, results, tracking, log) as running:
-        for path in build_table(config, files, output):
-            running.tracker.log_artifact(path)
+    _build(build_table, slice, inputs, output, code, results, tracking, log)
 
 
 @command
@@ -56,35 +51,80 @@ def build_figure(
     log: Log = None,
 ) -> None:
     """Draw a figure from result files and the histories beside them: svg, png."""
+    from difftransformer.reporting.figure_job import build_figure
+
+    _build(build_figure, slice, inputs, output, code, results, tracking, log)
+
+
+def _build(
+    build: Callable[..., Iterable[Path]],
+    slice: Path,
+    inputs: str,
+    output: Path,
+    code: str,
+    results: Path,
+    tracking: str,
+    log: Path | None,
+) -> None:
+    """Identify a table or figure by its slice, its code and the results it shows; build it."""
     with reporting(log):
         from difftransformer.config.artifact_slices import ArtifactSlice
-        from difftransformer.reporting.figure_job import build_figure
+        from difftransformer.provenance.result import read_result
 
-        config, files = read(slice, ArtifactSlice), paths(inputs)
-        identity = reporting_identity("build_figure", config, files, code)
-        histories = [path.with_name("history.csv") for path in files if path.name == TRAINING]
+        config, files, rule = read(slice, ArtifactSlice), paths(inputs), build.__name__
+        upstream = sorted(read_result(path).job_id for path in files)
+        identity = JobIdentity(
+            rule=rule,
+            stage="tables",
+            scale=config.scale,
+            run=config.artifact,
+            suite=config.kind,
+            fingerprint=job_fingerprint(rule, config, code, " ".join(upstream), None),
+            upstream=upstream,
+        )
     with job(identity, config, results, tracking, log) as running:
-        for path in build_figure(config, files, histories, output):
+        for path in build(config, files, output):
             running.tracker.log_artifact(path)
+
+
+Tables = Annotated[str, typer.Option(help="Tables as JSON, separated by blanks.")]
+Figures = Annotated[str, typer.Option(help="Pictures as SVG, separated by blanks.")]
+
+
+@command
+def build_page(
+    slice: Slice, inputs: Inputs, tables: Tables, figures: Figures, output: Output, log: Log = None
+) -> None:
+    """Write the page of one artifact: its table, figure, verdicts and jobs."""
+    from difftransformer.reporting.report_job import build_page
+
+    _write(build_page, slice, inputs, tables, figures, output, log)
 
 
 @command
 def build_report(
-    slice: Slice,
-    inputs: Inputs,
-    tables: Annotated[str, typer.Option(help="Tables as JSON, separated by blanks.")],
-    figures: Annotated[str, typer.Option(help="Pictures as SVG, separated by blanks.")],
-    output: Output,
-    log: Log = None,
+    slice: Slice, inputs: Inputs, tables: Tables, figures: Figures, output: Output, log: Log = None
 ) -> None:
     """Write the report: one self-contained page of tables, figures, verdicts and runs."""
+    from difftransformer.reporting.report_job import build_report
+
+    _write(build_report, slice, inputs, tables, figures, output, log)
+
+
+def _write(
+    write: Callable[..., None],
+    slice: Path,
+    inputs: str,
+    tables: str,
+    figures: str,
+    output: Path,
+    log: Path | None,
+) -> None:
     with reporting(log):
         from difftransformer.config.artifact_slices import ReportSlice
-        from difftransformer.reporting.report_job import build_report
 
-        config = read(slice, ReportSlice)
-        build_report(
-            config,
+        write(
+            read(slice, ReportSlice),
             tables=paths(tables),
             figures=paths(figures),
             results=paths(inputs),

@@ -1,23 +1,29 @@
-"""Subcommands for people: look at the plan, rerun one ablation, regenerate the documentation."""
+"""Subcommands for people: look at the plan, rerun one ablation, export, keep the tracking store."""
 
 import json
-import shutil
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from difftransformer.cli.frame import command
-from difftransformer.provenance.job import reporting
-from difftransformer.provenance.lock import LOCK, hold
+from difftransformer.cli.frame import (
+    Artifact,
+    Config,
+    Log,
+    Output,
+    Root,
+    Scale,
+    Seeds,
+    Uri,
+    command,
+    store,
+)
+from difftransformer.provenance.reporting import reporting
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
-
-Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of artifacts.yaml.")]
-Scale = Annotated[str, typer.Option(help="File of config/scales.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
-Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
 
 
 @command
@@ -27,7 +33,7 @@ def check(scale: Scale = "tiny", config: Config = Path("config")) -> None:
         plan = _plan(config, scale)
         typer.echo(
             f"{config}: fine at scale {scale}: {len(plan.catalogue.runs)} runs, "
-            f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts)}"
+            f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts.known)}"
         )
 
 
@@ -40,12 +46,12 @@ def show(
     """Print a run as its training job gets it, its parameters, and how `match` sized it."""
     with reporting():
         plan = _plan(config, scale)
-        slice = plan.run(run)
-        from difftransformer.models.transformer import count_parameters
+        slice = plan.jobs.run(run)
+        from difftransformer.models.sizes import count_parameters
 
         typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
         typer.echo(f"{count_parameters(slice.model):,} parameters", err=True)
-        if (found := plan.sizes.match(run)) is not None:
+        if (found := plan.jobs.sizes.match(run)) is not None:
             matched_to = plan.catalogue.match(run)
             assert matched_to is not None
             typer.echo(
@@ -56,43 +62,25 @@ def show(
 
 
 @command
-def outputs(
-    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
+def rerun(
+    artifact: Artifact,
+    scale: Scale = "tiny",
+    seeds: Seeds = 1,
+    cores: Annotated[int, typer.Option(min=1, help="Jobs at one time.")] = os.cpu_count() or 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run.")] = False,
 ) -> None:
-    """Print the trainings that exist for an artifact alone, for `snakemake --forcerun`."""
-    with reporting():
-        plan = _plan(config, scale, seeds)
-        typer.echo(" ".join(plan.interventions(artifact)))
+    """Train and evaluate the runs of an ablation again, from scratch, and what shows them.
 
-
-@command
-def users(
-    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
-) -> None:
-    """Print an artifact and the built ones that show its runs: the targets of its rerun."""
-    with reporting():
-        plan = _plan(config, scale, seeds)
-        typer.echo(" ".join(plan.built_users(artifact)))
-
-
-@command
-def forget(
-    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = 1, config: Config = Path("config")
-) -> None:
-    """Drop the checkpoints of an artifact's own trainings, so that a rerun starts from scratch.
-
-    One that runs is not touched: its process is named.
+    Snakemake does it, in the current folder: all built artifacts that show these runs are forced.
     """
     with reporting():
-        plan = _plan(config, scale, seeds)
-        for file in plan.interventions(artifact):
-            *_, run, seed, _ = Path(file).parts
-            trainings = Path(plan.layout.home, "state", "pretrain", run, seed)
-            for state in sorted({folder.parent for folder in trainings.glob("*/checkpoint-*")}):
-                hold(state / LOCK, f"training {run}, seed {seed}")
-                for folder in state.glob("checkpoint-*"):
-                    shutil.rmtree(folder)
-                    typer.echo(f"forgot {folder}")
+        plan = _plan(Path("config"), scale, seeds)
+        words = ["snakemake", *plan.built_users(artifact), "--cores", str(cores)]
+        words += ["--dry-run"] if dry_run else []
+        words += ["--forcerun", *plan.interventions(artifact)]
+        words += ["--config", f"scale={scale}", f"seeds={seeds}"]
+        typer.echo(" ".join(words), err=True)
+        os.execv(sys.executable, [sys.executable, "-m", *words])
 
 
 @command
@@ -101,7 +89,7 @@ def compare_builds(
     rebuilt: Annotated[Path, typer.Argument(help="The same of a rebuild, file by file.")],
 ) -> None:
     """Compare the checksums of a rebuild with what there is; fail where they differ."""
-    from difftransformer.provenance.comparison import compare_builds
+    from difftransformer.provenance.published import compare_builds
 
     with reporting():
         compared = compare_builds(kept, rebuilt)
@@ -141,3 +129,47 @@ def _plan(config: Path, scale: str, seeds: int = 1) -> "Plan":
     from difftransformer.planning.plan import Plan
 
     return Plan.load(config, {"scale": scale, "seeds": seeds})
+
+
+@command
+def initialise_tracking(
+    output: Output, results: Root = Path("results"), tracking: Uri = "", log: Log = None
+) -> None:
+    """Create the tracking store and its experiments now; the first job that sends does it too."""
+    from difftransformer.provenance.sync import initialise_tracking
+
+    with reporting(log):
+        initialise_tracking(store(tracking, results), output, results)
+
+
+@command
+def sync_tracking(
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of everything that is built; else config.yaml's.")
+    ] = None,
+    tracking: Annotated[
+        str, typer.Option(help="MLflow URI or 'off'; else the environment's or config.yaml's.")
+    ] = "",
+    close: Annotated[
+        bool, typer.Option("--close-stale", help="End our runs that stayed RUNNING without a job.")
+    ] = False,
+    config: Config = Path("config"),
+    log: Log = None,
+) -> None:
+    """Send everything that jobs tracked locally and could not send yet."""
+    from difftransformer.config.project import load_project
+    from difftransformer.provenance.sync import close_stale, sync_tracking
+    from difftransformer.provenance.tracking import adopt
+
+    with reporting(log):
+        if (config / "config.yaml").is_file():
+            project, _ = load_project(config, {})
+            results = results or Path(project.results)
+            adopt(project.tracking.uri)
+        root = results or Path("results")
+        uri = store(tracking, root)
+        report = sync_tracking(root, uri)
+        if close:
+            close_stale(root, uri)
+    if report.unsent:
+        raise typer.Exit(1)

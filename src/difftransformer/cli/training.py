@@ -1,5 +1,6 @@
-"""Subcommand of the rule that trains."""
+"""Subcommands of the rules that prepare data and train."""
 
+import hashlib
 from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from difftransformer.cli.frame import (
     Code,
     Dataset,
     Log,
+    Output,
     Root,
     Seed,
     Slice,
@@ -20,11 +22,81 @@ from difftransformer.cli.frame import (
     read,
     state,
 )
+from difftransformer.errors import DataError
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import JobIdentity, reporting
+from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.reporting import reporting
 
 if TYPE_CHECKING:
     from difftransformer.config.run import RunSlice
+
+
+@command
+def train_tokenizer(
+    slice: Slice,
+    output: Output,
+    base: Annotated[str, typer.Option(help="tokenizer.json of the dataset's base, or ''.")] = "",
+    log: Log = None,
+) -> None:
+    """Train, or resolve, the tokenizer of a dataset, or take over that of its base."""
+    from difftransformer.config.run import DatasetSlice
+    from difftransformer.data.tokenizer import train_tokenizer
+
+    with reporting(log):
+        train_tokenizer(read(slice, DatasetSlice).config, output, Path(base) if base else None)
+
+
+@command
+def tokenise(
+    slice: Slice,
+    output: Output,
+    code: Code = "",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Pack a corpus into memory-mapped shards with a manifest."""
+    from difftransformer.config.run import DatasetSlice
+    from difftransformer.data.tokenise import tokenise
+
+    with reporting(log):
+        config = read(slice, DatasetSlice)
+        folder = output.parent
+        tokenizer = None if config.config.generated else folder / "tokenizer.json"
+        inputs = _digest(tokenizer)
+    identity = JobIdentity(
+        rule="tokenise",
+        stage="tokenise",
+        scale=config.scale,
+        run=config.dataset,
+        fingerprint=job_fingerprint("tokenise", config, code, inputs, None),
+        threads=workers,
+    )
+    with job(identity, config, results, tracking, log) as running:
+        tokenise(config.config, tokenizer, folder, state(results, identity), workers)
+        running.tracker.log_artifact(output)
+
+
+def _digest(path: Path | None) -> str:
+    """The sha256 of a tokenizer's file, or '' where there is none."""
+    if path is None:
+        return ""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; run train_tokenizer first")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@command
+def count_ngrams(slice: Slice, dataset: Dataset, output: Output, log: Log = None) -> None:
+    """Find the n-grams that are too frequent in training for a suite."""
+    from difftransformer.config.measurement import Ngrams
+    from difftransformer.data.ngrams import count_ngrams
+
+    with reporting(log):
+        asked = read(slice, Ngrams)
+        count_ngrams(dataset.parent, output, asked.n, asked.max_count)
+
 
 Trained = Annotated[
     Path, typer.Option("--output", help="training.json; weights are written beside it.")

@@ -1,18 +1,19 @@
 """What a reporting job gets: rows with labels, published values and claims, all resolved."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.artifacts import ArtifactConfig, ClaimConfig, Kind, SectionConfig
-from difftransformer.config.base import Settings, setting
-from difftransformer.config.paper_values import PaperTable
-from difftransformer.config.papers import PaperStatus
-from difftransformer.config.scaling import ScalingConfig
-from difftransformer.config.spikes import SpikesConfig
-from difftransformer.config.validation import lookup, nearest
+from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.measurement import Fact, Options
+from difftransformer.config.measurements import measurement
+from difftransformer.config.papers import PaperStatus, PaperTable
+from difftransformer.config.validation import lookup, nearest, validate
 from difftransformer.errors import ConfigError
 
-Fact = int | float | bool | str | None
 Facts = Mapping[str, Fact]
 INTERPRETATION, MARK = "interpretation", " *"
 """Fact of a row whose source leaves something open, and what its label ends in for that."""
@@ -27,7 +28,7 @@ class RowSlice(Settings):
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
-    retrieval: str | None = setting(None, meaning="Its twin on key-value retrieval; null: none")
+    twin: str | None = setting(None, meaning="Its twin on another task; null: none")
     paper: str | None = setting(
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
     )
@@ -58,22 +59,31 @@ class SectionSlice(Settings):
     """One section with its resolved rows; ``sweep`` is filled where rates are swept."""
 
     title: str = setting(meaning="Heading")
-    measures: str = setting(meaning="Set of columns")
+    measurement: Name = setting(meaning="What makes its columns and panels")
+    options: SerializeAsAny[Options] = setting(meaning="What the measurement is told")
     suites: list[str] = setting(meaning="Evaluation suites the section reads")
-    retrieval_suites: list[str] = setting([], meaning="Suites of the rows' retrieval runs")
     rows: list[RowSlice] = setting(meaning="Rows from top to bottom")
     families: list[FamilySlice] = setting(
         [], meaning="Rows of a section with a family; `rows` then has a run for each of its setups"
     )
     sweep: list[SweepRow] = setting([], meaning="Learning rates of the rows")
-    needles: list[int] = setting(meaning="Numbers of pairs N with a column of accuracy")
-    metric: str | None = setting(None, meaning="Metric of a sweep")
-    better: str = setting("lower", meaning="Whether a lower or a higher metric is better")
-    scaling: ScalingConfig | None = setting(None, meaning="How curves are fitted and read")
-    spikes: SpikesConfig | None = setting(None, meaning="What counts as a spike")
     judges: list[str] = setting(
         [], meaning="Who judges what the suite generates; claims are about the first one's verdicts"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_options(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or not isinstance(raw.get("options"), dict):
+            return raw
+        options = measurement(str(raw.get("measurement"))).options
+        return raw | {"options": validate(options, raw["options"], "options")}
+
+
+class ClaimSlice(ClaimConfig):
+    """A claim with the artifact that declares it."""
+
+    artifact: str = setting(meaning="Artifact that judges it; others may show it too")
 
 
 class ArtifactSlice(Settings):
@@ -81,7 +91,6 @@ class ArtifactSlice(Settings):
 
     artifact: str = setting(meaning="Id of the artifact")
     kind: Kind = setting(meaning="table or figure")
-    builder: str = setting(meaning="Module that makes it")
     scale: str = setting(meaning="Scale of every result it reads")
     seeds: list[int] = setting(meaning="Seeds of every row")
     title: str = setting(meaning="Heading")
@@ -90,7 +99,7 @@ class ArtifactSlice(Settings):
     alt: str = setting("", meaning="What the picture shows, in words")
     sections: list[SectionSlice] = setting(meaning="Groups of rows")
     paper: PaperTable | None = setting(None, meaning="Published numbers beside ours")
-    claims: dict[str, ClaimConfig] = setting({}, meaning="Claims it judges, by id")
+    claims: dict[str, ClaimSlice] = setting({}, meaning="Claims it judges, by id")
 
 
 class ReportSlice(Settings):
@@ -114,20 +123,32 @@ class Declarations:
     """What the files under ``config/`` declare about artifacts, and the runs they may name."""
 
     artifacts: Mapping[str, ArtifactConfig]
-    claims: Mapping[str, ClaimConfig]
-    paper: Mapping[str, PaperTable]
     labels: Mapping[str, str]
     """Run id -> label, of every run there is."""
-    place: str = "config/artifacts.yaml"
-    """The file of the artifacts, for errors."""
+    place: str = "config/artifacts"
+    """The folder of the artifacts, for errors."""
     pretrained: frozenset[str] = frozenset()
     """Runs that are models from elsewhere."""
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Suite -> who judges what it generates, of the suites that generate something to judge."""
 
+    def claim(self, name: str) -> ClaimSlice:
+        """Return a claim with the artifact that declares it; there is one."""
+        owner, claim = next(
+            (owner, one.claims[name]) for owner, one in self.artifacts.items() if name in one.claims
+        )
+        return ClaimSlice(artifact=owner, **claim.model_dump())
+
+    def published(self, name: str) -> PaperTable | None:
+        """Return the published numbers of an artifact, its own or those it shares."""
+        paper = self.artifacts[name].paper
+        return self.published(paper) if isinstance(paper, str) else paper
+
 
 Members = Callable[[str, str | None], list[str]]
 """Gives the runs of a row's run at every setup of a family; without a family the run alone."""
+Sweeps = Mapping[str, Sequence[SweepRow]]
+"""Swept run -> its learning rates."""
 
 
 def _alone(run: str, family: str | None) -> list[str]:
@@ -143,7 +164,7 @@ def slice_artifact(
     scale: str,
     seeds: Sequence[int],
     facts: Mapping[str, Facts],
-    sweeps: Mapping[str, Sequence[SweepRow]] | None = None,
+    sweeps: Sweeps | None = None,
     members: Members = _alone,
 ) -> ArtifactSlice:
     """Resolve one table or figure.
@@ -163,14 +184,13 @@ def slice_artifact(
     """
     check_artifact(declared, name)
     artifact = declared.artifacts[name]
-    where = f"{declared.place}: artifacts.{name}"
+    where = f"{declared.place}/{name}.yaml"
     form = artifact.table if kind == "table" else artifact.figure
     if form is None:
         raise ConfigError(f"{where}: has no {kind}")
     return ArtifactSlice(
         artifact=name,
         kind=kind,
-        builder=form.builder,
         scale=scale,
         seeds=list(seeds),
         title=artifact.title,
@@ -181,14 +201,15 @@ def slice_artifact(
             _section(part, declared, facts, sweeps or {}, members, where)
             for part in artifact.sections
         ],
-        paper=None if artifact.paper is None else _published(declared, artifact, artifact.paper),
-        claims={claim: declared.claims[claim] for claim in artifact.claims},
+        paper=_published(artifact, declared.published(name)),
+        claims={one: declared.claim(one) for one in (*artifact.claims, *artifact.shows_claims)},
     )
 
 
-def _published(declared: Declarations, artifact: ArtifactConfig, name: str) -> PaperTable:
+def _published(artifact: ArtifactConfig, table: PaperTable | None) -> PaperTable | None:
     """Return the published table with its rows named by the runs that stand beside them."""
-    table = declared.paper[name]
+    if table is None:
+        return None
     named = [(row.run, row.paper) for part in artifact.sections for row in part.rows]
     beside = {run: paper for run, paper in named if paper in table.rows}
     rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
@@ -203,22 +224,23 @@ def check_artifact(declared: Declarations, name: str) -> None:
         ConfigError: one line with the key path, the unknown name and the nearest one.
     """
     artifact = lookup(declared.artifacts, name, "artifact", declared.place)
-    where = f"{declared.place}: artifacts.{name}"
+    where = f"{declared.place}/{name}.yaml"
     for index, part in enumerate(artifact.sections):
         for number, row in enumerate(part.rows):
-            place = f"{where}.sections[{index}].rows[{number}]"
+            place = f"{where}: sections[{index}].rows[{number}]"
             lookup(declared.labels, row.run, "run", f"{place}.run")
-            if row.retrieval is not None:
-                lookup(declared.labels, row.retrieval, "run", f"{place}.retrieval")
-    if artifact.paper is not None:
-        lookup(declared.paper, artifact.paper, "published table", f"{where}.paper")
-    for claim_id in artifact.claims:
-        claim = lookup(declared.claims, claim_id, "claim", f"{where}.claims")
-        lookup(declared.artifacts, claim.artifact, "artifact", f"claims.{claim_id}.artifact")
+            if row.twin is not None:
+                lookup(declared.labels, row.twin, "run", f"{place}.twin")
+    if isinstance(artifact.paper, str):
+        known = declared.artifacts.items()
+        with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
+        lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
+    for claim_id in (*artifact.claims, *artifact.shows_claims):
+        claim = declared.claim(claim_id)
         for key, run in (("row", claim.row), ("against", claim.against)):
             if isinstance(run, str) and run not in artifact.runs():
                 raise ConfigError(
-                    f"{where}.claims: {claim_id} is about {key} '{run}', which is none of its rows"
+                    f"{where}: claims.{claim_id}.{key}: '{run}' is none of its rows"
                     f"{nearest(run, artifact.runs())}"
                 )
 
@@ -227,19 +249,21 @@ def _section(
     part: SectionConfig,
     declared: Declarations,
     facts: Mapping[str, Facts],
-    sweeps: Mapping[str, Sequence[SweepRow]],
+    sweeps: Sweeps,
     members: Members,
     where: str,
 ) -> SectionSlice:
     families = _families(part, declared, members)
-    own = {row.run: {"retrieval": row.retrieval, "paper": row.paper} for row in part.rows}
+    others = {one.run: one.members for one in families}
+    own = {row.run: {"twin": row.twin, "paper": row.paper} for row in part.rows}
     rows = [
         row.model_copy(update=own.get(row.run, {}))
         for family in families
-        for row in _rows(family, families, declared, facts)
+        for row in _rows(family, others, declared, facts)
     ]
     # The scale decides what is swept; the artifact only orders it.
-    shown = [row for row in rows if not part.swept or row.run in sweeps]
+    swept = part.asked.swept
+    shown = [row for row in rows if not swept or row.run in sweeps]
     if not shown:
         raise ConfigError(
             f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
@@ -247,17 +271,12 @@ def _section(
         )
     return SectionSlice(
         title=part.title,
-        measures=part.measures,
+        measurement=part.measurement,
+        options=part.asked,
         suites=part.suites,
-        retrieval_suites=part.retrieval_suites,
         rows=shown,
         families=families if part.family is not None else [],
-        sweep=[rate for row in shown for rate in sweeps[row.run]] if part.swept else [],
-        needles=part.needles,
-        metric=part.metric,
-        better=part.better,
-        scaling=part.scaling,
-        spikes=part.spikes,
+        sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
         judges=[judge for suite in part.suites for judge in declared.judges.get(suite, ())],
     )
 
@@ -268,7 +287,7 @@ def _families(part: SectionConfig, declared: Declarations, members: Members) -> 
         FamilySlice(
             run=row.run,
             label=row.label or declared.labels[row.run],
-            against=_against(row.against or part.against, row.run),
+            against=None if (other := row.against or part.against) == row.run else other,
             members=members(row.run, part.family),
         )
         for row in part.rows
@@ -277,27 +296,18 @@ def _families(part: SectionConfig, declared: Declarations, members: Members) -> 
 
 def _rows(
     family: FamilySlice,
-    families: Sequence[FamilySlice],
+    others: Mapping[str, list[str]],
     declared: Declarations,
     facts: Mapping[str, Facts],
-) -> list[RowSlice]:
+) -> Iterator[RowSlice]:
     """Runs of a family as rows, each compared with the other row's run at the same setup."""
-    others = next((one.members for one in families if one.run == family.against), None)
-    return [
-        RowSlice(
-            run=run,
-            label=_marked(family.label if run == family.run else declared.labels[run], facts, run),
-            against=None if others is None else others[place],
-            facts=dict(facts.get(run, {})),
-            pretrained=run in declared.pretrained,
+    none: Sequence[str | None] = [None] * len(family.members)
+    against = none if family.against is None else others.get(family.against, none)
+    for run, other in zip(family.members, against, strict=True):
+        label = family.label if run == family.run else declared.labels[run]
+        known = facts.get(run, {})
+        marked = label if known.get(INTERPRETATION) is None else label + MARK
+        elsewhere = run in declared.pretrained
+        yield RowSlice(
+            run=run, label=marked, against=other, facts=dict(known), pretrained=elsewhere
         )
-        for place, run in enumerate(family.members)
-    ]
-
-
-def _marked(label: str, facts: Mapping[str, Facts], run: str) -> str:
-    return label if facts.get(run, {}).get(INTERPRETATION) is None else label + MARK
-
-
-def _against(reference: str | None, run: str) -> str | None:
-    return None if reference == run else reference

@@ -1,24 +1,27 @@
-"""Tables and figures as declared in ``artifacts.yaml``, ``claims.yaml`` and ``paper_values.yaml``.
+"""A table, a figure or both over the same rows, as declared in ``artifacts/<id>.yaml``.
 
-An artifact is a table, a figure or both over the same rows. What a job gets of it is an
-`ArtifactSlice` (see `difftransformer.config.artifact_slices`), which refers to nothing else.
+What a job gets of it is an `ArtifactSlice` (see `difftransformer.config.artifact_slices`), which
+refers to nothing else.
 """
 
-from typing import Literal, Self
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.scaling import ScalingConfig
-from difftransformer.config.spikes import SpikesConfig
+from difftransformer.config.measurement import Options
+from difftransformer.config.measurements import measurement
+from difftransformer.config.papers import PapersFile, PaperTable
+from difftransformer.config.validation import lookup, validate
+from difftransformer.config.yaml_files import read_yaml
+from difftransformer.errors import ConfigError
 
-UNTRAINED = ("hyperparameters", "throughput", "decoding")
-"""Measures that no row has to be trained for."""
 Kind = Literal["table", "figure"]
 Direction = Literal["lower", "higher"]
 Test = Literal["paired_t", "equivalence", "noninferiority", "sign"]
-_SWEPT = ("learning_rate", "stability")
-_FROM_HISTORIES = ("token_scaling", "loss_by_tokens", "stability", "spikes")
 
 
 class RowConfig(Settings):
@@ -34,8 +37,8 @@ class RowConfig(Settings):
     paper: str | None = setting(
         None, meaning="Row of the published table beside it; null: that of the row's own run"
     )
-    retrieval: str | None = setting(
-        None, meaning="Run of the same architecture on key-value retrieval, for `variants`"
+    twin: str | None = setting(
+        None, meaning="Run of the same architecture on another task, where a measurement asks it"
     )
 
 
@@ -43,53 +46,14 @@ class SectionConfig(Settings):
     """Rows that share their columns."""
 
     title: str = setting(meaning="Heading of the section")
-    measures: Literal[
-        "language_modelling",
-        "recall",
-        "learning_rate",
-        "language_understanding",
-        "nll_by_position",
-        "size_scaling",
-        "token_scaling",
-        "needles",
-        "needles_long",
-        "attention",
-        "attention_logits",
-        "hidden_states",
-        "hyperparameters",
-        "quantised_logits",
-        "quantised_weights",
-        "quantised_kv_cache",
-        "many_shot",
-        "many_shot_orders",
-        "loss_by_tokens",
-        "stability",
-        "spikes",
-        "context_rms",
-        "sinks",
-        "hallucination",
-        "throughput",
-        "variants",
-        "mathematics",
-        "math_by_tokens",
-        "decoding",
-    ] = setting(
-        meaning="Set of columns, made by the module of reporting.measures of that name: losses by "
-        "slice, binding and accuracy by N, a metric by learning rate, accuracies of language "
-        "tasks, the cumulative loss by position, loss by model size or by training tokens with "
-        "fitted curves, needle accuracy by setting or by context length, attention shares, the "
-        "outliers of one kind of activation, the settings of the rows, the score by bits of what "
-        "is rounded, validation loss along training, spikes and divergence by learning rate or at "
-        "each row's own, the context RMS by position, attention on the first token, cost and "
-        "scores of variants, what judges find free of hallucination, tokens per second and memory, "
-        "accuracy by number of demonstrations, or its spread over their orders, accuracy on sets "
-        "of mathematics, or its mean by tokens of training"
+    measurement: Name = setting(
+        meaning="Folder of difftransformer.measurements that makes its columns and its panels"
+    )
+    options: SerializeAsAny[Options] | dict[str, Any] = setting(
+        {}, meaning="What the measurement is told beside rows and suites, see its own options"
     )
     suites: list[str] = setting(
         [], meaning="Evaluation suites of evaluations.yaml that every row of the section needs"
-    )
-    retrieval_suites: list[str] = setting(
-        [], meaning="Evaluation suites that the rows' `retrieval` runs need, for `variants`"
     )
     rows: list[RowConfig] = setting(meaning="Rows from top to bottom", min_length=1)
     family: str | None = setting(
@@ -98,33 +62,12 @@ class SectionConfig(Settings):
     against: str | None = setting(
         None, meaning="Row that the others are compared with; null: no column of differences"
     )
-    needles: list[int] = setting(
-        [1, 2, 4, 6, 8, 16],
-        meaning="Numbers of pairs N with a column of accuracy, for `recall`",
-        unit="pairs",
-    )
-    metric: str | None = setting(
-        None, meaning="Metric of the training result that a learning-rate sweep minds"
-    )
-    better: Direction = setting(
-        "lower", meaning="Whether a lower or a higher metric is better, of a sweep or a score"
-    )
-    scaling: ScalingConfig | None = setting(
-        None, meaning="How curves are fitted and read, for `size_scaling` and `token_scaling`"
-    )
-    spikes: SpikesConfig | None = setting(
-        None, meaning="What counts as a spike, for `stability` and `spikes`"
-    )
 
     @property
-    def swept(self) -> bool:
-        """Whether the scale sweeps the rows' learning rates for the section."""
-        return self.measures in _SWEPT
-
-    @property
-    def reads_histories(self) -> bool:
-        """Whether its table is made of curves, not of final numbers alone."""
-        return self.measures in _FROM_HISTORIES
+    def asked(self) -> Options:
+        """Its options, typed by the measurement."""
+        assert isinstance(self.options, Options), self.title
+        return self.options
 
     @model_validator(mode="after")
     def _references_are_rows(self) -> Self:
@@ -134,75 +77,14 @@ class SectionConfig(Settings):
         for against in (self.against, *(row.against for row in self.rows)):
             if against is not None and against not in runs:
                 raise ValueError(f"against: '{against}' is none of the rows {runs}")
-        unmeasured = self.swept or self.reads_histories or self.measures in UNTRAINED
-        wanted = 0 if unmeasured else 2 if self.measures == "variants" else 1
-        if len(self.suites) != wanted:
-            number = {0: "none", 1: "exactly one", 2: "two, of losses and of outliers"}[wanted]
-            raise ValueError(f"suites: measures {self.measures} read {number}, got {self.suites}")
-        twins = {row.retrieval is not None for row in self.rows}
-        if twins != {self.measures == "variants"} or len(self.retrieval_suites) != max(twins):
-            raise ValueError(
-                "retrieval and one of retrieval_suites belong to measures: variants, and every row "
-                "needs them there"
-            )
-        if (self.measures == "learning_rate") != (self.metric is not None):
-            raise ValueError("metric belongs to measures: learning_rate, and is required there")
-        scales = self.measures in ("size_scaling", "token_scaling")
-        if scales != (self.scaling is not None) or (scales and self.family is None):
-            raise ValueError(
-                "scaling belongs to measures: size_scaling and token_scaling, and is required "
-                "there, as is family"
-            )
-        if (self.measures in ("stability", "spikes")) != (self.spikes is not None):
-            raise ValueError("spikes belongs to measures: stability and spikes, required there")
         return self
 
 
-class BuilderConfig(Settings):
-    """How a table or a figure is made of the rows."""
+class FormConfig(Settings):
+    """What stands with a table or a figure."""
 
-    builder: str = setting(
-        meaning="Module of difftransformer.reporting.tables or .figures that makes it"
-    )
     caption: str = setting(meaning="Text that stands with it")
     alt: str = setting("", meaning="What the picture shows, for those who cannot see it")
-
-
-class ArtifactConfig(Settings):
-    """A table, a figure, or both over the same rows."""
-
-    title: str = setting(meaning="Heading in the report")
-    description: str = setting(meaning="One line, shown by `snakemake --list-target-rules`")
-    sections: list[SectionConfig] = setting(meaning="Groups of rows", min_length=1)
-    table: BuilderConfig | None = setting(None, meaning="The table; null: there is none")
-    figure: BuilderConfig | None = setting(None, meaning="The figure; null: there is none")
-    paper: str | None = setting(
-        None, meaning="Entry of paper_values.yaml whose numbers stand beside ours"
-    )
-    claims: list[str] = setting([], meaning="Claims of claims.yaml that this artifact judges")
-    interventions: list[str] = setting(
-        [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
-    )
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if self.table is None and self.figure is None:
-            raise ValueError("an artifact needs a table, a figure or both")
-        foreign = set(self.interventions) - set(self.runs())
-        if foreign:
-            raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
-        return self
-
-    @property
-    def tunes(self) -> bool:
-        """Whether it only shows how learning rates were chosen."""
-        return all(part.measures == "learning_rate" for part in self.sections)
-
-    def runs(self) -> list[str]:
-        """List the runs that rows name, in order; families and sweeps train others too."""
-        rows = [row for part in self.sections for row in part.rows]
-        named = [name for row in rows for name in (row.run, row.retrieval) if name is not None]
-        return list(dict.fromkeys(named))
 
 
 class ClaimConfig(Settings):
@@ -213,8 +95,7 @@ class ClaimConfig(Settings):
     scope: Literal["paper", "beyond the paper"] = setting(
         "paper", meaning="Whether the paper states it or we do"
     )
-    artifact: str = setting(meaning="Artifact that judges it; others may show it too")
-    metric: str = setting(meaning="Column of that artifact's table")
+    metric: str = setting(meaning="Column of the artifact's table")
     row: str = setting(meaning="Run that the statement is about")
     against: str | float = setting(
         meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
@@ -251,13 +132,115 @@ class ClaimConfig(Settings):
         return self
 
 
-class ArtifactsFile(Settings):
-    """``config/artifacts.yaml``."""
+class ArtifactConfig(Settings):
+    """A table, a figure, or both over the same rows: one file of ``config/artifacts``."""
 
-    artifacts: dict[Name, ArtifactConfig] = setting(meaning="Every table and figure by its id")
+    title: str = setting(meaning="Heading in the report")
+    description: str = setting(meaning="One line, shown by `snakemake --list-target-rules`")
+    sections: list[SectionConfig] = setting(meaning="Groups of rows", min_length=1)
+    table: FormConfig | None = setting(None, meaning="The table; null: there is none")
+    figure: FormConfig | None = setting(
+        None, meaning="The figure, drawn by the first section's measurement; null: there is none"
+    )
+    interventions: list[str] = setting(
+        [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
+    )
+    claims: dict[str, ClaimConfig] = setting(
+        {}, meaning="Claims that it judges, by an id such as T6.1"
+    )
+    shows_claims: list[str] = setting(
+        [], meaning="Claims of other artifacts that its rows judge as well"
+    )
+    paper: PaperTable | str | None = setting(
+        None, meaning="Published numbers beside ours, or the artifact that has them"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.table is None and self.figure is None:
+            raise ValueError("an artifact needs a table, a figure or both")
+        foreign = set(self.interventions) - set(self.runs())
+        if foreign:
+            raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
+        return self
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it only shows how learning rates were chosen."""
+        return all(part.asked.tuning for part in self.sections)
+
+    def runs(self) -> list[str]:
+        """List the runs that rows name, in order; families and sweeps train others too."""
+        rows = [row for part in self.sections for row in part.rows]
+        named = [name for row in rows for name in (row.run, row.twin) if name is not None]
+        return list(dict.fromkeys(named))
 
 
-class ClaimsFile(Settings):
-    """``config/claims.yaml``: what would confirm or contradict each statement."""
+def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig]:
+    """Read every file of ``artifacts/``: those of the papers in their order, then the others.
 
-    claims: dict[str, ClaimConfig] = setting(meaning="Every claim by its id, such as T6.1")
+    Raises:
+        ConfigError: A file that cannot be used, or a claim that two declare or none.
+    """
+    paths = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    if not paths:
+        raise ConfigError(f"{folder}: no artifacts; restore it or name another folder")
+    printed = [item.artifact for paper in papers.papers.values() for item in paper.items]
+    order = dict.fromkeys([name for name in printed if name in paths]) | dict.fromkeys(paths)
+    artifacts = {}
+    for name in order:
+        if not re.fullmatch(r"\w{1,100}", name, re.ASCII):
+            raise ConfigError(f"{paths[name]}: a name has letters, digits and _ alone; rename it")
+        artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
+    declared_claims(artifacts, str(folder))
+    return artifacts
+
+
+def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
+    """Return an artifact with the options of its sections typed by their measurements.
+
+    Raises:
+        ConfigError: What cannot be used, in one line that begins with ``place``, its file.
+    """
+    artifact: ArtifactConfig = validate(ArtifactConfig, raw, place)
+    sections = [
+        _typed_section(part, f"{place}: sections[{index}]")
+        for index, part in enumerate(artifact.sections)
+    ]
+    return artifact.model_copy(update={"sections": sections})
+
+
+def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
+    found = measurement(part.measurement, f"{place}.measurement")
+    options: Options = validate(found.options, part.options, f"{place}.options")
+    if len(part.suites) != options.suites:
+        number = {0: "none", 1: "exactly one"}.get(options.suites, str(options.suites))
+        raise ConfigError(
+            f"{place}.suites: measurement {found.name} reads {number}, got {part.suites}"
+        )
+    for index, row in enumerate(part.rows):
+        if (row.twin is not None) != options.twinned:
+            needs = "needs" if options.twinned else "has no use for"
+            raise ConfigError(f"{place}.rows[{index}].twin: measurement {found.name} {needs} one")
+    if options.needs_family and part.family is None:
+        raise ConfigError(f"{place}.family: measurement {found.name} needs one")
+    return part.model_copy(update={"options": options})
+
+
+def declared_claims(artifacts: Mapping[str, ArtifactConfig], place: str) -> dict[str, str]:
+    """Return claim -> the artifact that declares it; ``place`` is the folder of all of them.
+
+    Raises:
+        ConfigError: Two artifacts declare one, or an artifact shows one that none declares.
+    """
+    owners: dict[str, str] = {}
+    for name, artifact in artifacts.items():
+        for claim in artifact.claims:
+            if owners.setdefault(claim, name) != name:
+                raise ConfigError(
+                    f"{place}/{name}.yaml: claims.{claim}: {owners[claim]} has it too; rename one"
+                )
+    for name, artifact in artifacts.items():
+        for claim in artifact.shows_claims:
+            lookup(owners, claim, "claim", f"{place}/{name}.yaml: shows_claims")
+    return owners

@@ -1,9 +1,11 @@
 """What every configuration model shares: strictness, and fields that explain themselves."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
+
+Value = TypeVar("Value", int, str)
 
 LONGEST_NAME = 100
 """Characters in a name; file systems take 255 for a folder or a file."""
@@ -39,3 +41,14 @@ def setting(
     """
     documentation: Any = {key: text for key, text in (("unit", unit), ("source", source)) if text}
     return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)
+
+
+def distinct(values: list[Value]) -> list[Value]:
+    """Return the values.
+
+    Raises:
+        ValueError: One of them stands twice.
+    """
+    if len(set(values)) < len(values):
+        raise ValueError(f"must be distinct, got {values}")
+    return values

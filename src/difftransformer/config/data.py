@@ -5,7 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.classification import ClassificationConfig
+from difftransformer.config.generated_rows import (
+    GENERATED,
+    ClassificationConfig,
+    GeneratedRows,
+    RecallConfig,
+)
 
 TIKTOKEN_VOCABULARIES = {
     "gpt2": 50257,
@@ -132,59 +137,6 @@ TokenizerConfig = Annotated[
     BpeTokenizer | TiktokenTokenizer | HuggingFaceTokenizer | NoTokenizer,
     Field(discriminator="kind"),
 ]
-
-
-class RecallConfig(Settings):
-    """Rows of key-value retrieval: needles (key, value) in a predictable haystack, then queries."""
-
-    row_length: int = setting(
-        65, meaning="Tokens of a training row: the sequence length and one.", unit="tokens", ge=4
-    )
-    num_keys: int = setting(32, meaning="Keys in the vocabulary.", unit="tokens", ge=1)
-    num_values: int = setting(32, meaning="Values in the vocabulary.", unit="tokens", ge=1)
-    num_fillers: int = setting(64, meaning="Haystack tokens in the vocabulary.", ge=2)
-    max_needles: int = setting(4, meaning="A training row holds 1 to this many needles.", ge=1)
-    num_queries: int = setting(16, meaning="Queries at the end of a training row.", ge=1)
-    predictability: float = setting(
-        0.8, meaning="Probability that x[t+1] = pi(x[t-1]) in the haystack.", ge=0, le=1
-    )
-
-    @property
-    def vocab_size(self) -> int:
-        """Fillers, keys and values: three ranges without overlap."""
-        return self.num_fillers + self.num_keys + self.num_values
-
-    @property
-    def vocabulary(self) -> tuple[int, int, int]:
-        """What decides the meaning of a token id: numbers of fillers, keys and values."""
-        return self.num_fillers, self.num_keys, self.num_values
-
-    @property
-    def haystack_length(self) -> int:
-        """Tokens of a training row before its first query."""
-        return self.row_length - 2 * self.num_queries
-
-    @model_validator(mode="after")
-    def _fits(self) -> "RecallConfig":
-        if self.haystack_length < 2 * self.max_needles:
-            raise ValueError(
-                f"row_length {self.row_length} is too short for {self.max_needles} needles and "
-                f"{self.num_queries} queries of 2 tokens each: use at least "
-                f"{2 * (self.max_needles + self.num_queries)}"
-            )
-        if self.max_needles > min(self.num_keys, self.num_values):
-            raise ValueError(
-                f"max_needles {self.max_needles} is more than num_keys {self.num_keys} or "
-                f"num_values {self.num_values}: needles of a row differ in both"
-            )
-        return self
-
-
-GeneratedRows = RecallConfig | ClassificationConfig
-"""Settings of any generated rows."""
-
-GENERATED = ("recall", "classification")
-"""Builtin sources that generate rows; a dataset has settings of the same name for them."""
 
 
 class LengthUpsampling(Settings):

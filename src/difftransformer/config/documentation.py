@@ -8,7 +8,9 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from inspect import get_annotations
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -30,12 +32,11 @@ _PLAIN_NAMES: dict[Any, str] = {
     tuple: "list",
     dict: "mapping",
 }
-_COLUMNS = ("key", "type", "default", "unit", "meaning", "source")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of a table: a setting's dotted path and what is known about it."""
+    """One entry of a list: a setting's dotted path and what is known about it."""
 
     key: str
     type: str
@@ -44,8 +45,13 @@ class _Row:
     meaning: str
     source: str
 
-    def cells(self) -> tuple[str, ...]:
-        return (self.key, self.type, self.default, self.unit, self.meaning, self.source)
+    def item(self) -> str:
+        """One entry of a list, on lines that can be read."""
+        about = [self.type, self.unit]
+        about.append("required" if self.default == "required" else f"default {self.default}")
+        source = f" *Source: {self.source}.*" if self.source else ""
+        text = f"- {self.key} ({', '.join(filter(None, about))}): {self.meaning}{source}"
+        return _filled(text, "  ")
 
 
 def config_schema(models: Mapping[str, type[BaseModel]]) -> dict[str, dict[str, Any]]:
@@ -64,43 +70,44 @@ def config_schema(models: Mapping[str, type[BaseModel]]) -> dict[str, dict[str, 
     return schemas
 
 
-def config_readme(models: Mapping[str, type[BaseModel]]) -> str:
-    """Markdown page with one table of settings per YAML file.
+def config_readme(models: Mapping[str, type[BaseModel]], opening: str = "") -> str:
+    """Markdown page with a list of settings for each YAML file, in the order given.
 
     Nested groups are expanded by dotted path; ``<name>`` stands for a key the user chooses,
     ``[]`` for an item of a list, and ``{kind=...}`` for one choice of a tagged group.
 
     Args:
         models: YAML file name -> the model of the whole file.
+        opening: What stands above them.
     """
-    lines = [
-        "# Settings",
-        "",
-        "Generated from the typed config models: `difftransformer write_schema` rewrites it.",
-    ]
-    for name in sorted(models):
-        lines += ["", f"## `{name}`", ""]
-        meaning = _first_paragraph(models[name])
-        if meaning:
-            lines += [meaning, ""]
-        lines.append("| " + " | ".join(_COLUMNS) + " |")
-        lines.append("|" + "---|" * len(_COLUMNS))
-        for row in _unique(_model_rows(models[name], "", ())):
-            lines.append("| " + " | ".join(_escape(cell) for cell in row.cells()) + " |")
+    lines = ["# Settings", "", opening.strip(), ""] if opening else ["# Settings", ""]
+    lines.append("Generated from the typed settings: `difftransformer write_schema` rewrites it.")
+    for name, model in models.items():
+        rows = _unique(_model_rows(model, "", ()))
+        if not rows:
+            continue
+        meaning = _first_paragraph(model)
+        lines += ["", f"## {name}", "", *([_filled(meaning), ""] if meaning else [])]
+        lines += [row.item() for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _model_rows(
     model: type[BaseModel], prefix: str, seen: tuple[type[BaseModel], ...]
 ) -> Iterator[_Row]:
-    """Rows of a group's fields; a group inside itself is shown once."""
+    """Rows of a group's fields, its own before inherited ones; inside itself it is shown once."""
     if model in seen:
         return
     seen = (*seen, model)
     if issubclass(model, RootModel):
         yield from _nested_rows(model.model_fields["root"].annotation, prefix, seen)
         return
-    for name, field in model.model_fields.items():
+    own = get_annotations(model)
+    for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] not in own):
         if SkipJsonSchema in map(type, field.metadata):
             continue  # filled in, not written by people
         key = f"{prefix}.{field.alias or name}" if prefix else field.alias or name
@@ -137,7 +144,7 @@ def _field_row(key: str, field: FieldInfo) -> _Row:
         type=kind,
         default=_default(field),
         unit=str(extra.get("unit") or ""),
-        meaning=" ".join((field.description or "").split()),
+        meaning=" ".join((field.description or "").split()).removesuffix(".") + ".",
         source=" ".join(str(extra.get("source") or "").split()),
     )
 
@@ -226,10 +233,6 @@ def _first_paragraph(model: type[BaseModel]) -> str:
     # A RootModel without a docstring inherits pydantic's own.
     own = model.__dict__.get("__doc__") or ""
     return " ".join(own.strip().split("\n\n")[0].split())
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|")
 
 
 def _unique(rows: Iterator[_Row]) -> list[_Row]:

@@ -1,11 +1,10 @@
-"""Settings of the judges of contextual hallucination, and what a judging job gets."""
+"""Settings of the judges of generated answers, and what a judging job gets."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from difftransformer.config.base import Settings, setting
-from difftransformer.config.suites.base import distinct
+from difftransformer.config.base import Settings, distinct, setting
 
 JudgeName = Literal["lexical", "endpoint"]
 
@@ -99,7 +98,7 @@ class EndpointJudge(Settings):
 
 
 JudgeConfig = Annotated[LexicalJudge | EndpointJudge, Field(discriminator="kind")]
-"""Any judge; its work is ``difftransformer.evaluation.judges.<kind>.open_judge``."""
+"""Any judge; its work is ``open_judge`` of its `judge_module`."""
 
 
 class JudgesConfig(Settings):
@@ -115,12 +114,13 @@ class JudgementSlice(Settings):
     scale: str = setting(meaning="Name of the scale the run was resolved at.")
     run: str = setting(meaning="Name of the run in runs.yaml.")
     suite: str = setting(meaning="Name of the suite that generated the answers.")
+    kind: str = setting(meaning="Measurement of the suite, whose judges these are.")
     judge: JudgeConfig = setting(meaning="The judge with its settings.")
 
 
-def judge_module(name: str) -> str:
-    """Name of a judge's module: loaded by name, so fingerprints add it."""
-    return f"difftransformer.evaluation.judges.{name}"
+def judge_module(kind: str, name: str) -> str:
+    """Name of a judge's module, of a measurement: loaded by name, so fingerprints add it."""
+    return f"difftransformer.measurements.{kind}.judges.{name}"
 
 
 def judged_suite(suite: str, judge: str) -> str:

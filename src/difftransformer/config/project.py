@@ -1,15 +1,19 @@
 """The files of ``config/`` as typed entries, before anything is resolved."""
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.decoding import DecodingConfig
+from difftransformer.config.inheritance import Layers
 from difftransformer.config.judges import Judges, JudgesConfig
-from difftransformer.config.pretrained import PretrainedModel, PretrainedOptions
-from difftransformer.config.throughput import ThroughputConfig
+from difftransformer.config.run import PretrainedModel, PretrainedOptions
+from difftransformer.config.validation import nearest, validate
+from difftransformer.config.yaml_files import parse_value, read_yaml
+from difftransformer.errors import ConfigError
 
 MOST_SEEDS = 1000
 LARGEST_SEED = 2**32 - 1
@@ -68,10 +72,10 @@ class ProjectConfig(Settings):
     headline: list[str] = setting(
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
     )
-    report: str | list[str] = setting(
-        "headline",
-        meaning="Artifacts the report shows, by name: one or several, a paper of papers.yaml, "
-        "'headline', 'all' or 'sweeps'",
+    set: dict[Name, dict[str, Any]] = setting(
+        {},
+        meaning="Settings of single runs for this call, over all others: run, then keys of `model` "
+        "and `training`, such as {diff: {training: {lr: 0.002}}}",
     )
     results: Annotated[str, AfterValidator(_plain_path)] = setting(
         "results",
@@ -224,11 +228,10 @@ class ScaleConfig(Settings):
         meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
         unit="per step",
     )
-    throughput: ThroughputConfig | None = setting(
-        None, meaning="What table 7 times; null: it is not built at this scale"
-    )
-    decoding: DecodingConfig | None = setting(
-        None, meaning="What `v2_decoding` times; null: it is not built at this scale"
+    timings: dict[Name, dict[str, Any]] = setting(
+        {},
+        meaning="What is timed, by measurement, see its settings; what is not here is not built at "
+        "this scale",
     )
     families: dict[str, list[str]] = setting(
         {},
@@ -255,3 +258,25 @@ class EvaluationsFile(Settings):
     """``config/evaluations.yaml``; entries are checked after the scale's changes are merged."""
 
     suites: dict[Name, dict[str, Any]] = setting(meaning="Evaluation suites by name")
+
+
+def load_project(folder: Path, overrides: Mapping[str, Any]) -> tuple[ProjectConfig, Layers]:
+    """Return the settings of ``folder``/config.yaml with ``overrides`` over its keys, and origins.
+
+    Raises:
+        ConfigError: An unknown key, or a value that cannot be used.
+    """
+    file, known = folder / "config.yaml", ProjectConfig.model_fields
+    for key in overrides:
+        if key not in known:
+            raise ConfigError(f"--config {key}: unknown key{nearest(key, known)}")
+    layers = Layers().add(read_yaml(file), str(file))
+    layers.add({key: _plain(key, value) for key, value in overrides.items()}, "--config")
+    return validate(ProjectConfig, layers.values, str(file), layers.origin), layers
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Read what a command line gives as YAML where it arrives as text, at any depth."""
+    if isinstance(value, Mapping):
+        return {name: _plain(key, one) for name, one in value.items()}
+    return parse_value(value, f"--config {key}") if isinstance(value, str) else value

@@ -10,15 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile
+from difftransformer.config import scales
+from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.data import DatasetConfig
-from difftransformer.config.evaluation import BENCHMARK_KINDS, SuiteConfig
-from difftransformer.config.families import family_runs, members, setup_of
 from difftransformer.config.inheritance import Layers, ancestry, lineage
-from difftransformer.config.overrides import load_project
-from difftransformer.config.paper_values import PaperFile
+from difftransformer.config.measurement import Suite
+from difftransformer.config.measurements import measurement, suite_class
 from difftransformer.config.papers import PapersFile, check_papers
-from difftransformer.config.pretrained import PretrainedModel
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -27,13 +25,11 @@ from difftransformer.config.project import (
     RunEntry,
     RunsFile,
     ScaleConfig,
+    load_project,
 )
-from difftransformer.config.run import RunSlice
-from difftransformer.config.scale_checks import check_names, check_settings, require_room
-from difftransformer.config.scale_runs import scale_runs, sweep_runs
-from difftransformer.config.stand_ins import check_stand_ins, stand_in_claim, stand_in_rows
-from difftransformer.config.suites.in_context_learning import GENERATED
-from difftransformer.config.validation import lookup, validate
+from difftransformer.config.run import PretrainedModel, RunSettings, RunSlice
+from difftransformer.config.timing import Timing
+from difftransformer.config.validation import lookup, validate, validate_part
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
 
@@ -52,9 +48,9 @@ class Catalogue:
     datasets: dict[str, dict[str, Any]]
     suites: dict[str, dict[str, Any]]
     artifacts: dict[str, ArtifactConfig]
-    claims: ClaimsFile
-    paper: PaperFile
     papers: PapersFile
+    said: Layers
+    """Where each key of the project was set, for errors."""
 
     @classmethod
     def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Catalogue":
@@ -63,59 +59,63 @@ class Catalogue:
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
-        project = load_project(folder, overrides or {})
-        scales = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
-        scale_file = lookup(scales, project.scale, "scale", f"{folder / 'config.yaml'}: scale")
-        scale: ScaleConfig = validate(ScaleConfig, read_yaml(scale_file), str(scale_file))
+        project, said = load_project(folder, overrides or {})
+        files = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
+        file = lookup(files, project.scale, "scale", f"{folder / 'config.yaml'}: scale")
+        place = str(file)
 
-        def read(kind: Any, name: str) -> Any:
-            return validate(kind, read_yaml(folder / name), str(folder / name))
+        def read(kind: Any, path: Path) -> Any:
+            return validate(kind, read_yaml(path), str(path))
 
-        runs = dict(read(RunsFile, "runs.yaml").runs)
-        runs.update(scale_runs(runs, scale, str(scale_file)))
-        artifacts = read(ArtifactsFile, "artifacts.yaml").artifacts
-        papers: PapersFile = read(PapersFile, "papers.yaml")
+        scale: ScaleConfig = read(ScaleConfig, file)
+        runs = dict(read(RunsFile, folder / "runs.yaml").runs)
+        runs |= scales.scale_runs(runs, scale, place)
+        papers: PapersFile = read(PapersFile, folder / "papers.yaml")
+        artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
-        check_stand_ins(scale.stand_ins, artifacts, runs, str(scale_file))
+        scales.check_stand_ins(scale.stand_ins, artifacts, runs, place)
         artifacts = {
-            name: stand_in_rows(artifact, scale.stand_ins.get(name, {}))
+            name: scales.stand_in_rows(artifact, scale.stand_ins.get(name, {}))
             for name, artifact in artifacts.items()
         }
-        claims = read(ClaimsFile, "claims.yaml").claims
-        claims = {name: stand_in_claim(one, scale.stand_ins) for name, one in claims.items()}
-        runs |= family_runs(runs, artifacts, scale, str(scale_file), str(folder / "artifacts.yaml"))
+        runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         for sweep in scale.sweeps.values():
-            runs.update(sweep_runs(runs, sweep, str(scale_file)))
+            runs |= scales.sweep_runs(runs, sweep, place)
         catalogue = cls(
             folder=folder,
             project=project,
             scale=scale,
             runs=runs,
-            datasets=read(DatasetsFile, "datasets.yaml").datasets,
-            suites=read(EvaluationsFile, "evaluations.yaml").suites,
+            datasets=read(DatasetsFile, folder / "datasets.yaml").datasets,
+            suites=read(EvaluationsFile, folder / "evaluations.yaml").suites,
             artifacts=artifacts,
-            claims=ClaimsFile(claims=claims),
-            paper=read(PaperFile, "paper_values.yaml"),
             papers=papers,
+            said=said,
         )
         catalogue._check_entries()
         return catalogue
 
     def _check_entries(self) -> None:
         """Check every entry by itself, those that no run uses and values that another overrides."""
-        check_settings(self.scale, self.scale_file, self.runs, str(self.folder / "runs.yaml"))
-        check_names(
-            self.scale,
-            self.scale_file,
-            runs=self.runs,
-            datasets=self.datasets,
-            suites=self.suites,
-        )
+        scale, file = self.scale, self.scale_file
+        scales.check_settings(scale, file, self.runs, str(self.folder / "runs.yaml"))
+        scales.check_names(scale, file, self.runs, self.datasets, self.suites)
         if self.project.corpus is not None:
             place = f"{self.folder / 'config.yaml'}: corpus"
             lookup(self.datasets, self.project.corpus, "dataset", place)
         for name in self.datasets:
             self.dataset(name)
+        for name, changes in self.project.set.items():
+            place = f"{self.said.origin(('set', name))}: set"
+            if lookup(self.runs, name, "run", place).pretrained is not None:
+                raise ConfigError(f"{place}.{name}: a pretrained model is not trained; remove it")
+            validate_part(RunSettings, changes, f"{place}.{name}")
+        for name in scale.timings:
+            self.timing(name)
+
+    @property
+    def _runs(self) -> str:
+        return f"{self.folder / 'runs.yaml'}: runs"
 
     @cached_property
     def scale_file(self) -> str:
@@ -142,50 +142,65 @@ class Catalogue:
                 if entry is self.datasets[member] and "sources" in own:
                     layers.values.pop("sources", None)  # other text in the base's token ids
                 layers.add(own, where)
-        checked: DatasetConfig = validate(
+        found: DatasetConfig = validate(
             DatasetConfig, layers.values, f"{place}.{name}", layers.origin
         )
-        return checked
+        return found
 
     def tokenizer_owner(self, dataset: str) -> str:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
         return self._dataset_chain(dataset)[0]
 
-    def suite(self, name: str) -> Any:
-        """Return a suite with the scale's changes and the project's benchmarks."""
+    def suite(self, name: str) -> Suite:
+        """Return a suite with the scale's changes and the project's benchmarks, typed by its kind.
+
+        Raises:
+            ConfigError: An unknown suite, kind or key, or a value that cannot be used.
+        """
         place = f"{self.folder / 'evaluations.yaml'}: suites"
         entry = lookup(self.suites, name, "suite", place)
         layers = Layers().add(entry, f"{place}.{name}")
         layers.add(self.scale.suites.get(name, {}), f"{self.scale_file}: suites.{name}")
-        if self._reads_benchmarks(layers.values):
-            layers.add({"data": self.project.benchmarks}, "benchmarks")
-        if entry.get("kind") == "quantised" and "measured" in layers.values:
-            layers.add({"suite": self._repeated(layers.values, f"{place}.{name}")}, "measured")
-        return validate(SuiteConfig, layers.values, f"{place}.{name}", layers.origin)
+        kind = suite_class(layers.values.get("kind"), f"{place}.{name}.kind")
+        benchmarks = self.project.benchmarks
+        if benchmarks is not None and kind.takes_benchmarks(layers.values, benchmarks):
+            layers.add({"data": benchmarks}, "benchmarks")
+        if kind.repeats is not None and kind.repeats in layers.values:
+            repeated = self._repeated(layers.values[kind.repeats], f"{place}.{name}.{kind.repeats}")
+            layers.add({"suite": repeated}, kind.repeats)
+        found: Suite = validate(kind, layers.values, f"{place}.{name}", layers.origin)
+        return found
 
-    def _reads_benchmarks(self, suite: Mapping[str, Any]) -> bool:
-        """Whether `benchmarks` says where a suite's items come from."""
-        if suite.get("kind") == "in_context_learning":
-            # Generated items belong to the model's own words, and no others are builtin.
-            own = suite.get("data") == GENERATED
-            return not own and self.project.benchmarks not in (None, "builtin")
-        generated = suite.get("format") == "recall"
-        known = suite.get("kind") in BENCHMARK_KINDS
-        return self.project.benchmarks is not None and known and not generated
-
-    def _repeated(self, suite: Mapping[str, Any], place: str) -> dict[str, Any]:
+    def _repeated(self, name: Any, place: str) -> dict[str, Any]:
         """Return the settings of the suite that another one repeats."""
-        name = str(suite["measured"])
-        kind = lookup(self.suites, name, "suite", f"{place}.measured").get("kind")
-        if kind == "quantised":
-            raise ConfigError(f"{place}.measured: '{name}' repeats a suite itself; name that one")
-        settings: dict[str, Any] = self.suite(name).model_dump(mode="json")
+        lookup(self.suites, name, "suite", place)
+        repeated = self.suite(name)
+        if not repeated.repeatable:
+            raise ConfigError(
+                f"{place}: '{name}' measures {repeated.kind}, which cannot be repeated; name a "
+                "suite with one number that a model is better or worse by"
+            )
+        settings: dict[str, Any] = repeated.model_dump(mode="json")
         return settings
+
+    def timing(self, name: str) -> Timing | None:
+        """Return what the scale says of timings of a measurement; None if it makes none.
+
+        Raises:
+            ConfigError: An unknown measurement or key, or a value that cannot be used.
+        """
+        if name not in self.scale.timings:
+            return None
+        place = f"{self.scale_file}: timings.{name}"
+        kind = measurement(name, place).timing
+        if kind is None:
+            raise ConfigError(f"{place}: {name} times nothing; remove the entry")
+        found: Timing = validate(kind, self.scale.timings[name], place)
+        return found
 
     def pretrained(self, name: str) -> PretrainedModel | None:
         """Return the model from elsewhere that a run is; None for one that is trained here."""
-        place = f"{self.folder / 'runs.yaml'}: runs"
-        return lookup(self.runs, name, "run", place).pretrained_model()
+        return lookup(self.runs, name, "run", self._runs).pretrained_model()
 
     def run(self, name: str, setup: str | None = None) -> RunSlice:
         """Return a run as the training job gets it, but for two things.
@@ -198,7 +213,7 @@ class Catalogue:
         """
         chain = self._run_chain(name)
         setup = setup or self.setup(name)
-        place = f"{self.folder / 'runs.yaml'}: runs.{name}"
+        place = f"{self._runs}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
         lookup(self.scale.setups, setup, "setup", f"{self.scale_file}: setups")
@@ -210,13 +225,13 @@ class Catalogue:
             rate = {"training": {"lr": self.scale.learning_rates[name]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{name}")
         for ancestor_name, entry in chain:
-            layers.add(entry.set, f"{self.folder / 'runs.yaml'}: runs.{ancestor_name}.set")
+            layers.add(entry.set, f"{self._runs}.{ancestor_name}.set")
+        layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values
-        runs = f"{self.folder / 'runs.yaml'}: runs"
-        lineage(self.runs, name, runs, "init_from", self.parent, "run")
+        lineage(self.runs, name, self._runs, "init_from", self.parent, "run")
         if "dataset" not in values:
             raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
         dataset = self.dataset_of(str(values["dataset"]))
@@ -224,15 +239,14 @@ class Catalogue:
         model = dict(values.get("model", {}))
         if size is not None:
             model.setdefault("vocab_size", -(-size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE)
-            require_room(size, model["vocab_size"], dataset, layers.origin(("model", "vocab_size")))
-        raw = {
-            **values,
-            "scale": self.project.scale,
-            "run": name,
-            "dataset": dataset,
-            "init_from": self.parent(name),
-            "model": model,
-        }
+            given = model["vocab_size"]
+            if isinstance(given, int) and given < size:
+                raise ConfigError(
+                    f"{layers.origin(('model', 'vocab_size'))}: model.vocab_size: {given} is less "
+                    f"than the {size} token ids of dataset {dataset}; raise it, or leave it out"
+                )
+        resolved = {"dataset": dataset, "init_from": self.parent(name), "model": model}
+        raw = values | {"scale": self.project.scale, "run": name} | resolved
         checked: RunSlice = validate(RunSlice, raw, place, layers.origin)
         return checked
 
@@ -240,8 +254,7 @@ class Catalogue:
         """Return the runs of a row at every setup of its family; without one the run itself."""
         if family is None:
             return [run]
-        setups = self.scale.families[family]
-        return list(members(self.runs, run, setups, f"{self.folder / 'runs.yaml'}: runs"))
+        return list(scales.members(self.runs, run, self.scale.families[family], self._runs))
 
     def dataset_of(self, name: str) -> str:
         """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.
@@ -254,26 +267,28 @@ class Catalogue:
         return corpus
 
     def _run_chain(self, name: str) -> list[tuple[str, RunEntry]]:
-        place = f"{self.folder / 'runs.yaml'}: runs"
-        lookup(self.runs, name, "run", place)
-        names = lineage(self.runs, name, place, "base", lambda run: self.runs[run].base)
+        lookup(self.runs, name, "run", self._runs)
+        names = lineage(self.runs, name, self._runs, "base", lambda run: self.runs[run].base)
         return [(member, self.runs[member]) for member in names]
 
     def setup(self, run: str) -> str | None:
         """Return the setup of a run; it may come from a base."""
-        return setup_of(self.runs, run, f"{self.folder / 'runs.yaml'}: runs")
+        return scales.setup_of(self.runs, run, self._runs)
 
     def match(self, run: str) -> MatchEntry | None:
         """Return what a run is sized after; it may come from a base."""
-        chain = self._run_chain(run)
-        own = (entry.match for _, entry in reversed(chain) if "match" in entry.model_fields_set)
-        return next(own, None)
+        found: MatchEntry | None = self._nearest(run, "match")
+        return found
 
     def parent(self, run: str) -> str | None:
         """Return the run that a run continues; it may come from a base."""
-        chain = self._run_chain(run)
-        named = (e.init_from for _, e in reversed(chain) if "init_from" in e.model_fields_set)
-        return next(named, None)
+        found: str | None = self._nearest(run, "init_from")
+        return found
+
+    def _nearest(self, run: str, key: str) -> Any:
+        """What a run sets under a key, or its nearest base that does; None may be set too."""
+        chain = reversed(self._run_chain(run))
+        return next((getattr(e, key) for _, e in chain if key in e.model_fields_set), None)
 
     @cached_property
     def _derived(self) -> dict[str, str]:

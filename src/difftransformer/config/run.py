@@ -1,9 +1,18 @@
-"""The resolved slices of the configuration that data and training jobs get."""
+"""Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
+
+from pathlib import Path
+from typing import Any, Literal
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.errors import ConfigError
+
+PRETRAINED_SEED = 0
+"""Seed under which a model from elsewhere is evaluated: every seed would give the same."""
+OF_POSITIONS = ("rope_theta", "max_positions")
+"""Settings of the model that its weights do not depend on: what a longer context changes."""
 
 
 class RunSettings(Settings):
@@ -32,3 +41,72 @@ class DatasetSlice(Settings):
     scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
     dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
     config: DatasetConfig = setting(meaning="Sources, mixture, tokenizer and budgets.")
+
+
+class PretrainedOptions(Settings):
+    """How a model from elsewhere is loaded; the defaults run no code of a model's author."""
+
+    revision: str | None = setting(
+        None, meaning="With `pretrained`: commit, tag or branch of the hub; null: main"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "auto", meaning="With `pretrained`: type of the weights; auto: as its config says"
+    )
+    safetensors: bool = setting(
+        True,
+        meaning="With `pretrained`: take safetensors alone; false also takes pickled weights, read "
+        "by torch without running code",
+    )
+    trust_remote_code: bool = setting(
+        False, meaning="With `pretrained`: run the modelling code that comes with the model"
+    )
+
+
+class PretrainedModel(PretrainedOptions):
+    """A model from elsewhere, resolved."""
+
+    name: str = setting(meaning="Id on the Hugging Face hub, or a folder")
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, None for an id of the hub; what looks like a path is one, there or not."""
+        path = Path(self.name).expanduser()
+        is_path = path.is_absolute() or self.name.startswith(".") or self.name.count("/") > 1
+        return path if is_path or path.is_dir() else None
+
+
+def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name: str) -> None:
+    """Check that weights of ``parent`` are weights of ``child``; both are resolved.
+
+    Args:
+        child: The model that goes on.
+        parent: The model that was trained.
+        where: Place of the mistake, for errors.
+        name: Run of the parent, for errors.
+
+    Raises:
+        ConfigError: They differ in more than the settings of positions; names the first key.
+    """
+    ours, theirs = _flat(child), _flat(parent)
+    for key in {**ours, **theirs}:
+        if key not in OF_POSITIONS and ours.get(key) != theirs.get(key):
+            raise ConfigError(
+                f"{where}: model.{key} is {ours.get(key)}, in run {name} it is {theirs.get(key)}: "
+                f"a run can continue another one if their models differ in nothing but "
+                f"{' and '.join(OF_POSITIONS)}"
+            )
+
+
+def same_token_ids(one: DatasetConfig, other: DatasetConfig) -> bool:
+    """Whether ids mean the same in two datasets that share no tokenizer file."""
+    if one.generated is not None and other.generated is not None:
+        same_kind = type(one.generated) is type(other.generated)
+        return same_kind and one.generated.vocabulary == other.generated.vocabulary
+    fixed = one.tokenizer.kind in ("tiktoken", "huggingface")
+    return fixed and one.tokenizer == other.tokenizer
+
+
+def _flat(model: ModelConfig) -> dict[str, Any]:
+    values = model.model_dump(mode="json")
+    attention = values.pop("attention")
+    return values | {f"attention.{key}": value for key, value in attention.items()}

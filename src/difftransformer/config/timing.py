@@ -1,17 +1,45 @@
-"""Settings that every job of timings has."""
+"""What a job of timings gets: settings that all have, and the models of its rows."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
-from difftransformer.config.base import Settings, setting
-from difftransformer.config.suites.base import distinct
+from difftransformer.config.base import Name, Settings, distinct, setting
+from difftransformer.config.model import ModelConfig
 
 Backend = Literal["eager", "blocked", "sdpa", "flash_attn"]
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
 
 
-class TimingConfig(Settings):
+Models = dict[str, dict[str, ModelConfig]]
+"""Row -> shape that it is timed at -> model."""
+
+
+class Sizing(Protocol):
+    """Gives the models of rows."""
+
+    def own(self, row: str) -> ModelConfig:
+        """Model of the row's run."""
+
+    def changed(
+        self, row: str, changes: Mapping[str, Any], max_positions: int, key: str
+    ) -> ModelConfig:
+        """The same with what the scale's file changes under ``key``."""
+
+    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
+        """``model`` with as many parameters as ``to``, if the row's run has a `match`."""
+
+
+class BatchConfig(Settings):
+    """What a model is given in one call."""
+
+    label: str = setting(meaning="Name of the shape in tables, such as 3B, 2K")
+    seq_len: int = setting(meaning="Positions of a sequence.", unit="tokens", gt=0)
+    batch_size: int = setting(meaning="Sequences in one call.", unit="sequences", gt=0)
+
+
+class Timing(Settings):
     """Where and how often something is timed, in rounds in which everything has its turns."""
 
     backends: Backends = setting(
@@ -45,3 +73,25 @@ class TimingConfig(Settings):
         if self.clock == "cpu" and self.device != "cpu":
             raise ValueError("clock: cpu does not see the GPU's work; set device: cpu, or wall")
         return self
+
+    @property
+    def times_own_sizes(self) -> bool:
+        """Whether it times rows of other measurements too, each with the sizes of its run."""
+        return False
+
+    def models(self, rows: Sequence[str], own: Sequence[str], sized: Sizing) -> Models:
+        """Return what is timed: ``rows`` at the scale's sizes, ``own`` with those of their runs.
+
+        Raises:
+            ConfigError: Sizes that the model of a row cannot have.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+class TimingSlice(Settings):
+    """A job of timings at one scale, resolved; ``measurement`` types ``config``."""
+
+    scale: str = setting(meaning="Name of the scale.")
+    measurement: Name = setting(meaning="Which measurement it is.")
+    config: SerializeAsAny[Timing] = setting(meaning="What is timed, and how often.")
+    models: Models = setting(meaning="Row -> shape that it is timed at -> model.")

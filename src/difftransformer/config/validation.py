@@ -58,6 +58,8 @@ def validate(
     adapter = TypeAdapter(kind)
     try:
         return adapter.validate_python(raw)
+    except ConfigError as error:  # of settings inside, typed by what they name
+        raise ConfigError(f"{where}: {error}") from None
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise ConfigError(_describe(details, raw, adapter, where, origin)) from None
@@ -72,6 +74,8 @@ def validate_json(kind: Any, content: bytes, where: str) -> Any:
     adapter = TypeAdapter(kind)
     try:
         return adapter.validate_json(content)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     except ValidationError as error:
         details = error.errors(include_url=False)
     try:
@@ -110,16 +114,17 @@ def _describe(
     # An unknown key explains a missing one better than the other way round.
     detail = min(details, key=lambda item: item["type"] == "missing")
     path = _path_in(raw, detail["loc"])
-    place = (origin(path) if origin else "") or where
-    key = ".".join(path)
+    place = (origin(tuple(map(str, path))) if origin else "") or where
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    key = key.removeprefix(".")
     text = f"{place}: {key + ': ' if key else ''}{_problem(detail, adapter)}"
     rest = len(details) - 1
     return text + (f" (and {rest} more)" if rest else "")
 
 
-def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[str, ...]:
+def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Drop the parts of a pydantic location that name union members, not keys of the data."""
-    path: list[str] = []
+    path: list[int | str] = []
     value = raw
     for index, part in enumerate(loc):
         last = index == len(loc) - 1
@@ -133,7 +138,7 @@ def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[str, ...]:
             continue
         else:
             break
-        path.append(str(part))
+        path.append(part)
     return tuple(path)
 
 
@@ -156,7 +161,7 @@ def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
     got = f"got {_short(found)}"
     match kind:
         case "extra_forbidden":
-            return f"unknown key{nearest(key, _field_names(adapter, key))}"
+            return f"unknown key{_inside(adapter, key) or nearest(key, _field_names(adapter, key))}"
         case "missing" if isinstance(found, list | tuple):
             text = f"an item is missing, got {_short(list(found))}"
         case "missing":
@@ -229,6 +234,16 @@ def _field_names(adapter: TypeAdapter[Any], key: str) -> set[str]:
     for part in (schema, *schema.get("$defs", {}).values()):
         names.update(part.get("properties", {}))
     return names - {key}
+
+
+def _inside(adapter: TypeAdapter[Any], key: str) -> str:
+    """Hint for a key that belongs into one of the groups beside it; '' for any other."""
+    schema = adapter.json_schema()
+    for group, one in schema.get("properties", {}).items():
+        inner = schema.get("$defs", {}).get(one.get("$ref", "").rpartition("/")[2], {})
+        if key in inner.get("properties", {}):
+            return f"; did you mean '{group}.{key}'?"
+    return ""
 
 
 def _short(value: Any) -> str:

@@ -5,12 +5,13 @@ are small, every step is an equation of two numbers, and no text is taken from t
 are held out by their SHA-256: training text never has a question that is asked in evaluation.
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from difftransformer.config.math_sets import MATH_SETS, PROMPT, Item
+from difftransformer.data.documents import held_out
+from difftransformer.data.math_sets import MATH_SETS, PROMPT, Item
 from difftransformer.errors import DataError
 
 HELD_OUT = 0.1
@@ -25,8 +26,6 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "/": lambda a, b: a // b,
 }
 _INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
-
-
 _TRIES = 50_000
 """Problems drawn before a family counts as having no more questions."""
 
@@ -94,11 +93,9 @@ def _more_or_fewer(step: Step, things: str) -> str:
 def _gsm8k(draw: random.Random) -> tuple[Item, tuple[Step, ...]]:
     name, things = draw.choice(_NAMES), draw.choice(_THINGS)
     first = _product(draw)
-    second = (
-        Step(first.result, "+", draw.randint(2, 20))
-        if draw.random() < 0.5
-        else Step(first.result, "-", draw.randint(2, first.result - 1))
-    )
+    adds = draw.random() < 0.5
+    most = 20 if adds else first.result - 1
+    second = Step(first.result, "+" if adds else "-", draw.randint(2, most))
     question = (
         f"{name} has {first.left} boxes with {first.right} {things} each and "
         f"{_more_or_fewer(second, things)}. How many {things} does {name} have now?"
@@ -201,7 +198,7 @@ assert set(_FAMILIES) == set(MATH_SETS)
 
 def training_problem(seed: int, index: int) -> Problem:
     """Return the problem of a place in the endless training text; the same on every machine."""
-    return next(_problems(f"train {seed} {index}", None, held_out=False))
+    return next(_problems(f"train {seed} {index}", None, asked=False))
 
 
 def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
@@ -211,12 +208,10 @@ def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
         DataError: The family does not have that many.
     """
     found: dict[str, Problem] = {}
-    for tried, problem in enumerate(_problems(f"test {seed} {family}", family, held_out=True)):
+    for problem in islice(_problems(f"test {seed} {family}", family, asked=True), _TRIES + 1):
         found.setdefault(problem.question, problem)
         if len(found) == count:
             return list(found.values())
-        if tried == _TRIES:
-            break
     raise DataError(
         f"{family}: has {len(found)} generated items, {count} were asked for: lower the suite's "
         "limit"
@@ -233,12 +228,11 @@ def document(problem: Problem, style: str, draw: random.Random) -> str:
         draw: Decides which steps are checked.
     """
     if style == "worked":
-        chain = ". ".join(map(str, problem.steps))
+        chain = ". ".join(map(str, problem.steps)) + "."
     else:
         chain = "<think> " + " ".join(_thoughts(problem, draw)) + " </think>"
-    end = "" if style == "reasoned" else "."
     last = rf"The answer is \boxed{{{problem.steps[-1].result}}}."
-    return f"{PROMPT.format(question=problem.question)} {chain}{end} {last}"
+    return f"{PROMPT.format(question=problem.question)} {chain} {last}"
 
 
 def document_at(seed: int, index: int, style: str) -> str:
@@ -254,18 +248,16 @@ def _thoughts(problem: Problem, draw: random.Random) -> Iterator[str]:
     yield f"So it is {problem.steps[-1].result}."
 
 
-def _problems(stream: str, family: str | None, *, held_out: bool) -> Iterator[Problem]:
-    """Problems of one side of the split, from a random stream named by a text."""
+def _problems(stream: str, family: str | None, *, asked: bool) -> Iterator[Problem]:
+    """Problems that evaluation asks, or those of training, from a random stream named by a text."""
     draw = random.Random(stream)
-    families = list(_FAMILIES)
     while True:
-        chosen = family or draw.choice(families)
+        chosen = family or draw.choice(list(_FAMILIES))
         problem = Problem(chosen, *_FAMILIES[chosen](draw))
-        if is_held_out(problem.question) == held_out:
+        if is_held_out(problem.question) == asked:
             yield problem
 
 
 def is_held_out(question: str) -> bool:
     """Whether a question is only asked in evaluation."""
-    digest = hashlib.sha256(question.encode()).digest()
-    return int.from_bytes(digest[:8], "big") < HELD_OUT * 2.0**64
+    return held_out(question, HELD_OUT)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.classification import ClassificationConfig
+from difftransformer.config.generated_rows import ClassificationConfig
 
 
 class LabelledItems(NamedTuple):
@@ -81,5 +81,4 @@ def _stray(
     assert numbers.min() > 1, "a single class has no other"
     steps = generator.integers(1, numbers, size=meant.shape)
     elsewhere = generator.random(meant.shape) < strays[:, :, None]
-    changed: NDArray[np.int64] = np.where(elsewhere, (meant + steps) % numbers, meant)
-    return changed
+    return np.where(elsewhere, (meant + steps) % numbers, meant)

@@ -1,5 +1,6 @@
-"""What every source of text yields: documents, each with the place behind it."""
+"""What every source of text yields: documents, each with the place behind it, in two splits."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -36,3 +37,22 @@ class Source(Protocol):
 
     def identity(self) -> list[Any]:
         """Return what decides its documents, in JSON types; other work is not continued."""
+
+
+def documents(
+    source: Source, split: str, validation_share: float, start: Cursor | None = None
+) -> Iterator[Document]:
+    """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
+    for document in source.read(split, start or Cursor()):
+        if not document.text.strip():
+            continue
+        if source.has_validation or held_out(document.text, validation_share) == (
+            split == "validation"
+        ):
+            yield document
+
+
+def held_out(text: str, share: float) -> bool:
+    """Whether a document belongs to validation: its SHA-256 decides, so copies stay together."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2.0**64

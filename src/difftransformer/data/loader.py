@@ -1,17 +1,61 @@
-"""Batches of windows for training, and windows in order for evaluation.
+"""Batches of windows for training in a seeded order, and windows in corpus order for evaluation.
+
+The order is computed, not stored: a Feistel network permutes [0, 4^k) for the smallest 4^k >= size;
+values that fall outside are sent through again until they fall inside (cycle walking), which leaves
+a permutation of [0, size). So any position of any epoch is known without memory for the corpus, and
+resuming needs one number.
 
 Shapes: B = windows in a batch, T = positions of a window; a window holds T + 1 tokens, so that
 ``window[:-1]`` are inputs and ``window[1:]`` targets.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from difftransformer.data.order import SeededOrder
-from difftransformer.data.packed import PackedDataset, PackedSplit
+from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
+
+_ROUNDS = 6
+_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
+
+
+def _scramble(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finaliser of SplitMix64 (Steele et al. 2014): every bit depends on every bit."""
+    values = (values ^ (values >> np.uint64(30))) * _MULTIPLIER
+    values = (values ^ (values >> np.uint64(27))) * _MULTIPLIER_2
+    return values ^ (values >> np.uint64(31))
+
+
+class SeededOrder:
+    """Permutation number (seed, epoch) of 0..size-1; `order(positions)` gives its elements."""
+
+    def __init__(self, size: int, *, seed: int, epoch: int) -> None:
+        assert 0 < size < 2**62
+        self.size = size
+        half = max(1, ((size - 1).bit_length() + 1) // 2)
+        self._half = np.uint64(half)
+        self._mask = np.uint64((1 << half) - 1)
+        self._keys = np.random.SeedSequence([seed, epoch]).generate_state(_ROUNDS, np.uint64)
+
+    def _permute(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left, right = values >> self._half, values & self._mask
+        for key in self._keys:
+            left, right = right, left ^ (_scramble(right + key) & self._mask)
+        return (left << self._half) | right
+
+    def __call__(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Elements of the permutation at positions in [0, size), same shape."""
+        values = self._permute(positions.astype(np.uint64))
+        outside = values >= self.size
+        while outside.any():
+            values[outside] = self._permute(values[outside])
+            outside = values >= self.size
+        return values.astype(np.int64)
 
 
 class Windows:
@@ -28,11 +72,10 @@ class Windows:
                 f"{dataset.folder}: rows have {row_length} tokens, seq_len {seq_len} needs "
                 f"{seq_len + 1}: set training.seq_len to {row_length - 1}"
             )
-        packed: PackedSplit = dataset.split(split)
+        self._tokens = dataset.split(split).tokens
         self.seq_len = seq_len
-        self._tokens = packed.tokens
         self._stride = seq_len if row_length is None else row_length
-        self._count = max(0, (len(packed.tokens) - seq_len - 1) // self._stride + 1)
+        self._count = max(0, (len(self._tokens) - seq_len - 1) // self._stride + 1)
 
     def __len__(self) -> int:
         return self._count
@@ -85,25 +128,12 @@ class BatchLoader:
                 f"tokens, fewer than one batch of {batch_size * world_size}: "
                 "use more text, a smaller batch or a shorter seq_len"
             )
-        self._identity: dict[str, int | str] = {
-            "dataset": dataset.digest,
-            "split": split,
-            "seq_len": seq_len,
-            "seed": seed,
-        }
-        self._seed = seed
-        self._batch_size = batch_size
-        self._rank = rank
-        self._world_size = world_size
+        self._identity: dict[str, int | str] = {"dataset": dataset.digest, "split": split}
+        self._identity |= {"seq_len": seq_len, "seed": seed}
+        self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
         self._taken = 0
-        self._orders: dict[int, SeededOrder] = {}
-
-    def _order(self, epoch: int) -> SeededOrder:
-        if epoch not in self._orders:
-            order = SeededOrder(len(self._windows), seed=self._seed, epoch=epoch)
-            kept = {number: known for number, known in self._orders.items() if number == epoch - 1}
-            self._orders = kept | {epoch: order}
-        return self._orders[epoch]
+        # A batch lies in two epochs at most.
+        self._order = lru_cache(2)(partial(SeededOrder, len(self._windows), seed=seed))
 
     def next_indices(self) -> np.ndarray:
         """Numbers of the next windows of this rank, int64 [B]; advances the position."""
@@ -111,9 +141,8 @@ class BatchLoader:
         samples = np.arange(first, first + self._batch_size)
         epochs, positions = np.divmod(samples, len(self._windows))
         self._taken += self._batch_size * self._world_size
-        return np.concatenate(
-            [self._order(int(epoch))(positions[epochs == epoch]) for epoch in np.unique(epochs)]
-        )
+        each = np.unique(epochs).tolist()
+        return np.concatenate([self._order(epoch=e)(positions[epochs == e]) for e in each])
 
     def next_batch(self) -> torch.Tensor:
         """Return the next batch of this rank, int64 [B, T + 1]."""
@@ -159,17 +188,12 @@ def sequential_windows(
         DataError: The split is shorter than one window.
     """
     windows = Windows(dataset, split, seq_len)
-    if len(windows) == 0:
+    if not (count := len(windows)):
         raise DataError(
             f"{dataset.folder}: split {split} is shorter than one window of {seq_len} tokens: "
             "use more text or a shorter seq_len"
         )
-    count = len(windows)
     if max_tokens is not None:
         count = min(count, max(1, max_tokens // seq_len))
-    return _in_order(windows, count, batch_size)
-
-
-def _in_order(windows: Windows, count: int, batch_size: int) -> Iterator[torch.Tensor]:
-    for start in range(0, count, batch_size):
-        yield windows.gather(np.arange(start, min(start + batch_size, count)))
+    starts = range(0, count, batch_size)
+    return (windows.gather(np.arange(at, min(at + batch_size, count))) for at in starts)

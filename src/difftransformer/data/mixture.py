@@ -1,13 +1,25 @@
-"""Which source gives the next document, so that token shares follow the weights."""
+"""Which documents a split takes: of which source the next one is, and which ones are left out.
 
-from collections.abc import Iterator, Sequence
+Sources are mixed so that their shares of the tokens follow their weights.
+
+Long documents can be made to be more of what training reads: of documents with n tokens the share
+p(n) = (min(n, L) / L)^power is kept, so a corpus with f(n) documents of length n becomes one with
+f(n) p(n), and their share of the tokens is n f(n) p(n) over the sum of the same for all lengths.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from difftransformer.config.data import LengthUpsampling
 from difftransformer.data.documents import Cursor
+from difftransformer.errors import DataError
+
+_READINGS_IN_VAIN = 100
 
 
 class TokenisedDocument(NamedTuple):
@@ -41,20 +53,19 @@ class Mixture:
         self.taken = list(taken) if taken is not None else [0] * len(self.weights)
         self.exhausted = [False] * len(self.weights)
 
+    def _active(self) -> list[int]:
+        return [number for number, ended in enumerate(self.exhausted) if not ended]
+
     def choose(self) -> int | None:
         """Return the number of the next source, or None when all have run out."""
-        active = [number for number, ended in enumerate(self.exhausted) if not ended]
-        return min(
-            active, key=lambda number: self.taken[number] / self.weights[number], default=None
-        )
+        return min(self._active(), key=lambda i: self.taken[i] / self.weights[i], default=None)
 
     def room(self, choice: int, budget: int) -> int:
         """Return how many more tokens of a source fit its share of a budget, at least 1.
 
         Sources that ran out keep what they gave; the others share the rest by their weights.
         """
-        active = [number for number, ended in enumerate(self.exhausted) if not ended]
-        left = budget - sum(self.taken)
+        active, left = self._active(), budget - sum(self.taken)
         rest = left + sum(self.taken[number] for number in active)
         share = self.weights[choice] / sum(self.weights[number] for number in active)
         return min(left, max(1, ceil(rest * share) - self.taken[choice]))
@@ -78,10 +89,8 @@ class MixedStream:
         budget: int | None,
         cursors: Sequence[Cursor],
     ) -> None:
-        self.mixture = mixture
-        self.cursors = list(cursors)
-        self._streams = streams
-        self._budget = budget
+        self.mixture, self.cursors = mixture, list(cursors)
+        self._streams, self._budget = streams, budget
 
     @property
     def total(self) -> int:
@@ -105,3 +114,35 @@ class MixedStream:
             self.cursors[choice] = document.cursor
             return Taken(choice, tokens, document.licence)
         raise StopIteration
+
+
+def kept(
+    documents: Iterable[TokenisedDocument], upsampling: LengthUpsampling, seed: int
+) -> Iterator[TokenisedDocument]:
+    """Pass on the documents that training keeps, in order, one at a time.
+
+    A document's own tokens, the reading of the corpus and the seed decide, so the choice is the
+    same for any number of workers and restarts.
+
+    Raises:
+        DataError: The corpus was read many times over and nothing was kept.
+    """
+    last: int | None = None
+    for document in documents:
+        reading = document.cursor.repeat
+        last = reading if last is None else last
+        if _draw(document, seed) < upsampling.keep_probability(len(document.tokens)):
+            last = reading
+            yield document
+        elif reading > last + _READINGS_IN_VAIN:
+            raise DataError(
+                f"upsampling keeps none of the documents in {_READINGS_IN_VAIN} readings: lower "
+                f"its power ({upsampling.power:g}) or full_length ({upsampling.full_length})"
+            )
+
+
+def _draw(document: TokenisedDocument, seed: int) -> float:
+    """Return a number in [0, 1)."""
+    digest = hashlib.sha256(f"{seed} {document.cursor.repeat} ".encode())
+    digest.update(document.tokens.astype("<u4").tobytes())
+    return int.from_bytes(digest.digest()[:7], "big") / 2.0**56

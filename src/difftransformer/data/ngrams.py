@@ -5,6 +5,7 @@ beyond that the same polynomial modulo 2^64 with an odd base, scrambled: a 64-bi
 n-grams of a corpus with 10^9 different ones collide with a probability of about 3%.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +75,11 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
     if not 2 <= n <= longest:
         raise DataError(f"{dataset}: n-grams of {n} tokens asked for; n must be 2 to {longest}")
     bins = np.zeros(min(_BINS, 1 << len(split.tokens).bit_length()), dtype=np.int64)
-    for start in range(0, len(split.tokens), _CHUNK):
-        keys = _chunk_keys(split, start, n, vocab_size)
+    for keys in _chunks(split, n, vocab_size):
         bins += np.bincount(_bin(keys, len(bins)), minlength=len(bins))
     likely = bins > max_count
     known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    for start in range(0, len(split.tokens), _CHUNK):
-        keys = _chunk_keys(split, start, n, vocab_size)
+    for keys in _chunks(split, n, vocab_size):
         here, times = np.unique(keys[likely[_bin(keys, len(bins))]], return_counts=True)
         known, counts = _merged(known, counts, here, times)
     write_keys(output, known[counts > max_count])
@@ -93,14 +92,16 @@ def write_keys(output: Path, keys: Keys) -> None:
     publish(output.with_suffix(SUMS), {}, [output])
 
 
-def _chunk_keys(split: PackedSplit, start: int, n: int, vocab_size: int) -> Keys:
-    """Keys of the n-grams that start in one chunk, flat."""
-    if split.row_length is None:
-        tokens = split.tokens[start : start + _CHUNK + n - 1]
-        return ngram_keys(tokens, n, vocab_size) if len(tokens) >= n else np.empty(0, np.uint64)
-    first, last = (-(-place // split.row_length) for place in (start, start + _CHUNK))
-    rows = split.tokens[first * split.row_length : last * split.row_length]
-    return ngram_keys(rows.reshape(-1, split.row_length), n, vocab_size).reshape(-1)
+def _chunks(split: PackedSplit, n: int, vocab_size: int) -> Iterator[Keys]:
+    """Keys of the n-grams that start in one chunk after the other, flat."""
+    length = split.row_length
+    for start in range(0, len(split.tokens), _CHUNK):
+        if length is not None:
+            first, last = (-(-place // length) * length for place in (start, start + _CHUNK))
+            rows = split.tokens[first:last].reshape(-1, length)
+            yield ngram_keys(rows, n, vocab_size).reshape(-1)
+        elif len(tokens := split.tokens[start : start + _CHUNK + n - 1]) >= n:
+            yield ngram_keys(tokens, n, vocab_size)
 
 
 def _bin(keys: Keys, bins: int) -> NDArray[np.int64]:

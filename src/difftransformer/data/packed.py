@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.classification import ClassificationConfig
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.config.validation import validate_json
-from difftransformer.data.token_view import REBUILD, TokenView
+from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
 
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
@@ -139,13 +138,11 @@ class PackedSplit:
         self.row_length = manifest.row_length
         self._folder = folder
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
-        self.tokens = TokenView(
-            [
-                np.memmap(folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
-                for shard in self.entry.shards
-            ],
-            manifest.vocab_size,
-        )
+        shards: list[Tokens] = [
+            np.memmap(folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
+            for shard in self.entry.shards
+        ]
+        self.tokens = TokenView(shards, manifest.vocab_size)
 
     def document_ends(self) -> NDArray[np.int64]:
         """End offset in `tokens` of each document (or row), [documents].
@@ -172,9 +169,7 @@ class PackedDataset:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self.digest = manifest.digest
+        self.folder, self.manifest, self.digest = folder, manifest, manifest.digest
         self._verified: set[str] = set()
 
     @classmethod
@@ -211,11 +206,6 @@ class PackedDataset:
                 _check_digests(self.folder, shard)
             self._verified.add(name)
         return PackedSplit(self.folder, self.manifest, name)
-
-
-def retire_manifest(folder: Path) -> None:
-    """Remove the manifest because a shard that it describes is about to be replaced."""
-    (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str:

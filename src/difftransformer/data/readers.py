@@ -8,6 +8,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,19 +87,17 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
 
 
 def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> Record:
-    found: list[str | None] = [None, None]
-    for place, field in enumerate(fields):
-        if field is None:
-            continue
+    def found(field: str) -> str:
         if field not in values:
             raise DataError(f"{where}: no field {field!r}; it has {', '.join(sorted(values))}")
         value = values[field]
         if not isinstance(value, str):
             raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
         require_unicode(value, f"{where}: field {field!r}")
-        found[place] = value
-    assert found[0] is not None
-    return Record(number, found[0], found[1])
+        return value
+
+    licence = None if fields.licence is None else found(fields.licence)
+    return Record(number, found(fields.text), licence)
 
 
 def require_unicode(text: str, where: str) -> None:
@@ -122,18 +122,16 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
     columns = [field for field in fields if field is not None]
     try:
         with pq.ParquetFile(path) as file:
-            missing = set(columns) - set(file.schema_arrow.names)
-            if missing:
+            names = file.schema_arrow.names
+            if missing := set(columns) - set(names):
                 raise DataError(
-                    f"{path}: no column {min(missing)!r}; it has "
-                    f"{', '.join(sorted(file.schema_arrow.names))}"
+                    f"{path}: no column {min(missing)!r}; it has {', '.join(sorted(names))}"
                 )
-            number = 0
-            for batch in file.iter_batches(batch_size=256, columns=columns):
-                for values in batch.to_pylist():
-                    if number >= start:
-                        yield _record(number, values, fields, f"{path}, row {number}")
-                    number += 1
+            batches = file.iter_batches(batch_size=256, columns=columns)
+            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, values in enumerate(rows):
+                if number >= start:
+                    yield _record(number, values, fields, f"{path}, row {number}")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
 
@@ -154,16 +152,11 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _pieces(path: Path) -> Iterator[bytes]:
     """Uncompressed bytes of a file, at most a few megabytes at a time."""
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as stream:
-                while piece := stream.read(_PIECE):
-                    yield piece
-        elif path.suffix == ".zst":
+        if path.suffix == ".zst":
             yield from _zst_pieces(path)
         else:
-            with path.open("rb") as stream:
-                while piece := stream.read(_PIECE):
-                    yield piece
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+                yield from iter(partial(stream.read, _PIECE), b"")
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
 
@@ -188,5 +181,10 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return DataError(f"{path}: cannot be read, it may be truncated or damaged ({reason})")
+    why = first_line(error)
+    return DataError(f"{path}: cannot be read, it may be truncated or damaged ({why})")
+
+
+def first_line(error: Exception) -> str:
+    """First line of an error's text; its kind where it has none."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.errors import DataError
 
 if TYPE_CHECKING:
@@ -88,13 +88,8 @@ def training_rows(
 ) -> NDArray[np.int64]:
     """Rows with 1 to max_needles needles, each number equally often, [samples, row_length]."""
     needles = generator.integers(1, settings.max_needles + 1, size=samples)
-    return generate_rows(
-        settings,
-        needles,
-        generator,
-        queries=settings.num_queries,
-        haystack_length=settings.haystack_length,
-    )
+    queries, length = settings.num_queries, settings.haystack_length
+    return generate_rows(settings, needles, generator, queries=queries, haystack_length=length)
 
 
 def recall_batch(

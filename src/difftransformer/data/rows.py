@@ -1,29 +1,49 @@
-"""Packing generated rows into shards, with a tokenizer that writes them as words."""
+"""Generated rows: packed into shards, with a tokenizer that writes one word for each token.
 
-import hashlib
-import json
+Of recall rows a key is a word such as ``k07``, a value ``v12``, a filler ``f63``. All words are
+equally long, so none is part of another and an answer can be found in a text by looking for its
+word. Of labelled items a label is a word such as ``l07``, a word of class 12 ``c12a``.
+"""
+
+from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.data import DatasetConfig, GeneratedRows, RecallConfig
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows, RecallConfig
 from difftransformer.data import classification, recall
-from difftransformer.data.packed import SPLITS, Manifest, ShardEntry, SourceEntry, retire_manifest
-from difftransformer.data.parts import (
+from difftransformer.data.packed import (
+    SPLITS,
+    TOKENIZER,
+    Manifest,
+    ShardEntry,
+    SourceEntry,
+    TokenizerEntry,
+    file_sha256,
+)
+from difftransformer.data.shards import (
     Part,
     Tally,
+    inputs_digest,
     intact_parts,
     remove_strangers,
     shard_name,
     split_entry,
+    token_dtype,
     write_part,
+    write_tokens,
 )
-from difftransformer.data.shards import token_dtype
-from difftransformer.data.words import write_words
-from difftransformer.provenance import atomic
+from difftransformer.data.tokenizer import write_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _ROWS_AT_ONCE = 1 << 14
+_LETTERS = {"fillers": "f", "keys": "k", "values": "v"}
 
 
 def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
@@ -35,19 +55,15 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     assert settings is not None and dataset.tokens is not None
     assert dataset.validation_budget is not None
     budgets = {"train": dataset.tokens, "validation": dataset.validation_budget}
-    inputs = hashlib.sha256(
-        json.dumps([dataset.model_dump(mode="json")], sort_keys=True).encode()
-    ).hexdigest()
-    parts = {}
-    for split in SPLITS:
-        rows = -(-budgets[split] // (settings.row_length - 1))
-        parts[split] = _pack_split(dataset, split, rows, inputs, output, state)
+    inputs = inputs_digest([dataset.model_dump(mode="json")])
+    rows = {split: -(-budget // (settings.row_length - 1)) for split, budget in budgets.items()}
+    parts = {s: _pack_split(dataset, s, rows[s], inputs, output, state) for s in SPLITS}
     remove_strangers(output, [part for split in parts.values() for part in split])
-    name = next(iter(dataset.sources))
+    kind = "recall" if isinstance(settings, RecallConfig) else "classification"
     splits = {split: split_entry(parts[split]) for split in SPLITS}
     source = SourceEntry(
         kind="builtin",
-        origin=f"{_kind(settings)} rows, seed {dataset.seed}",
+        origin=f"{kind} rows, seed {dataset.seed}",
         share=1.0,
         tokens={split: entry.tokens for split, entry in splits.items()},
         documents={split: entry.documents for split, entry in splits.items()},
@@ -62,7 +78,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
         recall=dataset.recall,
         classification=dataset.classification,
         splits=splits,
-        sources={name: source},
+        sources=dict.fromkeys(dataset.sources, source),
     )
 
 
@@ -76,12 +92,15 @@ def _pack_split(
     parts = intact_parts(split, inputs, output, state)
     for index in range(len(parts), shards):
         here = min(rows_per_shard, rows - index * rows_per_shard)
-        shard = _write_rows(dataset, split, index, here, output)
-        tally = Tally(tokens=shard.tokens, documents=here, licences={"MIT": here})
+        tokens, path = here * settings.row_length, output / shard_name(split, index)
+        generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
+        pieces = _rows(settings, here, generator)
+        sha256 = write_tokens(path, token_dtype(settings.vocab_size), pieces)
+        tally = Tally(tokens=tokens, documents=here, licences={"MIT": here})
         part = Part(
             inputs=inputs,
-            shard=shard,
-            tallies={next(iter(dataset.sources)): tally},
+            shard=ShardEntry(file=path.name, tokens=tokens, documents=here, sha256=sha256),
+            tallies=dict.fromkeys(dataset.sources, tally),
             taken=[],
             cursors=[],
             finished=index == shards - 1,
@@ -91,35 +110,16 @@ def _pack_split(
     return parts
 
 
-def _write_rows(
-    dataset: DatasetConfig, split: str, index: int, rows: int, output: Path
-) -> ShardEntry:
-    settings = dataset.generated
-    assert settings is not None
-    generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
-    dtype = np.dtype(token_dtype(settings.vocab_size)).newbyteorder("<")
-    path = output / shard_name(split, index)
-    digest = hashlib.sha256()
-    with atomic.replacing(path) as aside, aside.open("wb") as stream:
-        for start in range(0, rows, _ROWS_AT_ONCE):
-            here = min(_ROWS_AT_ONCE, rows - start)
-            content = _rows(settings, here, generator).astype(dtype).tobytes()
-            digest.update(content)
-            stream.write(content)
-        retire_manifest(output)
-    return ShardEntry(
-        file=path.name,
-        tokens=rows * settings.row_length,
-        documents=rows,
-        sha256=digest.hexdigest(),
-    )
-
-
-def _rows(settings: GeneratedRows, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of either kind, [rows, row_length]."""
-    if isinstance(settings, RecallConfig):
-        return recall.training_rows(settings, rows, generator)
-    return classification.training_rows(settings, rows, generator)
+def _rows(
+    settings: GeneratedRows, rows: int, generator: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    """Rows of either kind, some at a time, [.., row_length]."""
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        here = min(_ROWS_AT_ONCE, rows - start)
+        if isinstance(settings, RecallConfig):
+            yield recall.training_rows(settings, here, generator)
+        else:
+            yield classification.training_rows(settings, here, generator)
 
 
 def _answers(settings: GeneratedRows) -> list[int]:
@@ -128,5 +128,52 @@ def _answers(settings: GeneratedRows) -> list[int]:
     return classification.label_positions(settings)
 
 
-def _kind(settings: GeneratedRows) -> str:
-    return "recall" if isinstance(settings, RecallConfig) else "classification"
+def row_words(settings: GeneratedRows) -> list[str]:
+    """Words of generated rows in the order of their token ids."""
+    if isinstance(settings, RecallConfig):
+        return recall_words(settings)
+    return label_words(settings) + class_words(settings)
+
+
+def label_words(settings: ClassificationConfig) -> list[str]:
+    """Words of the labels of items."""
+    digits = len(str(settings.num_labels - 1))
+    return [f"l{label:0{digits}d}" for label in range(settings.num_labels)]
+
+
+def class_words(settings: ClassificationConfig) -> list[str]:
+    """Words of one class after the other: its number, and a number or letter for the word."""
+    classes, words = settings.num_classes, settings.words_per_class
+    digits = len(str(classes - 1))
+    names = [f"_{word}" for word in range(words)]
+    if words <= len(ascii_lowercase):
+        names = list(ascii_lowercase[:words])
+    return [f"c{number:0{digits}d}{name}" for number in range(classes) for name in names]
+
+
+def recall_words(settings: RecallConfig) -> list[str]:
+    """Words in the order of their token ids: a letter for the range, the number in the range."""
+    vocabulary = recall.RecallVocabulary.of(settings)
+    digits = len(str(max(map(len, vocabulary)) - 1))
+    return [
+        f"{_LETTERS[name]}{number:0{digits}d}"
+        for name, ids in zip(vocabulary._fields, vocabulary, strict=True)
+        for number in range(len(ids))
+    ]
+
+
+def word_tokenizer(settings: GeneratedRows) -> "Tokenizer":
+    """Return the tokenizer: words are split at white space, and decoded with blanks between."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: index for index, word in enumerate(row_words(settings))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def write_words(folder: Path, settings: GeneratedRows) -> TokenizerEntry:
+    """Write tokenizer.json and tokenizer_config.json, which AutoTokenizer loads; describe them."""
+    path = folder / TOKENIZER
+    write_tokenizer(path, word_tokenizer(settings), {"kind": "words"})
+    return TokenizerEntry(kind="words", sha256=file_sha256(path))

@@ -1,89 +1,178 @@
-"""Writing one shard of whole documents."""
+"""Writing shards in a job that may be killed, each with a part file that says how to go on.
+
+Shards lie in the output folder, part files in the state folder. A part counts only if it was made
+from the same inputs and its shard is whole (by sha256), so whatever a kill leaves behind is safe.
+"""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from difftransformer.data.mixture import MixedStream, Taken
-from difftransformer.data.packed import ShardEntry, file_sha256, retire_manifest
-from difftransformer.data.parts import Tally
+from difftransformer.config.base import Settings, setting
+from difftransformer.data.mixture import MixedStream
+from difftransformer.data.packed import MANIFEST, SPLITS, ShardEntry, SplitEntry, file_sha256
 from difftransformer.provenance import atomic
 
+_log = logging.getLogger(__name__)
+_OURS = re.compile(rf"\.?(?:{'|'.join(SPLITS)})-\d{{5}}\b.*\.(?:bin|npy)")
 
-def token_dtype(vocab_size: int) -> Literal["uint16", "uint32"]:
+
+TokenType = Literal["uint16", "uint32"]
+
+
+class Tally(Settings):
+    """What one source gave to one shard."""
+
+    tokens: int = setting(meaning="Tokens.", unit="tokens")
+    documents: int = setting(meaning="Documents.")
+    licences: dict[str, int] = setting(meaning="Documents under each licence.")
+
+
+class Part(Settings):
+    """A finished shard and the position behind it."""
+
+    inputs: str = setting(meaning="Digest of settings, tokenizer and sources.")
+    shard: ShardEntry = setting(meaning="The shard.")
+    tallies: dict[str, Tally] = setting(meaning="What each source gave.")
+    taken: list[int] = setting(meaning="Tokens taken so far, by source.", unit="tokens")
+    cursors: list[list[int]] = setting(meaning="Cursor behind the last document, by source.")
+    finished: bool = setting(meaning="Whether this is the last shard of the split.")
+
+
+def shard_name(split: str, index: int) -> str:
+    """File name of a shard."""
+    return f"{split}-{index:05d}.bin"
+
+
+def token_dtype(vocab_size: int) -> TokenType:
     """Return the smaller type that holds every id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
+def write_tokens(path: Path, dtype: TokenType, pieces: Iterable[NDArray[np.integer]]) -> str:
+    """Write a shard's tokens piece by piece, and drop the manifest, which describes another one.
+
+    Returns:
+        SHA-256 of the file.
+    """
+    digest = hashlib.sha256()
+    with atomic.replacing(path) as aside, aside.open("wb") as file:
+        for tokens in pieces:
+            content = tokens.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+            digest.update(content)
+            file.write(content)
+        (path.parent / MANIFEST).unlink(missing_ok=True)
+    return digest.hexdigest()
+
+
 def write_shard(
-    stream: MixedStream,
-    path: Path,
-    dtype: Literal["uint16", "uint32"],
-    shard_tokens: int,
-    sources: Sequence[str],
+    stream: MixedStream, path: Path, dtype: TokenType, shard_tokens: int, sources: Sequence[str]
 ) -> tuple[ShardEntry, dict[str, Tally]] | None:
     """Take documents until the shard is full or the stream ends; None if there were none."""
     first = next(stream, None)
     if first is None:
         return None
+    lengths: list[int] = []
+    tokens = dict.fromkeys(sources, 0)
+    licences = {name: Counter[str]() for name in sources}
+
+    def until_full() -> Iterator[NDArray[np.uint32]]:
+        for document in chain([first], stream):
+            name, length = sources[document.source], len(document.tokens)
+            yield document.tokens
+            lengths.append(length)
+            tokens[name] += length
+            licences[name][document.licence] += 1
+            if sum(tokens.values()) >= shard_tokens:
+                return
+
+    sha256 = write_tokens(path, dtype, until_full())
     offsets_path = path.with_suffix(".documents.npy")
-    counts = _Counts(sources)
-    digest = hashlib.sha256()
-    with atomic.replacing(path) as aside, aside.open("wb") as file:
-        for document in _until_full(first, stream, shard_tokens):
-            content = document.tokens.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
-            digest.update(content)
-            file.write(content)
-            counts.add(document)
-        retire_manifest(path.parent)
     with atomic.replacing(offsets_path) as aside:
-        np.save(aside, np.array(counts.ends, dtype=np.int64), allow_pickle=False)
+        np.save(aside, np.cumsum(lengths, dtype=np.int64), allow_pickle=False)
     entry = ShardEntry(
         file=path.name,
-        tokens=counts.ends[-1],
-        documents=len(counts.ends),
-        sha256=digest.hexdigest(),
+        tokens=sum(lengths),
+        documents=len(lengths),
+        sha256=sha256,
         offsets_file=offsets_path.name,
         offsets_sha256=file_sha256(offsets_path),
     )
-    return entry, counts.tallies()
+    return entry, {
+        name: Tally(
+            tokens=tokens[name], documents=count.total(), licences=dict(sorted(count.items()))
+        )
+        for name, count in licences.items()
+    }
 
 
-def _until_full(first: Taken, stream: MixedStream, shard_tokens: int) -> Iterable[Taken]:
-    total = 0
-    for document in chain([first], stream):
-        yield document
-        total += len(document.tokens)
-        if total >= shard_tokens:
-            return
+def intact_parts(split: str, inputs: str, output: Path, state: Path) -> list[Part]:
+    """Parts from the first on whose shards are whole; the work goes on after the last of them."""
+    parts: list[Part] = []
+    while not (parts and parts[-1].finished):
+        part = _read_part(_part_path(state, split, len(parts)))
+        if part is None or part.inputs != inputs or not _whole(output, part.shard):
+            break
+        parts.append(part)
+    if parts:
+        _log.info("%s: %d finished shards are taken over", split, len(parts))
+    return parts
 
 
-class _Counts:
-    """Ends of documents, and what each source gave."""
+def inputs_digest(described: object) -> str:
+    """SHA-256 of all that decides the shards, in JSON types."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        self.ends: list[int] = []
-        self._sources = sources
-        self._tokens = dict.fromkeys(sources, 0)
-        self._licences: dict[str, dict[str, int]] = {name: {} for name in sources}
 
-    def add(self, document: Taken) -> None:
-        name = self._sources[document.source]
-        self.ends.append((self.ends[-1] if self.ends else 0) + len(document.tokens))
-        self._tokens[name] += len(document.tokens)
-        licences = self._licences[name]
-        licences[document.licence] = licences.get(document.licence, 0) + 1
+def write_part(part: Part, split: str, index: int, state: Path) -> None:
+    """Record a finished shard; called after the shard has its final name."""
+    atomic.write_text(_part_path(state, split, index), part.model_dump_json(indent=1) + "\n")
 
-    def tallies(self) -> dict[str, Tally]:
-        return {
-            name: Tally(
-                tokens=self._tokens[name],
-                documents=sum(licences.values()),
-                licences=dict(sorted(licences.items())),
-            )
-            for name, licences in self._licences.items()
-        }
+
+def split_entry(parts: Sequence[Part]) -> SplitEntry:
+    """Build the manifest's entry of a split."""
+    return SplitEntry(
+        tokens=sum(part.shard.tokens for part in parts),
+        documents=sum(part.shard.documents for part in parts),
+        shards=[part.shard for part in parts],
+    )
+
+
+def remove_strangers(output: Path, keep: Sequence[Part]) -> None:
+    """Remove shards and half-written files of earlier, different work from the output folder."""
+    names = {part.shard.file for part in keep} | {part.shard.offsets_file for part in keep}
+    for path in output.iterdir():
+        if _OURS.fullmatch(path.name) and path.name not in names:
+            path.unlink()
+
+
+def _part_path(state: Path, split: str, index: int) -> Path:
+    return state / f"{split}-{index:05d}.part.json"
+
+
+def _read_part(path: Path) -> Part | None:
+    try:
+        return Part.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        pass
+    except ValidationError:
+        _log.warning("%s: not a part file, its shard is made again", path)
+    return None
+
+
+def _whole(output: Path, shard: ShardEntry) -> bool:
+    files = [(shard.file, shard.sha256), (shard.offsets_file, shard.offsets_sha256)]
+    return all(
+        name is None or ((output / name).is_file() and file_sha256(output / name) == digest)
+        for name, digest in files
+    )

@@ -12,8 +12,7 @@ from typing import Any
 from difftransformer.config.data import BuiltinSource, DatasetConfig, FilesSource, HubSource
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
-from difftransformer.data.hub import Hub
-from difftransformer.data.readers import Fields, read_records
+from difftransformer.data.readers import Fields, first_line, read_records, require_unicode
 from difftransformer.errors import DataError
 
 
@@ -35,9 +34,7 @@ class StdlibText:
         self.origin = f"standard library of Python {platform.python_version()}"
         self._root = Path(sysconfig.get_path("stdlib"))
         excluded = self._EXCLUDED if config.include_tests else self._EXCLUDED | self._TESTS
-        found = sorted(
-            (hashlib.sha256(name.encode()).hexdigest(), name) for name in self._names(excluded)
-        )
+        found = sorted((hashlib.sha256(n.encode()).digest(), n) for n in self._names(excluded))
         self._files = _capped([self._root / name for _, name in found], config.max_bytes)
         if not self._files:
             raise DataError(f"{self._root}: no .py files of the standard library here")
@@ -45,14 +42,9 @@ class StdlibText:
     def _names(self, excluded: frozenset[str]) -> Iterator[str]:
         for path in self._root.rglob("*.py"):
             relative = path.relative_to(self._root)
-            folders = relative.parts[:-1]
-            if excluded.isdisjoint(folders) and not any(
-                (
-                    path.is_symlink(),
-                    path.name.startswith("_sysconfigdata"),
-                    folders and folders[0].startswith("config-"),
-                )
-            ):
+            *folders, name = relative.parts
+            built = name.startswith("_sysconfigdata") or "".join(folders).startswith("config-")
+            if not (built or path.is_symlink()) and excluded.isdisjoint(folders):
                 yield relative.as_posix()
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
@@ -85,9 +77,8 @@ class Arithmetic:
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the documents from a cursor on."""
-        seed, style = self._config.generator_seed, self._config.style
         for index in count(start.record):
-            text = document_at(seed, index, style)
+            text = document_at(self._config.generator_seed, index, self._config.style)
             yield Document(text, "MIT", Cursor(start.repeat, 0, index + 1))
 
     def identity(self) -> list[Any]:
@@ -108,8 +99,7 @@ class Files:
         if config.validation:
             self._files["validation"] = _matches(name, config.validation)
             validation = {path.resolve() for path in self._files["validation"]}
-            both = [path for path in self._files["train"] if path.resolve() in validation]
-            if both:
+            if both := [path for path in self._files["train"] if path.resolve() in validation]:
                 raise DataError(
                     f"source {name}: {both[0]} is matched by both globs and validation: "
                     "narrow the globs, or the model is validated on its training text"
@@ -137,11 +127,77 @@ class Files:
 
     def identity(self) -> list[Any]:
         """Return paths, sizes and times of change."""
-        return [
-            [str(path), path.stat().st_size, path.stat().st_mtime_ns]
-            for files in self._files.values()
-            for path in files
-        ]
+        found = [(path, path.stat()) for path in self.files]
+        return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found]
+
+
+class Hub:
+    """A dataset of the Hugging Face hub (or a local folder in its layout), streamed."""
+
+    kind = "hub"
+
+    def __init__(self, name: str, config: HubSource) -> None:
+        self.weight = config.weight
+        self.origin = f"{config.dataset} at {config.revision}"
+        self._name, self._config = name, config
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether a validation split is named."""
+        return self._config.validation_split is not None
+
+    def read(self, split: str, start: Cursor) -> Iterator[Document]:
+        """Yield the rows of the split."""
+        config = self._config
+        held_out = split == "validation" and config.validation_split is not None
+        chosen = config.validation_split if held_out else config.split
+        try:
+            rows = iter(self._load(str(chosen)).skip(start.record))
+        except Exception as error:  # the datasets library raises dozens of kinds
+            raise self._failure(error) from None
+        for number in count(start.record):
+            try:
+                row = next(rows, None)
+            except Exception as error:  # network errors of any transport
+                raise self._failure(error) from None
+            if row is None:
+                return
+            text, where = self._text(row), f"source {self._name}: row {number} of {config.dataset}"
+            if not isinstance(text, str):
+                raise DataError(
+                    f"{where} has no text in {config.template or config.text_field!r}; its fields "
+                    f"are {', '.join(sorted(row))}"
+                )
+            require_unicode(text, where)
+            yield Document(text, config.licence, Cursor(start.repeat, 0, number + 1))
+
+    def _text(self, row: dict[str, Any]) -> Any:
+        """Return the text of a row; None where a column of the template is missing."""
+        if self._config.template is None:
+            return row.get(self._config.text_field)
+        try:
+            return self._config.template.format_map(row)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+            return None
+
+    def _load(self, split: str) -> Any:
+        import datasets
+
+        config = self._config
+        revision = None if Path(config.dataset).is_dir() else config.revision
+        return datasets.load_dataset(
+            config.dataset, config.config, split=split, revision=revision, streaming=True
+        )
+
+    def _failure(self, error: Exception) -> DataError:
+        return DataError(
+            f"source {self._name}: {self.origin} cannot be loaded ({type(error).__name__}: "
+            f"{first_line(error)}); check name, revision and network"
+        )
+
+    def identity(self) -> list[Any]:
+        """Return the settings: the pinned revision says it all."""
+        return [self._config.model_dump(mode="json")]
 
 
 def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
@@ -179,25 +235,6 @@ def corpus_files(dataset: DatasetConfig) -> list[Path]:
     ]
 
 
-def documents(
-    source: Source, split: str, validation_share: float, start: Cursor | None = None
-) -> Iterator[Document]:
-    """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
-    for document in source.read(split, start or Cursor()):
-        if not document.text.strip():
-            continue
-        if source.has_validation or held_out(document.text, validation_share) == (
-            split == "validation"
-        ):
-            yield document
-
-
-def held_out(text: str, share: float) -> bool:
-    """Whether a document belongs to validation: its SHA-256 decides, so copies stay together."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2.0**64
-
-
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     for pattern in globs:
@@ -217,10 +254,9 @@ def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:
     """Take the files in turn, passing over those that would exceed max_bytes."""
     if max_bytes is None:
         return files
-    taken, total = [], 0
+    taken, left = [], max_bytes
     for path in files:
-        size = path.stat().st_size
-        if total + size <= max_bytes:
-            total += size
+        if (size := path.stat().st_size) <= left:
+            left -= size
             taken.append(path)
     return taken

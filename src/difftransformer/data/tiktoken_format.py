@@ -38,11 +38,9 @@ def to_tokenizer(encoding: "tiktoken.Encoding") -> "Tokenizer":
         return "".join(letters[byte] for byte in token)
 
     vocabulary = {spell(token): rank for token, rank in ranks.items()}
-    merges = []
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        parts = _parts(token, rank, ranks)
-        if len(parts) == 2:
-            merges.append((spell(parts[0]), spell(parts[1])))
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    parts = [_parts(token, rank, ranks) for token, rank in ordered]
+    merges = [(spell(part[0]), spell(part[1])) for part in parts if len(part) == 2]
     # In the vocabulary special tokens keep their ids, which do not follow on from the others.
     special: dict[str, int] = encoding._special_tokens
     tokenizer = Tokenizer(models.BPE(vocabulary | special, merges, ignore_merges=True))
@@ -59,9 +57,8 @@ def to_encoding(tokenizer: "Tokenizer", name: str) -> "tiktoken.Encoding":
     """Convert back what `to_tokenizer` made: tiktoken encodes several times faster."""
     import tiktoken
 
-    special = {
-        token.content: number for number, token in tokenizer.get_added_tokens_decoder().items()
-    }
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token.content: number for number, token in added.items()}
     bytes_of = {letter: byte for byte, letter in _byte_letters().items()}
     ranks = {
         bytes(bytes_of[letter] for letter in token): rank
@@ -88,6 +85,5 @@ def _byte_letters() -> dict[int, str]:
     """GPT-2's printable letter for each byte: itself where printable, else one from U+0100 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {
-        byte: chr(256 + index) for index, byte in enumerate(others)
-    }
+    letters = {byte: chr(byte) for byte in printable}
+    return letters | {byte: chr(256 + index) for index, byte in enumerate(others)}

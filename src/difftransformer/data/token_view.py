@@ -1,6 +1,6 @@
 """The shards of a split read as one array, and what their damage is called."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,10 @@ class TokenView:
             if step != 1:
                 raise IndexError("a TokenView has slices of step 1 only")
             return self._checked(self._range(start, max(start, stop)))
-        return self._checked(self._range(*self._bounds(index)))[0]
+        start = index + len(self) if index < 0 else index
+        if not 0 <= start < len(self):
+            raise IndexError(f"token {index} of {len(self)}")
+        return self._checked(self._range(start, start + 1))[0]
 
     def _checked(self, tokens: Tokens) -> Tokens:
         limit = self._vocab_size
@@ -50,21 +53,12 @@ class TokenView:
             )
         return tokens
 
-    def _bounds(self, index: int) -> tuple[int, int]:
-        start = index + len(self) if index < 0 else index
-        if not 0 <= start < len(self):
-            raise IndexError(f"token {index} of {len(self)}")
-        return start, start + 1
-
     def _range(self, start: int, stop: int) -> Tokens:
         """Tokens start..stop-1: a view inside one shard, a copy across shards."""
         first = min(bisect_right(self._starts, start) - 1, len(self._shards) - 1)
         offset = self._starts[first]
         if stop <= self._starts[first + 1]:
             return self._shards[first][start - offset : stop - offset]
-        parts = []
-        for shard, begin in zip(self._shards[first:], self._starts[first:-1], strict=True):
-            if begin >= stop:
-                break
-            parts.append(shard[max(0, start - begin) : stop - begin])
-        return np.concatenate(parts)
+        last = bisect_left(self._starts, stop)
+        within = zip(self._shards[first:last], self._starts[first:last], strict=True)
+        return np.concatenate([shard[max(0, start - at) : stop - at] for shard, at in within])

@@ -4,17 +4,17 @@ Documents are encoded in parallel but taken in an order that depends only on wha
 (see mixture), so the bytes are the same for any number of workers and any number of restarts.
 """
 
-import hashlib
-import json
 import logging
-from collections.abc import Iterator, Sequence
-from itertools import count
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Document, Source
-from difftransformer.data.mixture import MixedStream, Mixture
+from difftransformer.data.documents import Cursor, Document, Source, documents
+from difftransformer.data.mixture import MixedStream, Mixture, kept
 from difftransformer.data.packed import (
     MANIFEST,
     SPLITS,
@@ -23,25 +23,26 @@ from difftransformer.data.packed import (
     SourceEntry,
     TokenizerEntry,
 )
-from difftransformer.data.parts import (
+from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.rows import pack_rows
+from difftransformer.data.shards import (
     Part,
+    inputs_digest,
     intact_parts,
     remove_strangers,
     shard_name,
     split_entry,
+    token_dtype,
     write_part,
+    write_shard,
 )
-from difftransformer.data.pool import Submit, encode_documents, encoders
-from difftransformer.data.progress import Progress
-from difftransformer.data.rows import pack_rows
-from difftransformer.data.shards import token_dtype, write_shard
-from difftransformer.data.sources import documents, open_sources
+from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenizer import TextTokenizer
-from difftransformer.data.upsampling import kept
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
 
 _log = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LINES = 5.0
 
 
 class _Job(NamedTuple):
@@ -74,9 +75,7 @@ def tokenise(
         ConfigError: Tokenizer and dataset do not go together.
     """
     if (tokenizer is None) != (dataset.generated is not None):
-        needs = (
-            "no tokenizer" if dataset.generated is not None else "a tokenizer (`train_tokenizer`)"
-        )
+        needs = "a tokenizer (`train_tokenizer`)" if tokenizer is None else "no tokenizer"
         raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needs}")
     assert workers > 0
     output.mkdir(parents=True, exist_ok=True)
@@ -98,12 +97,11 @@ def _pack_text(
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
     identities = {name: source.identity() for name, source in sources.items()}
-    described = [dataset.model_dump(mode="json"), opened.entry.sha256, identities]
-    inputs = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    inputs = inputs_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, output, state, workers, inputs)
     with encoders(tokenizer, workers, dataset.max_document_tokens) as submit:
         parts = {split: _pack_split(job, split, submit) for split in SPLITS}
-    remove_strangers(output, [part for split in SPLITS for part in parts[split]])
+    remove_strangers(output, list(chain.from_iterable(parts.values())))
     return Manifest(
         vocab_size=job.vocab_size,
         dtype=token_dtype(job.vocab_size),
@@ -119,11 +117,13 @@ def _pack_split(job: _Job, split: str, submit: Submit) -> list[Part]:
     if parts and parts[-1].finished:
         return parts
     stream = _open_stream(job, split, submit, budget, parts[-1] if parts else None)
-    progress = Progress(_log, f"tokenise {split}", budget, stream.total)
-    path = job.output / shard_name(split, len(parts))
-    while written := write_shard(
-        stream, path, token_dtype(job.vocab_size), job.dataset.shard_tokens, list(job.sources)
-    ):
+    progress = _Progress(f"tokenise {split}", budget, stream.total)
+    dtype, names = token_dtype(job.vocab_size), list(job.sources)
+    while True:
+        path = job.output / shard_name(split, len(parts))
+        written = write_shard(stream, path, dtype, job.dataset.shard_tokens, names)
+        if written is None:
+            break
         shard, tallies = written
         part = Part(
             inputs=job.inputs,
@@ -136,7 +136,6 @@ def _pack_split(job: _Job, split: str, submit: Submit) -> list[Part]:
         write_part(part, split, len(parts), job.state)
         parts.append(part)
         progress.report(stream.total)
-        path = job.output / shard_name(split, len(parts))
     if not parts:
         raise DataError(_empty_split(job.dataset, split))
     _log_shortfall(job, split, budget, stream)
@@ -147,14 +146,12 @@ def _open_stream(
     job: _Job, split: str, submit: Submit, budget: int | None, last: Part | None
 ) -> MixedStream:
     weights = [source.weight for source in job.sources.values()]
-    cursors = [Cursor()] * len(weights)
-    if last is not None:
-        cursors = [Cursor(*cursor) for cursor in last.cursors]
+    cursors = [Cursor(*cursor) for cursor in last.cursors] if last else [Cursor()] * len(weights)
     streams = []
     for (name, source), cursor in zip(job.sources.items(), cursors, strict=True):
         # Enough blocks to keep all workers busy, shared out by weight to bound memory.
-        ahead = 1 + round(2 * job.workers * source.weight / sum(weights))
-        ahead = 1 if job.workers == 1 else max(2, ahead)
+        share = round(2 * job.workers * source.weight / sum(weights))
+        ahead = 1 if job.workers == 1 else 1 + max(1, share)
         found = _repeated(job.dataset, name, source, split, cursor)
         encoded = encode_documents(found, submit, ahead)
         upsampling = job.dataset.upsampling if split == "train" else None
@@ -203,21 +200,45 @@ def _source_entries(job: _Job, parts: dict[str, list[Part]]) -> dict[str, Source
     for name, source in job.sources.items():
         tallies = {split: [part.tallies[name] for part in parts[split]] for split in SPLITS}
         tokens = {split: sum(tally.tokens for tally in tallies[split]) for split in SPLITS}
+        licences = Counter[str]()
+        for tally in chain.from_iterable(tallies.values()):
+            licences.update(tally.licences)
         entries[name] = SourceEntry(
             kind=source.kind,
             origin=source.origin,
             share=round(tokens["train"] / trained, 6),
             tokens=tokens,
             documents={s: sum(tally.documents for tally in tallies[s]) for s in SPLITS},
-            licences=_summed([tally.licences for split in SPLITS for tally in tallies[split]]),
+            licences=dict(sorted(licences.items())),
         )
         _log.info("source %s: share of training tokens %.4f", name, entries[name].share)
     return entries
 
 
-def _summed(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for key, number in each.items():
-            total[key] = total.get(key, 0) + number
-    return dict(sorted(total.items()))
+class _Progress:
+    """Logs how far, how fast and how long still, every few seconds.
+
+    Args:
+        label: What is being done.
+        total: Tokens to do in all, or None where nobody knows; then there is no ETA.
+        done: Tokens that an earlier, interrupted job did.
+    """
+
+    def __init__(self, label: str, total: int | None, done: int) -> None:
+        self._label, self._total, self._started_with = label, total, done
+        self._started = self._said = time.monotonic()
+
+    def report(self, done: int) -> None:
+        """Note that `done` tokens in all are done."""
+        now = time.monotonic()
+        if now - self._said < _SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        speed = (done - self._started_with) / (now - self._started)
+        of = eta = ""
+        if self._total is not None:
+            left = (self._total - done) / speed if speed else float("inf")
+            of, eta = f" of {self._total / 1e6:.2f}M", f", ETA {left:.0f} s"
+        _log.info(
+            "%s: %.2fM%s tokens, %.0fk tok/s%s", self._label, done / 1e6, of, speed / 1e3, eta
+        )

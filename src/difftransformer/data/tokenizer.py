@@ -8,7 +8,7 @@ token and, under "difftransformer", the kind.
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,10 @@ from difftransformer.config.data import (
     NoTokenizer,
     TiktokenTokenizer,
 )
+from difftransformer.data.documents import documents
 from difftransformer.data.mixture import Mixture
 from difftransformer.data.packed import TokenizerEntry, file_sha256
-from difftransformer.data.sources import documents, open_sources
+from difftransformer.data.sources import open_sources
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
 
@@ -61,14 +62,18 @@ def train_tokenizer(dataset: DatasetConfig, output: Path, base: Path | None = No
             tokenizer, eos = _resolve_huggingface(config)
         case NoTokenizer():
             raise ConfigError("dataset.tokenizer: kind none has no tokenizer to train")
-    description = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": eos,
-        "clean_up_tokenization_spaces": False,
-        "difftransformer": config.model_dump(mode="json"),
-    }
-    atomic.write_text(output.with_name(CONFIG), json.dumps(description, indent=2) + "\n")
-    atomic.write_text(output, tokenizer.to_str(pretty=True) + "\n")
+    write_tokenizer(output, tokenizer, config.model_dump(mode="json"), eos)
+
+
+def write_tokenizer(
+    path: Path, tokenizer: "Tokenizer", kind: dict[str, Any], eos: str | None = None
+) -> None:
+    """Write tokenizer.json at ``path``, after the tokenizer_config.json beside it."""
+    description: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    description |= {} if eos is None else {"eos_token": eos}
+    description |= {"clean_up_tokenization_spaces": False, "difftransformer": kind}
+    atomic.write_text(path.with_name(CONFIG), json.dumps(description, indent=2) + "\n")
+    atomic.write_text(path, tokenizer.to_str(pretty=True) + "\n")
 
 
 def _take_over(base: Path, output: Path) -> None:
@@ -95,26 +100,24 @@ class TextTokenizer:
     def __init__(self, path: Path) -> None:
         from tokenizers import Tokenizer
 
+        rebuild = "rebuild it with `train_tokenizer`"
         try:
             tokenizer = Tokenizer.from_file(str(path))
             description = json.loads(path.with_name(CONFIG).read_text(encoding="utf-8"))
             eos, kind = description["eos_token"], description["difftransformer"]["kind"]
             eos_id = tokenizer.token_to_id(eos)
-            entry = TokenizerEntry(kind=kind, sha256=file_sha256(path), eos_id=eos_id)
+            self.entry = TokenizerEntry(kind=kind, sha256=file_sha256(path), eos_id=eos_id)
             self._encode_piece = _encoder(tokenizer, description["difftransformer"])
         except Exception as error:  # the tokenizers library raises plain Exception
             raise DataError(
-                f"{path}: cannot be read with its {CONFIG} ({_first_line(error)}); rebuild it with "
-                "`train_tokenizer`"
+                f"{path}: cannot be read with its {CONFIG} ({_first_line(error)}); {rebuild}"
             ) from None
         if eos_id is None:
             raise DataError(
-                f"{path}: its end-of-text token {eos!r} is not in the vocabulary; rebuild it with "
-                "`train_tokenizer`"
+                f"{path}: its end-of-text token {eos!r} is not in the vocabulary; {rebuild}"
             )
         self.eos_id: int = eos_id
         self.vocab_size = max(tokenizer.get_vocab().values()) + 1
-        self.entry = entry
 
     def encode(
         self, texts: list[str], max_document_tokens: int | None = None
@@ -125,9 +128,8 @@ class TextTokenizer:
 
     def _ids(self, text: str, keep: int | None) -> list[int]:
         """Encode in pieces where that gives the same ids: whole books would need gigabytes."""
-        pieces = _pieces(text) if self.entry.kind in _SPLITS_AT_SPACES else [text]
         ids: list[int] = []
-        for piece in pieces:
+        for piece in _pieces(text) if self.entry.kind in _SPLITS_AT_SPACES else [text]:
             ids += self._encode_piece(piece)
             if keep is not None and len(ids) >= keep:
                 break
@@ -176,11 +178,11 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
         show_progress=False,
     )
     tokenizer.train_from_iterator(_sample(dataset, config.sample_bytes), trainer)
-    if tokenizer.get_vocab_size() < config.vocab_size:
+    if (found := tokenizer.get_vocab_size()) < config.vocab_size:
         raise DataError(
-            f"sources {', '.join(dataset.sources)}: the training text gives "
-            f"{tokenizer.get_vocab_size()} tokens of vocabulary, "
-            f"dataset.tokenizer.vocab_size asks for {config.vocab_size}: lower it or add text"
+            f"sources {', '.join(dataset.sources)}: the training text gives {found} tokens of "
+            f"vocabulary, dataset.tokenizer.vocab_size asks for {config.vocab_size}: lower it or "
+            "add text"
         )
     return tokenizer
 
@@ -191,8 +193,7 @@ def _sample(dataset: DatasetConfig, budget: int) -> "Iterator[str]":
     streams = [documents(source, "train", dataset.validation_share) for source in sources]
     mixture = Mixture([source.weight for source in sources])
     while sum(mixture.taken) < budget and (choice := mixture.choose()) is not None:
-        document = next(streams[choice], None)
-        if document is None:
+        if (document := next(streams[choice], None)) is None:
             mixture.exhausted[choice] = True
             continue
         text = document.text[: budget - sum(mixture.taken)]
@@ -224,10 +225,9 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
         )
     from transformers import AutoTokenizer
 
+    revision = None if local else config.revision
     try:
-        loaded = AutoTokenizer.from_pretrained(
-            config.name, revision=None if local else config.revision
-        )
+        loaded = AutoTokenizer.from_pretrained(config.name, revision=revision)
     except Exception as error:  # hub, network and parsing errors of many kinds
         raise DataError(
             f"tokenizer {config.name} cannot be loaded ({_first_line(error)}); check name, "

@@ -6,11 +6,11 @@ import shutil
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suite_module
+from difftransformer.config.measurement import Suite
+from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.identity import identify
@@ -52,7 +52,7 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         model: Folder of a finished training: model.safetensors, config.json, training.json; None
             for a model from elsewhere, which the slice names.
         dataset: Folder of the packed dataset; None for a model from elsewhere.
-        ngrams: Keys of the n-grams frequent in training, for `validation_slices`.
+        ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
         output: JSON file of the result, see `difftransformer.provenance.result`.
         details: Folder for samples and arrays behind the numbers; replaced when all is measured.
         state: Folder that outlives a killed job, for suites that resume.
@@ -67,7 +67,9 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     started = datetime.now(UTC)
     opened = None if dataset is None else PackedDataset.open(dataset)
     identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
-    device = _prepare(slice.config, threads)
+    torch.set_num_threads(threads)
+    device = choose_device(slice.config.device, "the suite's device")
+    repeat_bits(device.type == "cpu")
     aside = details.with_name(f".{details.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -82,7 +84,9 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
             scorer, opened, device, ngrams, details=aside, state=state, seed=seed, model=model
         )
     tracker.log_params({"resolved": resolved})
-    metrics = _measure(slice.config, subject)
+    # The measurement is found by its name, so that a suite's imports are its own.
+    measure = import_module(module_of(slice.config.kind, "measure")).measure
+    metrics: Metrics = measure(slice.config, subject)
     _require_finite(metrics, slice.run if model is None else str(model))
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
@@ -106,40 +110,20 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
 
 
 def _load(
-    model: Path, dataset: PackedDataset, suite: SuiteConfig, device: torch.device
+    model: Path, dataset: PackedDataset, suite: Suite, device: torch.device
 ) -> tuple[Scorer, dict[str, str]]:
     """Load the model where the suite wants it; beside it, what `auto` came to."""
-    _require_same_vocabulary(model, dataset)
+    config, manifest = read_config(model), dataset.manifest
+    if manifest.vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"{dataset.folder} has token ids up to {manifest.vocab_size - 1}, the model in {model} "
+            f"knows {config.vocab_size}: evaluate it on the dataset it was trained on"
+        )
     backend = choose_backend(suite.backend, device, suite.precision)
-    needed = estimate_evaluation(
-        suite, read_config(model), backend, device, dataset.manifest.row_length
-    )
+    needed = estimate_evaluation(suite, config, backend, device, manifest.row_length)
     require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
-
-
-def _measure(suite: Any, subject: Subject | PretrainedSubject) -> Metrics:
-    """Call the suite's own module: loaded by name, so that a suite's imports are its own."""
-    metrics: Metrics = import_module(suite_module(suite.kind)).measure(suite, subject)
-    return metrics
-
-
-def _prepare(suite: SuiteConfig, threads: int) -> torch.device:
-    """Pin the threads and pick the device, deterministic on the CPU."""
-    torch.set_num_threads(threads)
-    device = choose_device(suite.device, "the suite's device")
-    repeat_bits(device.type == "cpu")
-    return device
-
-
-def _require_same_vocabulary(model: Path, dataset: PackedDataset) -> None:
-    vocab_size = read_config(model).vocab_size
-    if dataset.manifest.vocab_size > vocab_size:
-        raise ConfigError(
-            f"{dataset.folder} has token ids up to {dataset.manifest.vocab_size - 1}, the model in "
-            f"{model} knows {vocab_size}: evaluate it on the dataset it was trained on"
-        )
 
 
 def _require_finite(metrics: Metrics, model: str) -> None:
@@ -152,9 +136,8 @@ def _require_finite(metrics: Metrics, model: str) -> None:
 
 
 def _headline(metrics: Metrics) -> str:
-    shown = [
+    return ", ".join(
         f"{name} {value:.4g}"
         for name, value in metrics.items()
         if value is not None and name.partition("_n")[0] in _HEADLINE and "_d" not in name
-    ]
-    return ", ".join(shown)
+    )

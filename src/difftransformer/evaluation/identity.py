@@ -1,24 +1,21 @@
 """Which evaluation job this is: what its result depends on. Light: torch is not needed."""
 
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from difftransformer.config.evaluation import EvaluationSlice, measured_suite
-from difftransformer.config.suites.hallucination import Hallucination
-from difftransformer.config.suites.in_context_learning import InContextLearning
-from difftransformer.config.suites.language_understanding import LanguageUnderstanding
-from difftransformer.config.suites.mathematics import Mathematics
+from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset, file_sha256
-from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.benchmarks import benchmark_digest
-from difftransformer.evaluation.classification_items import labelled_files
-from difftransformer.evaluation.hallucination_items import items_digest
-from difftransformer.evaluation.pretrained_folder import model_digest
+from difftransformer.errors import CheckpointError, ConfigError, DataError
+from difftransformer.evaluation.item_files import named_digest
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
 from difftransformer.provenance.result import job_id
 from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
 STAGE = "evaluate"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_PICKLES = "*.bin"
 
 
 class EvaluationIdentity(NamedTuple):
@@ -76,14 +73,41 @@ def identify(
 def _identity(
     slice: EvaluationSlice, inputs: dict[str, Any], upstream: tuple[str, ...], seed: int, code: str
 ) -> EvaluationIdentity:
-    asked = measured_suite(slice.config)
-    if isinstance(asked, LanguageUnderstanding | Mathematics):
-        inputs["benchmarks"] = benchmark_digest(asked)
-    if isinstance(asked, InContextLearning):
-        inputs["items"] = [file_sha256(path) for path in labelled_files(asked)]
-    if isinstance(asked, Hallucination):
-        inputs["benchmarks"] = items_digest(asked)
-    digest = slice_fingerprint(inputs)
+    digest = slice_fingerprint(inputs | {"items": slice.config.asked.digest()})
     fingerprint = job_fingerprint(STAGE, slice, code, digest, seed)
-    subject = f"{slice.run}-{slice.suite}"
-    return EvaluationIdentity(fingerprint, job_id(STAGE, subject, seed, fingerprint), upstream)
+    job = job_id(STAGE, f"{slice.run}-{slice.suite}", seed, fingerprint)
+    return EvaluationIdentity(fingerprint, job, upstream)
+
+
+def model_files(model: PretrainedModel) -> list[Path]:
+    """Return the files of a model in a folder, sorted; a model on the hub has none here.
+
+    Raises:
+        CheckpointError: There is no such folder, or it lacks its config, weights or tokenizer.
+    """
+    folder = model.folder
+    if folder is None:
+        return []
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such model folder; name one, or an id of the hub")
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder / 'config.json'}: no such file; name a transformers folder")
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise CheckpointError(
+            f"{folder}: has no tokenizer ({', '.join(_TOKENIZERS)}); copy the one it was trained "
+            "with into it"
+        )
+    weights = ("*.safetensors",) if model.safetensors else ("*.safetensors", _PICKLES)
+    found = {path for pattern in weights for path in folder.glob(pattern)}
+    if not found:
+        pickled = any(folder.glob(_PICKLES))
+        hint = "; it has pickled weights: set `safetensors: false` to take them" if pickled else ""
+        raise CheckpointError(f"{folder}: has no weights ({', '.join(weights)}){hint}")
+    return sorted(found.union(*(folder.glob(f"*.{one}") for one in ("json", "model", "txt", "py"))))
+
+
+def model_digest(model: PretrainedModel) -> str:
+    """Identify a model by the content of its folder, or by its name and revision on the hub."""
+    if files := model_files(model):
+        return named_digest((path.name, path) for path in files)
+    return hashlib.sha256(f"{model.name}@{model.revision or 'main'}".encode()).hexdigest()

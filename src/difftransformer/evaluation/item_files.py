@@ -1,9 +1,10 @@
 """Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
 
 import gzip
+import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,16 @@ def jsonl_file(folder: Path, split: str) -> Path | None:
     """Return the file of a split's items, plain or compressed; None if there is none."""
     paths = (folder / f"{split}{ending}" for ending in ENDINGS)
     return next((path for path in paths if path.is_file()), None)
+
+
+def named_digest(files: Iterable[tuple[str, Path]]) -> str:
+    """sha256 over the content of files and names that do not change with the folder they lie in."""
+    digest = hashlib.sha256()
+    for name, path in files:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def item_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -98,11 +98,9 @@ class Scorer:
             tokens: Token ids [B, T].
             positions: R positions below T.
         """
-        weight = self.model.output_weight
         with autocast(self.device, self._precision):
             hidden = self.model.hidden_states(tokens.to(self.device))[:, list(positions)]
-            choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
-        return choice.cpu()
+            return self._logits(hidden).argmax(-1).cpu()
 
     @torch.inference_mode()
     def next_choice(self, tokens: Sequence[int], cache: Cache) -> int:
@@ -112,12 +110,10 @@ class Scorer:
             tokens: T token ids that go on behind the cache.
             cache: Keys and values of everything before, for a batch of one.
         """
-        weight = self.model.output_weight
         with autocast(self.device, self._precision):
             new = torch.tensor([tokens], device=self.device)
             hidden = self.model.hidden_states(new, cache=cache)[:, -1]
-            choice = (hidden.to(weight.dtype) @ weight.T).argmax(-1)
-        return int(choice)
+            return int(self._logits(hidden).argmax(-1))
 
     @torch.inference_mode()
     def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
@@ -135,12 +131,14 @@ class Scorer:
             tokens: T token ids that go on behind the cache, to which they are appended.
             cache: Keys and values of everything before, for a batch of one.
         """
-        weight = self.model.output_weight
         with autocast(self.device, self._precision):
             new = torch.tensor([tokens], device=self.device)
-            hidden = self.model.hidden_states(new, cache=cache)[0, -1]
-            logits = hidden.to(weight.dtype) @ weight.T
+            logits = self._logits(self.model.hidden_states(new, cache=cache)[0, -1])
         return logits.float().log_softmax(-1).cpu()
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        weight = self.model.output_weight
+        return hidden.to(weight.dtype) @ weight.T
 
     @torch.inference_mode()
     def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
@@ -151,10 +149,8 @@ class Scorer:
             chunk: Positions computed at one time.
         """
         cache = PrefixCache(len(tokens))
+        self.read(tokens[:-1], cache, chunk)
+        last = torch.tensor([tokens[-1:]], device=self.device)
         with autocast(self.device, self._precision):
-            whole = torch.tensor([tokens], device=self.device)
-            for start in range(0, len(tokens) - 1, chunk):
-                stop = min(start + chunk, len(tokens) - 1)
-                self.model.hidden_states(whole[:, start:stop], cache=cache)
-            rows = [row[0].float().cpu() for row in self.model.attention_rows(whole[:, -1:], cache)]
+            rows = [row[0].float().cpu() for row in self.model.attention_rows(last, cache)]
         return torch.stack(rows)

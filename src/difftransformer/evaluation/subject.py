@@ -1,12 +1,17 @@
 """What a suite measures on, and where it may leave what stands behind its numbers."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.measurement import WindowSuite
+from difftransformer.config.run import PretrainedModel
+from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
 
 Metrics = dict[str, int | float | None]
@@ -52,3 +57,29 @@ class PretrainedSubject:
     device: torch.device
     details: Path
     state: Path
+
+
+def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]:
+    """Return the suite's windows of the validation split in batches, int64 [B, T + 1]; T = seq_len.
+
+    Raises:
+        ConfigError: windows longer than the model's context.
+        DataError: the validation split is missing or too short.
+    """
+    if suite.seq_len > subject.scorer.max_positions:
+        raise ConfigError(
+            f"{suite.kind}.seq_len {suite.seq_len} is longer than the model's context: at most its "
+            f"max_positions {subject.scorer.max_positions}"
+        )
+    return sequential_windows(
+        subject.dataset,
+        "validation",
+        seq_len=suite.seq_len,
+        batch_size=suite.batch_size,
+        max_tokens=suite.max_tokens,
+    )
+
+
+def validation_inputs(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]:
+    """Return the same without the last target, int64 [B, T]."""
+    return (batch[:, :-1] for batch in validation_windows(suite, subject))

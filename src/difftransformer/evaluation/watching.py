@@ -3,8 +3,8 @@
 Shapes: B = windows, T = positions, H = output heads, e = width of a head's output.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from difftransformer.models.attention.base import Attention
 
 SeeMaps = Callable[[int, Tensor], None]
 """Layer index and weights [B, H, T, T], signed."""
+SeeLambdas = Callable[[int, Tensor], None]
+"""Layer index, and factors that broadcast to [B, T, H]."""
 SeeHeads = Callable[[int, str, Tensor], None]
 """Layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
 
@@ -24,9 +26,21 @@ BEFORE, AFTER = "before", "after"
 def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
     """Let ``see`` have the weights of every attention layer, before the layer runs."""
 
-    def hook(module: nn.Module, inputs: Any) -> None:
-        assert isinstance(module, Attention)
-        see(module.layer_index, module.attention_maps(inputs[0], inputs[1]))
+    def hook(layer: Attention, inputs: Any) -> None:
+        see(layer.layer_index, layer.attention_maps(inputs[0], inputs[1]))
+
+    with _hooked([(layer, hook) for layer in _layers(model)]):
+        yield
+
+
+@contextmanager
+def watched_lambdas(model: Any, see: SeeLambdas) -> Iterator[None]:
+    """Let ``see`` have the factors of the maps that heads subtract, of the layers that do."""
+
+    def hook(layer: Attention, inputs: Any) -> None:
+        found = layer.learned_lambdas(inputs[0])
+        if found is not None:
+            see(layer.layer_index, found)
 
     with _hooked([(layer, hook) for layer in _layers(model)]):
         yield
@@ -67,10 +81,8 @@ def _layers(model: Any) -> list[Attention]:
 
 
 @contextmanager
-def _hooked(hooks: list[tuple[nn.Module, Callable[..., None]]]) -> Iterator[None]:
-    handles = [module.register_forward_pre_hook(hook) for module, hook in hooks]
-    try:
+def _hooked(hooks: Sequence[tuple[nn.Module, Callable[..., None]]]) -> Iterator[None]:
+    with ExitStack() as handles:
+        for module, hook in hooks:
+            handles.callback(module.register_forward_pre_hook(hook).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -20,6 +20,7 @@ from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import TRAINING
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+_MISFIT = "it belongs to another config.json than the one beside it"
 MODEL_TYPE = "difftransformer"
 ARCHITECTURE = "DiffTransformerForCausalLM"
 STUB_MODULE = "modeling_difftransformer"
@@ -121,10 +122,16 @@ def load_weights(model: Transformer, path: Path) -> None:
     wanted = model.state_dict()
     try:
         with safe_open(path, framework="pt") as file:
-            _require_same_names(path, set(wanted), set(file.keys()))
+            for name in sorted(set(wanted) ^ set(file.keys())):
+                what = "is missing" if name in wanted else "is unknown to the model"
+                raise CheckpointError(f"{path}: tensor {name} {what}; {_MISFIT}")
             for name, target in wanted.items():
                 tensor = file.get_tensor(name)
-                _require_same_shape(path, name, tensor, target)
+                if tensor.shape != target.shape:
+                    raise CheckpointError(
+                        f"{path}: tensor {name} has shape {list(tensor.shape)}, not "
+                        f"{list(target.shape)}; {_MISFIT}"
+                    )
                 if not tensor.is_floating_point():
                     kind = str(tensor.dtype).removeprefix("torch.")
                     raise CheckpointError(f"{path}: tensor {name} is {kind}, no float; {_MISFIT}")
@@ -149,18 +156,3 @@ def require_as_trained(path: Path) -> None:
         if path.is_file() and (folder / TRAINING).is_file():
             require_published(path, folder / TRAINING)
             return
-
-
-def _require_same_names(path: Path, wanted: set[str], found: set[str]) -> None:
-    for name in sorted(wanted ^ found):
-        what = "is missing" if name in wanted else "is unknown to the model"
-        raise CheckpointError(f"{path}: tensor {name} {what}; {_MISFIT}")
-
-
-def _require_same_shape(path: Path, name: str, tensor: torch.Tensor, target: torch.Tensor) -> None:
-    if tensor.shape != target.shape:
-        found, asked = list(tensor.shape), list(target.shape)
-        raise CheckpointError(f"{path}: tensor {name} has shape {found}, not {asked}; {_MISFIT}")
-
-
-_MISFIT = "it belongs to another config.json than the one beside it"

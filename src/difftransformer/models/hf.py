@@ -24,7 +24,7 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, MODEL_TYPE, STUB, STUB_MODULE
-from difftransformer.models.products import linear
+from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 
@@ -185,8 +185,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values)
-        kept = hidden[:, -logits_to_keep:]
-        logits = linear(kept, self.model.output_weight)
+        logits = linear(hidden[:, -logits_to_keep:], self.model.output_weight)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
@@ -196,8 +195,9 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     def _hidden(
         self, tokens: Tensor, padding: Tensor | None, positions: Tensor | None, cache: Cache | None
     ) -> Tensor:
-        past = 0 if cache is None else _length(cache)
-        T = tokens.shape[1]
+        if cache is not None and cache.is_compileable:
+            raise BackendError("static caches are not supported; leave cache_implementation out")
+        past, T = 0 if cache is None else int(cache.get_seq_length()), tokens.shape[1]
         if positions is None:
             positions = torch.arange(past, past + T, device=tokens.device)
         mask = _mask(padding, T, past, self.model.backend)
@@ -221,12 +221,6 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         self.config.auto_map = AUTO_MAP
         super().save_pretrained(save_directory, **options)
         write_text(Path(save_directory) / f"{STUB_MODULE}.py", STUB)
-
-
-def _length(cache: Cache) -> int:
-    if cache.is_compileable:
-        raise BackendError("static caches are not supported; leave cache_implementation out")
-    return int(cache.get_seq_length())
 
 
 def _mask(attention_mask: Tensor | None, T: int, past: int, backend: str) -> Tensor | None:

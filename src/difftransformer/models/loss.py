@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.models.gradients import first_derivative, no_autocast
-from difftransformer.models.products import product
+from difftransformer.models.matrices import product
 
 CACHED_LOGITS = 2**19
 """Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""

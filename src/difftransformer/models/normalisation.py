@@ -25,6 +25,10 @@ class RMSNorm(nn.RMSNorm):
             return out
         return F.rms_norm(x, (self.width,), gain, self.epsilon)
 
+    def formula(self, x: Tensor) -> Tensor:
+        """As the equation has it, for the references of `models.attention`."""
+        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.weight
+
 
 class _RMSNorm(torch.autograd.Function):
     """With u = x / rms(x) and g the incoming gradient times gain: dx = (g - u mean(g u)) / rms."""

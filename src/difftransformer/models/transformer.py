@@ -1,13 +1,16 @@
 """The decoder: pre-RMSNorm, SwiGLU, RoPE, no biases, and no branch on the attention variant.
 
+SwiGLU (Shazeer 2020, arXiv 2002.05202) is (swish(x G) * x U) W, with G and U in one matrix.
+
 Shapes: B = batch, T = new positions, S = all positions including cached ones, D = d_model,
-V = vocabulary.
+F = ffn_dim, V = vocabulary.
 """
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
@@ -15,11 +18,55 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.feed_forward import FeedForward
-from difftransformer.models.matrices import Embedding, Linear
+from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.matrices import Embedding, Linear, linear
 from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.products import linear
 from difftransformer.models.rotary import Rope, RotaryTable
+
+
+class FeedForward(nn.Module):
+    """The feed-forward half of a layer; rows of ``gate_up_proj``: gate [F], up [F]."""
+
+    def __init__(self, d_model: int, ffn_dim: int) -> None:
+        super().__init__()
+        self.gate_up_proj = Linear(d_model, 2 * ffn_dim)
+        self.down_proj = Linear(ffn_dim, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        out: Tensor = self.down_proj(gated(self.gate_up_proj(x)))
+        return out
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """swish(gate) * up for [..., 2F] holding gate and up side by side: [..., F]."""
+    if by_hand(gate_up):
+        out: Tensor = _Gated.apply(gate_up)  # type: ignore[no-untyped-call]
+        return out
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+class _Gated(torch.autograd.Function):
+    """Keeps its input and swish(gate), and writes both gradients into one tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        swish = F.silu(gate)
+        ctx.save_for_backward(gate_up, swish)
+        return swish * up
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        gate_up, swish = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, dim=-1)
+        out = torch.empty_like(gate_up)
+        gate_grad, up_grad = out.chunk(2, dim=-1)
+        torch.mul(grad, swish, out=up_grad)
+        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=gate_grad)
+        return out
 
 
 class Layer(nn.Module):
@@ -65,17 +112,15 @@ class Transformer(nn.Module):
         """
         super().__init__()
         attention = configure(config.attention, config.d_model)
-        resolved = attention.model_dump(mode="json")
-        self.config = config.model_copy(update={"attention": resolved})
+        self.config = config.model_copy(update={"attention": attention.model_dump(mode="json")})
         self.backend = backend
         self.embedding = Embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(
             Layer(config, attention, index, backend) for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
-        self.lm_head: Linear | None = None
-        if not config.tie_embeddings:
-            self.lm_head = Linear(config.d_model, config.vocab_size)
+        tied = config.tie_embeddings
+        self.lm_head = None if tied else Linear(config.d_model, config.vocab_size)
         self._rotary = RotaryTable(attention.head_dim, config.rope_theta)
 
     @classmethod
@@ -168,10 +213,12 @@ class Transformer(nn.Module):
         variance does not grow with depth (GPT-2, section 2.3).
         """
         residual = (2 * self.config.num_layers) ** -0.5
+        fan_in = self.config.initializer == "fan_in"
         for name, module in self.named_modules():
             if isinstance(module, Linear):
+                std = module.in_features**-0.5 if fan_in else self.config.init_std
                 scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
-                module.weight.normal_(0.0, self._std(module) * scaled, generator=generator)
+                module.weight.normal_(0.0, std * scaled, generator=generator)
             elif isinstance(module, RMSNorm):
                 module.weight.fill_(1.0)
         self.embedding.weight.normal_(0.0, self.config.embedding_std, generator=generator)
@@ -179,20 +226,9 @@ class Transformer(nn.Module):
             assert isinstance(layer, Layer)
             layer.attention.init_parameters(generator)
 
-    def _std(self, module: Linear) -> float:
-        fan_in = self.config.initializer == "fan_in"
-        return module.in_features**-0.5 if fan_in else self.config.init_std
-
     def _require_room(self, length: int) -> None:
         if length > self.config.max_positions:
             raise ConfigError(
                 f"a sequence of {length} positions is longer than model.max_positions "
                 f"{self.config.max_positions}; shorten it or raise model.max_positions"
             )
-
-
-def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters (a tied matrix once), counted without allocating them."""
-    with torch.device("meta"):
-        model = Transformer(config)
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -16,14 +16,14 @@ from torch import Tensor
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.diff_v1 import DiffV1Config
-from difftransformer.models.attention.registry import configure
+from difftransformer.models.attention.registry import configure, upstream_types
 from difftransformer.models.attention.softmax import SoftmaxConfig
 from difftransformer.models.transformer import Transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-UPSTREAM = {"llama": "softmax", "diffllama": "diff_v1"}
+UPSTREAM = upstream_types()
 """Our variant of each upstream model type."""
 
 _NAMES = {
@@ -58,8 +58,9 @@ def to_upstream(
     import transformers
 
     options = upstream_options(model.config, kind) | {"eos_token_id": eos_token_id}
-    config = getattr(transformers, f"{_class_prefix(kind)}Config")(**options)
-    upstream: PreTrainedModel = getattr(transformers, f"{_class_prefix(kind)}ForCausalLM")(config)
+    name = {"llama": "Llama", "diffllama": "DiffLlama"}[kind]
+    config = getattr(transformers, f"{name}Config")(**options)
+    upstream: PreTrainedModel = getattr(transformers, f"{name}ForCausalLM")(config)
     upstream.load_state_dict(upstream_weights(model))
     upstream.train(False)
     return upstream
@@ -109,10 +110,11 @@ def upstream_weights(model: Transformer) -> dict[str, Tensor]:
         qkv = torch.split(ours[mine + "attention.qkv_proj.weight"], widths)
         if paired:
             qkv = tuple(_pairs_apart(rows, attention.head_dim) for rows in qkv)
-            gain = ours[mine + "attention.head_norm.weight"].repeat(H)
-            theirs[other + "self_attn.o_proj.weight"] = (
-                gain * ours[mine + "attention.o_proj.weight"]
+            gain, o_proj = (
+                ours[mine + "attention.head_norm.weight"],
+                other + "self_attn.o_proj.weight",
             )
+            theirs[o_proj] = gain.repeat(H) * theirs[o_proj]
         for part, rows in zip("qkv", qkv, strict=True):
             theirs[f"{other}self_attn.{part}_proj.weight"] = rows
         halves = ours[mine + "ffn.gate_up_proj.weight"].chunk(2)
@@ -216,7 +218,3 @@ def _pairs_apart(rows: Tensor, head_dim: int) -> Tensor:
 def _pairs_together(rows: Tensor, head_dim: int) -> Tensor:
     """Reorder rows [2, n, d] to [n, 2, d], the inverse of `_pairs_apart`."""
     return rows.reshape(2, -1, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
-
-
-def _class_prefix(kind: str) -> str:
-    return {"llama": "Llama", "diffllama": "DiffLlama"}[kind]

@@ -2,15 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Annotated, Any, Union
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 
-from difftransformer.config.artifacts import ArtifactsFile, ClaimsFile
+from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import setting
 from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
 from difftransformer.config.documentation import config_readme, config_schema
-from difftransformer.config.evaluation import SuiteConfig
-from difftransformer.config.paper_values import PaperFile
+from difftransformer.config.measurements import measurement, measurements
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
 from difftransformer.config.run import RunSettings
@@ -42,37 +42,47 @@ class DatasetEntry(DatasetConfig):
 class DatasetsFile(BaseModel):
     """``config/datasets.yaml``: corpora by name."""
 
-    datasets: dict[str, DatasetEntry]
+    datasets: dict[str, DatasetEntry] = setting(meaning="Corpora by name")
 
 
-class EvaluationsFile(BaseModel):
-    """``config/evaluations.yaml``: what is measured on a trained model."""
+OPENING = """
+What people edit most: `config.yaml` says what a bare call builds; `runs.yaml` has a model a row; a
+file of `artifacts/` is a table or a figure with its rows, claims and published values.
 
-    suites: dict[str, SuiteConfig]
+Every key of `config.yaml` can be set for one call (`--config scale=smoke seeds=3`), settings of
+single runs as well: `--config set='{diff: {training: {lr: 0.002}}}'`, or the same in a file,
+`--configfile mine.yaml`. A wrong name or type stops everything before the first job starts.
+"""
 
 
-FILES: dict[str, type[BaseModel]] = {
-    "config": ProjectConfig,
-    "runs": RunsFile,
-    "scale": ScaleConfig,
-    "datasets": DatasetsFile,
-    "evaluations": EvaluationsFile,
-    "artifacts": ArtifactsFile,
-    "claims": ClaimsFile,
-    "paper_values": PaperFile,
-    "papers": PapersFile,
-}
-"""Name of a schema -> the model of the file that it describes."""
+def files() -> dict[str, type[BaseModel]]:
+    """Return the name of a schema -> the model of the file that it describes."""
+    kinds = tuple(kind for name in measurements() if (kind := measurement(name).suite))
+    suite: Any = Annotated[Union[kinds], Field(discriminator="kind")]  # noqa: UP007
+    evaluations = create_model(
+        "EvaluationsFile",
+        __doc__="``config/evaluations.yaml``: what is measured on a trained model.",
+        suites=(dict[str, suite], setting(meaning="Suites by name")),
+    )
+    return {
+        "config": ProjectConfig,
+        "runs": RunsFile,
+        "artifact": ArtifactConfig,
+        "evaluations": evaluations,
+        "datasets": DatasetsFile,
+        "scale": ScaleConfig,
+        "papers": PapersFile,
+    }
 
 
 def documentation(folder: Path) -> dict[Path, str]:
     """Return the text of every generated file below the configuration folder."""
-    schemas = config_schema({**FILES, "run_settings": RunSettings})
+    schemas = config_schema({**files(), "run_settings": RunSettings})
     texts = {
         folder / "schema" / f"{name}.schema.json": json.dumps(schema, indent=2) + "\n"
         for name, schema in schemas.items()
     }
-    texts[folder / "README.md"] = config_readme(_pages())
+    texts[folder / "README.md"] = config_readme(_pages(), OPENING)
     return texts
 
 
@@ -86,9 +96,22 @@ def write_documentation(folder: Path) -> list[Path]:
 
 
 def _pages() -> dict[str, type[BaseModel]]:
-    pages = {f"{name}.yaml": model for name, model in FILES.items() if name != "scale"}
-    pages["scales/*.yaml"] = ScaleConfig
-    pages["runs.yaml: set, and setups of a scale"] = RunSettings
-    for name in variants():
-        pages[f"model.attention with variant {name}"] = attention_class(name).config_class
+    places = {"artifact": "artifacts/*.yaml", "scale": "scales/*.yaml"}
+    pages: dict[str, type[BaseModel]] = {}
+    for name, model in files().items():
+        if name == "evaluations":
+            suites = {one: suite for one in measurements() if (suite := measurement(one).suite)}
+            pages |= {f"`evaluations.yaml`: suite of kind `{one}`": suites[one] for one in suites}
+            continue
+        pages[f"`{places.get(name, f'{name}.yaml')}`"] = model
+        if name == "runs":
+            pages["`runs.yaml`: `set`, and setups of a scale"] = RunSettings
+        if name == "artifact":
+            for one in measurements():
+                pages[f"`options` of measurement `{one}`"] = measurement(one).options
+        if name == "scale":
+            timings = {one: timing for one in measurements() if (timing := measurement(one).timing)}
+            pages |= {f"`timings` of measurement `{one}`": kind for one, kind in timings.items()}
+    for variant in variants():
+        pages[f"`model.attention` with variant `{variant}`"] = attention_class(variant).config_class
     return pages

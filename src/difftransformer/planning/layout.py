@@ -56,15 +56,9 @@ class Layout:
         """Folder of judgements that cost something, shared by all scales."""
         return f"{self.root}/kept_judgements"
 
-    @property
-    def throughput(self) -> str:
-        """Result file of the timings."""
-        return f"{self.home}/throughput.json"
-
-    @property
-    def decoding(self) -> str:
-        """Result file of the timings of decoding."""
-        return f"{self.home}/decoding.json"
+    def timings(self, measurement: str) -> str:
+        """Result file of the timings of a measurement."""
+        return f"{self.home}/timings/{measurement}.json"
 
     def table(self, artifact: str) -> str:
         """Stem of a table's files."""
@@ -74,9 +68,13 @@ class Layout:
         """Stem of a figure's files."""
         return f"{self.home}/figures/{artifact}"
 
+    def page(self, artifact: str) -> str:
+        """Page of an artifact by itself."""
+        return f"{self.home}/report/{artifact}.html"
+
     @property
     def report(self) -> str:
-        """The report's page."""
+        """The report's first page."""
         return f"{self.home}/report/index.html"
 
     @property

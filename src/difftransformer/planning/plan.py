@@ -1,33 +1,44 @@
-"""What there is to do: tables, figures, ablations and the report, over the files of `ArtifactPlan`.
+"""What there is to do at one scale: its jobs, its artifacts, and the targets they make up.
 
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from difftransformer.config.artifact_slices import (
-    ReportSlice,
-    check_artifact,
-)
-from difftransformer.config.evaluation import PRETRAINED_KINDS
+from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.artifacts import Kind
+from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
-from difftransformer.evaluation.judges.endpoint import require_environment
-from difftransformer.evaluation.pretrained_folder import model_files
-from difftransformer.planning.artifacts import ArtifactPlan
-from difftransformer.planning.contents import paper_contents
-from difftransformer.planning.decoding import decoding_slice
+from difftransformer.evaluation.endpoints import require_environment
+from difftransformer.planning.artifacts import Artifacts, templates
+from difftransformer.planning.jobs import ENTRIES, Jobs
+from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.tracking import check_uri
-from difftransformer.reporting.builders import builder_module
+
+HEADLINE = "headline"
+_OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as the paper does."
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(ArtifactPlan):
-    """All jobs of one scale, and the targets they make up."""
+class Plan:
+    """Everything that can be built at one scale."""
+
+    catalogue: Catalogue
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Data, training, evaluation and timings."""
+        return Jobs(self.catalogue)
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        """Tables and figures."""
+        return Artifacts(self.jobs)
 
     @classmethod
     def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Plan":
@@ -42,30 +53,25 @@ class Plan(ArtifactPlan):
 
     def check(self) -> None:
         """Resolve everything that any target could need."""
-        check_uri(self.catalogue.project.tracking.uri, f"{self._config_file}: tracking.uri")
+        place = self.catalogue.folder / "config.yaml"
+        check_uri(self.catalogue.project.tracking.uri, f"{place}: tracking.uri")
         if "endpoint" in self.catalogue.project.judge:
             require_environment(self.catalogue.project.judges.endpoint)
-        for name in self.artifacts:
-            self._check_artifact(name)
-        for name in self.headline:
-            lookup(self.artifacts, name, "artifact", f"{self._config_file}: headline")
-        for name in self.reported:
-            known = {**self.groups, **self.artifacts}
-            lookup(known, name, "artifact", f"{self._config_file}: report")
-        trained = [name for name in self.catalogue.runs if self.pretrained(name) is None]
-        for name in trained:
-            self.run(name)
-        if self._timed_rows():
-            self._throughput()
-        if self._timed_rows("decoding"):
-            decoding_slice(self.catalogue, self._timed_rows("decoding"))
         for name in self.catalogue.suites:
-            self.benchmark_files(name)
-        for artifact in self.artifacts:
-            for suite, run in self._evaluations(artifact):
-                self._check_evaluation(suite, run)
-        for name in {self.run(run).dataset for run in trained}:
-            self.corpus_files(name)
+            self.jobs.suite(name)
+        for name in self.artifacts.known:
+            self.artifacts.check(name)
+        for name in self.groups[HEADLINE]:
+            lookup(self.artifacts.known, name, "artifact", f"{place}: headline")
+        trained = [name for name in self.catalogue.runs if self.jobs.pretrained(name) is None]
+        for name in trained:
+            self.jobs.run(name)
+        for name in self.artifacts.timings():
+            self.artifacts.timing(name)
+        for name in self.catalogue.suites:
+            self.jobs.benchmark_files(name)
+        for name in {self.jobs.run(run).dataset for run in trained}:
+            self.jobs.corpus_files(name)
 
     def make_folder(self) -> None:
         """Make the folder of the slices; a results folder that nobody can write shows here.
@@ -73,113 +79,146 @@ class Plan(ArtifactPlan):
         Raises:
             OSError: the file system refuses.
         """
-        Path(self.layout.plan).mkdir(parents=True, exist_ok=True)
+        Path(self.jobs.layout.plan).mkdir(parents=True, exist_ok=True)
 
-    @property
-    def headline(self) -> list[str]:
-        """Artifacts of a bare call."""
-        return self.catalogue.project.headline
+    # --- targets ---
 
-    @property
-    def reported(self) -> list[str]:
-        """Artifacts the report shows, those of a group one by one."""
-        named = self.catalogue.project.report
-        names = named.split() if isinstance(named, str) else named
-        return list(dict.fromkeys(one for name in names for one in self.groups.get(name, [name])))
-
-    @property
+    @cached_property
     def groups(self) -> dict[str, list[str]]:
         """Artifacts that have a name together: headline, all, sweeps, and each paper."""
-        sweeps = [name for name, artifact in self.artifacts.items() if artifact.tunes]
-        shown = [name for name in self.artifacts if name not in sweeps]
+        known = self.artifacts.known
+        sweeps = [name for name, artifact in known.items() if artifact.tunes]
         papers = {
-            name: list(dict.fromkeys(item.artifact for item in paper.items if item.artifact))
+            name: [one for one in dict.fromkeys(i.artifact for i in paper.items) if one in known]
             for name, paper in self.catalogue.papers.papers.items()
         }
-        return {"headline": self.headline, "all": shown, "sweeps": sweeps, **papers}
+        return {
+            HEADLINE: self.catalogue.project.headline,
+            "all": [name for name in known if name not in sweeps],
+            "sweeps": sweeps,
+            **papers,
+        }
 
-    def report_slice(self) -> str:
-        """Return the file of the report's slice."""
+    def asked(self, targets: Sequence[str]) -> list[str]:
+        """Return the artifacts that targets of a command line name, those of a group one by one.
+
+        Without any they are those of a bare call; files and rules are no artifacts.
+        """
+        known = self.groups | {name: [name] for name in self.artifacts.known}
+        names = [name for name in targets if name in known] or [HEADLINE]
+        return list(dict.fromkeys(one for name in names for one in known[name]))
+
+    def files(self, artifacts: Sequence[str]) -> list[str]:
+        """Return the files that artifacts consist of: tables, figures and a page of each."""
+        layout = self.jobs.layout
+        pages = [layout.page(name) for name in artifacts]
+        return [*self.tables(artifacts, ".html"), *self.figures(artifacts), *pages]
+
+    def tables(self, artifacts: Sequence[str], ending: str = ".json") -> list[str]:
+        """Return the tables of artifacts, as data unless another ending is given."""
+        return [f"{self.jobs.layout.table(a)}{ending}" for a in self._with("table", artifacts)]
+
+    def figures(self, artifacts: Sequence[str]) -> list[str]:
+        """Return the pictures of artifacts."""
+        return [f"{self.jobs.layout.figure(a)}.svg" for a in self._with("figure", artifacts)]
+
+    def results(self, artifacts: Sequence[str]) -> list[str]:
+        """Return every result file behind artifacts."""
+        return list(dict.fromkeys(f for name in artifacts for f in self.artifacts.results(name)))
+
+    def report_slice(self, artifacts: Sequence[str], *, contents: bool = True) -> str:
+        """Return the file of the slice of a report on artifacts.
+
+        Args:
+            artifacts: What it shows.
+            contents: Whether it opens with the tables and figures of the papers.
+        """
+        scale = self.catalogue.project.scale
         slice = ReportSlice(
-            scale=self.scale,
+            scale=scale,
             scale_description=self.catalogue.scale.description,
-            seeds=self.seeds,
-            contents=paper_contents(self.catalogue, self.artifacts, self.reported),
-            tables=[self._artifact(name, "table") for name in self._with("table")],
-            figures=[self._artifact(name, "figure") for name in self._with("figure")],
+            seeds=self.jobs.seeds,
+            contents=paper_contents(self.artifacts, artifacts) if contents else [],
+            tables=[self.artifacts.slice(a, "table") for a in self._with("table", artifacts)],
+            figures=[self.artifacts.slice(a, "figure") for a in self._with("figure", artifacts)],
             commands={
-                name: f"snakemake {name} --config scale={self.scale} seeds={len(self.seeds)}"
-                for name in self.reported
+                name: f"snakemake {name} --config scale={scale} seeds={len(self.jobs.seeds)}"
+                for name in artifacts
             },
         )
-        return self._write("report", slice)
+        return self.jobs.write("report", slice)
 
-    def targets(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the files that artifacts consist of."""
-        tables = [f"{self.layout.table(a)}.html" for a in artifacts if self.artifacts[a].table]
-        figures = [f"{self.layout.figure(a)}.svg" for a in artifacts if self.artifacts[a].figure]
-        return tables + figures
+    def report_code(self) -> str:
+        """Return the fingerprint of what writes pages."""
+        return slice_fingerprint([code_fingerprint(ENTRIES["build_report"]), templates()])
 
-    def report_tables(self) -> list[str]:
-        """Return the tables, as data, that the report shows."""
-        return [f"{self.layout.table(name)}.json" for name in self._with("table")]
-
-    def report_figures(self) -> list[str]:
-        """Return the pictures that the report shows."""
-        return [f"{self.layout.figure(name)}.svg" for name in self._with("figure")]
-
-    def report_results(self) -> list[str]:
-        """Return every result file behind the report."""
-        return list(dict.fromkeys(file for name in self.reported for file in self.results(name)))
+    # --- rerunning one ---
 
     def own_runs(self, artifact: str) -> list[str]:
         """Return the runs that exist for an artifact alone; without any, all that it shows."""
-        known = lookup(self.artifacts, artifact, "artifact", "rerun")
-        return known.interventions or self.runs(artifact)
+        known = lookup(self.artifacts.known, artifact, "artifact", "rerun")
+        return known.interventions or self.artifacts.runs(artifact)
 
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
-        runs = [run for run in self.own_runs(artifact) if self.pretrained(run) is None]
-        seeds = self._seeds(artifact)
-        return [self.layout.training(run, seed) for run in runs for seed in seeds]
+        runs = [run for run in self.own_runs(artifact) if self.jobs.pretrained(run) is None]
+        seeds = self.artifacts.seeds(artifact)
+        return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
 
     def built_users(self, artifact: str) -> list[str]:
         """Return the artifact and every built one that shows any of its own runs."""
         own = set(self.own_runs(artifact))
         return [
             name
-            for name in self.artifacts
+            for name in self.artifacts.known
             if name == artifact
-            or (own & set(self.runs(name)) and any(Path(f).is_file() for f in self.targets([name])))
+            or (
+                own & set(self.artifacts.runs(name))
+                and any(Path(file).is_file() for file in self.files([name]))
+            )
         ]
 
-    @property
-    def _config_file(self) -> Path:
-        return self.catalogue.folder / "config.yaml"
+    def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
+        return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
 
-    def _with(self, kind: Literal["table", "figure"]) -> list[str]:
-        return [name for name in self.reported if getattr(self.artifacts[name], kind)]
 
-    def _check_artifact(self, name: str) -> None:
-        check_artifact(self._declarations, name)
-        artifact = self.artifacts[name]
-        place = f"{self._declarations.place}: artifacts.{name}"
-        for suite, run in self._evaluations(name):
-            lookup(self.catalogue.suites, suite, "suite", place)
-            self._check_row(suite, run, place)
-        if artifact.table is not None:
-            builder_module("table", artifact.table.builder)
-        if artifact.figure is not None:
-            builder_module("figure", artifact.figure.builder)
+def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
+    """Return one line for each table and figure that the papers print, in their order.
 
-    def _check_row(self, suite: str, run: str, place: str) -> None:
-        """Check that a row of a model from elsewhere can be had, and is asked what it can do."""
-        known = self.pretrained(run)
-        if known is None:
-            return
-        if self.catalogue.suite(suite).kind not in PRETRAINED_KINDS:
-            raise ConfigError(
-                f"{place}: row '{run}' is a model from elsewhere, which suite '{suite}' cannot "
-                f"measure; kinds that can: {', '.join(sorted(PRETRAINED_KINDS))}"
-            )
-        model_files(known)
+    Args:
+        artifacts: What the scale can build.
+        reported: Artifacts that the report shows.
+    """
+
+    def status(item: PaperItem) -> ItemStatus:
+        states, words = _become(item, artifacts, reported)
+        shown = item.model_dump(include={"item", "shows", "artifact"})
+        return ItemStatus(**shown, states=states, words=words)
+
+    papers = artifacts.jobs.catalogue.papers.papers.values()
+    return [
+        PaperStatus(title=one.title, source=one.source, items=[status(item) for item in one.items])
+        for one in papers
+    ]
+
+
+def _become(
+    item: PaperItem, artifacts: Artifacts, reported: Collection[str]
+) -> tuple[list[State], str]:
+    """What has become of one table or figure, and what is missing."""
+    catalogue, name = artifacts.jobs.catalogue, item.artifact
+    scale = catalogue.project.scale
+    if name is None:
+        return ["nothing to measure"], f"{item.reason}."
+    if name not in artifacts.known:
+        return ["needs scale"], f"Scale {scale} has no setting for it."
+    if name not in reported:
+        command = f"snakemake {name} --config scale={scale}"
+        return ["not in this report"], f"Build it with {command}."
+    stand_ins = catalogue.scale.stand_ins.get(name, {})
+    left_out = [catalogue.runs[run].label for run, other in stand_ins.items() if other is None]
+    if left_out:
+        return ["built here", "needs scale"], f"Without {', '.join(left_out)}."
+    if artifacts.answer_folders(name) and "endpoint" not in catalogue.project.judge:
+        return ["built here", "needs a judge"], _OFFLINE
+    return ["built here"], ""

@@ -1,14 +1,18 @@
-"""Runs with their heads counted and, where they say `match`, with the size that this takes."""
+"""Models with their heads counted and, where they say `match`, with the size that this takes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-from difftransformer.config.inheritance import lineage
+from difftransformer.config.inheritance import Layers, lineage
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
+from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.registry import configure
-from difftransformer.models.matching import Match, match_ffn
+from difftransformer.models.sizes import Match, match_ffn
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,37 @@ class Sizes:
     def match(self, name: str) -> Match | None:
         """Return what was chosen for a run; None for one that is as its setup says."""
         return self._sized(name, None)[1]
+
+    def own(self, row: str) -> ModelConfig:
+        """Return the model of a row's run, for what is timed as it is."""
+        return self.run(row).model
+
+    def changed(
+        self, row: str, changes: Mapping[str, Any], max_positions: int, key: str
+    ) -> ModelConfig:
+        """Return the model of a row with what the scale's file changes under ``key``.
+
+        Raises:
+            ConfigError: Sizes that the model cannot have.
+        """
+        place = f"{self.catalogue.scale_file}: {key}"
+        own = self.catalogue.run(row).model.model_dump(mode="json")
+        layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
+        layers.add({"max_positions": max_positions}, place)
+        model: ModelConfig = validate(ModelConfig, layers.values, f"{place}.model", layers.origin)
+        try:
+            configure(model.attention, model.d_model)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: row {row}: {error}") from None
+        return model
+
+    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
+        """Return ``model`` with as many parameters as ``to``, if the row's run has a `match`."""
+        entry = self.catalogue.match(row)
+        if entry is None:
+            return model
+        found = match_ffn(model, to, "parameters", entry.multiple_of, 1)
+        return model.model_copy(update={"ffn_dim": found.ffn_dim})
 
     @cache  # noqa: B019 - lives as long as the plan
     def _sized(self, name: str, setup: str | None) -> tuple[RunSlice, Match | None]:

@@ -23,17 +23,12 @@ from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
 _PACKAGES = (
-    "difftransformer",
-    "torch",
-    "numpy",
-    "transformers",
-    "lm-eval",
-    "math-verify",
-    "tokenizers",
-    "mlflow",
+    *("difftransformer", "torch", "numpy", "transformers"),
+    *("lm-eval", "math-verify", "tokenizers", "mlflow"),
 )
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
+_CORES = os.cpu_count() or 1
 _SOURCES = Path(__file__).resolve().parent
 _GIT_LOCATIONS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
@@ -117,7 +112,7 @@ def _versions() -> dict[str, str]:
 def _hardware() -> dict[str, str | int | float]:
     found: dict[str, str | int | float] = {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _CORES,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -127,10 +122,6 @@ def _hardware() -> dict[str, str | int | float]:
         found["gpu"] = ", ".join(names)
         found["cuda"] = str(torch.version.cuda)
     return found
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _cpu_model() -> str:
@@ -148,7 +139,7 @@ def _threads() -> int:
     if torch is not None:
         return int(torch.get_num_threads())
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else _cores()
+    return int(given) if given.isdigit() and int(given) > 0 else _CORES
 
 
 def _loaded_torch() -> Any:

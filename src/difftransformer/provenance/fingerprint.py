@@ -42,8 +42,8 @@ _BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
 _OBSERVERS = frozenset(
     f"{PACKAGE}.provenance.{name}"
     for name in (
-        *("environment", "fingerprint", "job"),
-        *("journal", "mlflow_sink", "sender", "spool", "sync", "tracking"),
+        *("environment", "fingerprint", "job", "journal"),
+        *("mlflow_sink", "reporting", "spool", "sync", "tracking"),
     )
 )
 _DOCUMENTING = frozenset({"meaning", "unit", "source"})
@@ -56,14 +56,8 @@ def slice_fingerprint(obj: Any) -> str:
         TypeError: a value that has no JSON form.
         ValueError: NaN or an infinity.
     """
-    text = json.dumps(
-        obj,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-        default=_plain,
-    )
+    form: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    text = json.dumps(obj, sort_keys=True, default=_plain, **form)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -97,16 +91,13 @@ def import_closure(modules: Iterable[str], root: Path | None = None) -> tuple[st
     """Sorted names of the package's modules that ``modules`` reach, themselves included."""
     root = root or _ROOT
     found: set[str] = set()
-    waiting = list(modules)
+    waiting = set(modules)
     for name in waiting:
         if _source(name, root) is None:
             raise ConfigError(f"code fingerprint: module {name!r} is not in the package {PACKAGE}")
-    while waiting:
-        name = waiting.pop()
-        if name in found or name in _OBSERVERS:
-            continue
-        found.add(name)
-        waiting.extend(_module(name, root)[1])
+    while waiting := waiting - found - _OBSERVERS:
+        found |= waiting
+        waiting = {target for name in waiting for target in _module(name, root)[1]}
     return tuple(sorted(found))
 
 
@@ -124,10 +115,8 @@ def _source(name: str, root: Path) -> Path | None:
     if head != PACKAGE:
         return None
     base = root.joinpath(*rest)
-    for path in (base / "__init__.py", base.with_suffix(".py")):
-        if path.is_file():
-            return path
-    return None
+    places = (base / "__init__.py", base.with_suffix(".py"))
+    return next((path for path in places if path.is_file()), None)
 
 
 @cache
@@ -141,11 +130,8 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
         raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
     imported = _imports(tree, name, path.name == "__init__.py", root)
     if name in _SEAMS:
-        imported = {
-            target
-            for target in imported
-            if not target.startswith(f"{_ATTENTION}.") or target in _BEHIND_NO_SEAM
-        }
+        variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
+        imported -= variants - _BEHIND_NO_SEAM
     _strip(tree, drop_tables=name in _SEAMS)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imported))
 

@@ -1,20 +1,17 @@
-"""The frame around a command that does a job: log, tracking, provenance, and how it ends.
+"""The frame around a command that does a job: its lock, log, tracking, provenance, and its end.
 
-One readable ``error:`` line for what a user can mend, a traceback and such a line for a fault of
-ours; both in the log and on stderr. Exit status: 2 for a user's mistake, 1 for a fault of ours,
-75 (``EX_TEMPFAIL``) for a stop that the same command continues.
+Locks go with their process: the kernel frees them however it ends.
 """
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,24 +19,14 @@ from types import FrameType
 from typing import Any
 
 from difftransformer.errors import UserError
-from difftransformer.provenance.environment import capture, check_variables
-from difftransformer.provenance.lock import exclusive
+from difftransformer.provenance.environment import capture
+from difftransformer.provenance.journal import Delivery
+from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
-from difftransformer.provenance.secrets import masked
-from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.spool import try_lock
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
-_CURES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there"),
-    **dict.fromkeys(
-        (errno.EROFS, errno.EACCES, errno.EPERM), "allow writing there, or choose another path"
-    ),
-    **dict.fromkeys(
-        (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
-        "choose another path, or move what is in the way",
-    ),
-}
-"""What to do about an error of the file system that is no fault of this program."""
+LOCK = "lock"
 
 logger = logging.getLogger(__name__)
 
@@ -73,19 +60,13 @@ class JobIdentity:
     def tags(self) -> dict[str, Any]:
         """Labels of the MLflow run: the identity and the environment."""
         environment = capture(self.threads)
-        tags: dict[str, Any] = {
-            "rule": self.rule,
-            "scale": self.scale,
-            "run": self.run,
-            "seed": self.seed,
-            "suite": self.suite,
-            "fingerprint": self.fingerprint,
-            "upstream": " ".join(self.upstream) or None,
-            "git_commit": environment.git_commit,
-            "git_dirty": environment.git_dirty,
-            "threads": environment.threads,
-            "mlflow.source.git.commit": environment.git_commit,
+        own = ("rule", "scale", "run", "seed", "suite", "fingerprint")
+        tags: dict[str, Any] = {name: getattr(self, name) for name in own}
+        tags["upstream"] = " ".join(self.upstream) or None
+        tags |= {
+            name: getattr(environment, name) for name in ("git_commit", "git_dirty", "threads")
         }
+        tags["mlflow.source.git.commit"] = environment.git_commit
         tags |= {f"version.{name}": text for name, text in environment.versions.items()}
         tags |= {f"hardware.{name}": value for name, value in environment.hardware.items()}
         return {name: value for name, value in tags.items() if value is not None}
@@ -158,118 +139,11 @@ def job(
     """
     with reporting(log), _termination(), ExitStack() as stack:
         stack.enter_context(exclusive(state))
-        tracker = stack.enter_context(
-            start_job(
-                identity.stage,
-                identity.name,
-                identity.job_id,
-                state,
-                params,
-                identity.tags(),
-                uri,
-                delivery=Delivery(root=root),
-            )
+        job_id, tags, delivery = identity.job_id, identity.tags(), Delivery(root=root)
+        tracking = start_job(
+            identity.stage, identity.name, job_id, state, params, tags, uri, delivery
         )
-        yield Job(identity, tracker, datetime.now(UTC))
-
-
-@contextmanager
-def reporting(log: Path | None = None) -> Iterator[None]:
-    """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status."""
-    handlers: list[logging.Handler] = []
-    try:
-        _set_up_logging(log, handlers)
-        check_variables()
-        yield
-    except SystemExit as stop:
-        if stop.code not in (None, 0):
-            logger.warning("stopped: %s", stop)
-        raise
-    except KeyboardInterrupt as stop:
-        logger.warning("stopped from the keyboard")
-        raise SystemExit(130) from stop
-    except UserError as error:
-        logger.error("%s", " ".join(str(error).split()))
-        raise SystemExit(2) from error
-    except OSError as error:
-        if error.errno not in _CURES:
-            raise _fault(error) from error
-        logger.error("%s", refusal(error))
-        raise SystemExit(2) from error
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise _fault(error) from error
-        logger.error(
-            "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
-            "programs; what was finished is kept, and the same command continues",
-            masked(" ".join(str(error).split()))[:120] or type(error).__name__,
-        )
-        raise SystemExit(2) from error
-    finally:
-        for handler in handlers:
-            logging.getLogger().removeHandler(handler)
-            with suppress(OSError):  # a full disk has been reported by what needed it
-                handler.close()
-
-
-def refusal(error: UserError | OSError) -> str:
-    """Say in one line what we or the file system refused, and what to do about it."""
-    if isinstance(error, UserError):
-        return str(error)
-    reason = os.strerror(error.errno or 0)
-    cure = _CURES.get(error.errno or 0, "choose another path")
-    return f"{error.filename or 'writing'}: {reason}; {cure}"
-
-
-_SAID_WITHOUT_MEMORY = ("can't allocate memory", "could not create a primitive")
-"""What torch's allocator and oneDNN say; neither has an exception of its own for it."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in Python or in torch, which need not be loaded here."""
-    named = {kind.__name__ for kind in type(error).__mro__}
-    said = str(error)
-    return bool({"MemoryError", "OutOfMemoryError"} & named) or any(
-        words in said for words in _SAID_WITHOUT_MEMORY
-    )
-
-
-class _LineFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        text = masked(super().format(record))
-        if record.levelno >= logging.WARNING:
-            return f"{record.levelname.lower()}: {text}"
-        return f"{self.formatTime(record, '%H:%M:%S')} {text}"
-
-
-class _LogFile(logging.FileHandler):
-    """A log on a full disk loses lines; stderr has them all."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        pass
-
-
-def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
-    """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
-    root = logging.getLogger()
-    root.setLevel(logging.WARNING)
-    logging.getLogger("difftransformer").setLevel(logging.INFO)
-
-    def add(handler: logging.Handler) -> None:
-        handlers.append(handler)
-        handler.setFormatter(_LineFormatter())
-        root.addHandler(handler)
-
-    add(logging.StreamHandler(sys.stderr))
-    if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        add(_LogFile(log, mode="w", encoding="utf-8"))
-
-
-def _fault(error: Exception) -> SystemExit:
-    logger.info("a fault of this program:", exc_info=error)
-    logger.error("%s: %s (traceback above)", type(error).__name__, " ".join(str(error).split()))
-    return SystemExit(1)
+        yield Job(identity, stack.enter_context(tracking), datetime.now(UTC))
 
 
 class _Terminated(SystemExit):
@@ -292,3 +166,54 @@ def _termination() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def exclusive(state: Path) -> Iterator[None]:
+    """Hold the lock of a job's state folder (made if missing), waiting for who has it.
+
+    That is a job left over from a workflow that was killed, or the same command in another
+    terminal; behind it there is little left to do.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if not try_lock(descriptor):
+            holder = _holder(descriptor)
+            logger.warning(
+                "process %s is doing this job (%s): waiting until it ends", holder, state
+            )
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _sign(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold(path: Path, doing: str) -> int:
+    """Take the lock ``path`` until this process ends; returns its descriptor.
+
+    Raises:
+        UserError: another process has it; the line names its pid and what it is ``doing``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if not try_lock(descriptor):
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        raise UserError(f"process {holder} is {doing}: wait for it or end it, then try again")
+    _sign(descriptor)
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+
+
+def _sign(descriptor: int) -> None:
+    """Write the process id for the message of who comes second; a full disk is no reason."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        logger.debug("no pid in the lock: %s", error)

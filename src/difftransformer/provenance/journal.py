@@ -1,4 +1,4 @@
-"""The tracker that writes a job's journal, and knows what an earlier attempt wrote."""
+"""The tracker that writes a job's journal, and the background thread that sends it meanwhile."""
 
 from __future__ import annotations
 
@@ -7,22 +7,98 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from difftransformer.provenance.sender import Delivery, Sender
-from difftransformer.provenance.spool import TERMINAL, Record, Spool
+from difftransformer.provenance.reporting import one_line
+from difftransformer.provenance.spool import JOURNAL, TERMINAL, Record, Sent, Spool
+
+if TYPE_CHECKING:
+    from difftransformer.provenance.mlflow_sink import MlflowSink
 
 _SIGNS = r"\w\-./: "
 _NAME, _FOREIGN = re.compile(rf"[{_SIGNS}]{{1,250}}"), re.compile(rf"[^{_SIGNS}]")
 _T = TypeVar("_T")
+_LONGEST_PAUSE = 300.0  # seconds between attempts while a store is down
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """When to send, in seconds, and the results folder that the store belongs to."""
+
+    live_after: float = 900.0  # 4-5 s of import and the wait at the end stay below 1% of the time
+    live_every: float = 30.0
+    close_wait: float = 3.0
+    system_every: float = 10.0
+    root: Path = Path("results")
+
+
+class Sender:
+    """Sends what is on disk, from ``live_after`` seconds of life on, every ``live_every`` seconds.
+
+    The thread, and with it the import of mlflow, starts at the first `notify` after
+    ``live_after``. It is a daemon: it never keeps a finished job alive.
+    """
+
+    def __init__(self, state: Path, uri: str, delivery: Delivery) -> None:
+        self._state, self._uri, self._root = state, uri, delivery.root
+        self._live_every = delivery.live_every
+        self._starts_at = time.monotonic() + delivery.live_after
+        self._wake, self._ending = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def notify(self) -> None:
+        """Tell that there is more on disk."""
+        if self._thread is None:
+            if time.monotonic() < self._starts_at:
+                return
+            self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def finish(self, patience: float) -> None:
+        """Send the rest for at most ``patience`` seconds; a job that never sent leaves it all."""
+        if self._thread is None:
+            return
+        self._ending.set()
+        self._wake.set()
+        self._thread.join(patience)
+        size = (self._state / JOURNAL).stat().st_size
+        if Sent.load(self._state, self._uri).offset < size:
+            logger.warning(
+                f"tracking: the store was not reached in time; {self._state / JOURNAL} keeps what "
+                f"is left: send it with `difftransformer sync_tracking --results {self._root}`"
+            )
+
+    def _run(self) -> None:
+        sink: MlflowSink | None = None
+        pause = self._live_every
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            last = self._ending.is_set()
+            try:
+                from difftransformer.provenance.mlflow_sink import MlflowSink
+
+                sink = sink or MlflowSink(self._uri, self._root)
+                sink.send(self._state)
+                pause = self._live_every
+            except Exception as error:  # whatever a store does, the job goes on
+                logger.warning("tracking: not sent, will try again (%s)", one_line(error))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._wake.set()
+            if last:
+                return
+            self._ending.wait(pause)
 
 
 class SpoolTracker:
@@ -59,7 +135,7 @@ class SpoolTracker:
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """See `tracking.Tracker`."""
-        self._log_texts("tags", {key: _text(value) for key, value in tags.items()})
+        self._log_texts("tags", {key: str(value) for key, value in tags.items()})
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """See `tracking.Tracker`."""
@@ -85,12 +161,9 @@ class SpoolTracker:
     def close(self, status: str) -> None:
         """See `tracking.Tracker`."""
         assert status in TERMINAL, status
-        memory = self._process.memory_info()
-        times = self._process.cpu_times()
-        summary = {"system/cpu_seconds": times.user + times.system}
-        summary["system/memory_gib"] = memory.rss / 2**30
-        last_step = max((step for _, step in self._points), default=0)
-        self._log_points(summary, last_step)
+        times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
+        summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}
+        self._log_points(summary, max((step for _, step in self._points), default=0))
         self._spool.append({"kind": "status", "status": status, "at": _now()})
         self._spool.flush()
         self._spool.close()
@@ -115,9 +188,7 @@ class SpoolTracker:
             known = self._known.get((kind, name))
             if known is not None and kind == "params":
                 if known != value:
-                    logger.debug(
-                        "tracking: %s stays %s in the same run, not %s", name, known, value
-                    )
+                    logger.debug(f"tracking: {name} stays {known} in the same run, not {value}")
             elif known != value:
                 fresh[name] = self._known[kind, name] = value
         for part in _parts(fresh):
@@ -141,10 +212,8 @@ class SpoolTracker:
 
     def _system_load(self) -> dict[str, float]:
         self._last_system = time.monotonic()
-        load = {
-            "system/cpu_percent": self._process.cpu_percent(),
-            "system/memory_gib": self._process.memory_info().rss / 2**30,
-        }
+        memory = self._process.memory_info().rss / 2**30
+        load = {"system/cpu_percent": self._process.cpu_percent(), "system/memory_gib": memory}
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             load["system/gpu_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -157,7 +226,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         else:
-            flat[_FOREIGN.sub("_", f"{prefix}{key}")] = _text(value)
+            flat[_FOREIGN.sub("_", f"{prefix}{key}")] = str(value)
     return flat
 
 
@@ -166,10 +235,6 @@ def _parts(values: dict[str, _T]) -> Iterator[dict[str, _T]]:
     items = list(values.items())
     for start in range(0, len(items), 100):
         yield dict(items[start : start + 100])
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
 
 
 def _same(one: float, other: float) -> bool:

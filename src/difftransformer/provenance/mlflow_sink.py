@@ -12,12 +12,9 @@ touched, by a workspace id kept in ``results/mlflow/workspace``.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 for _name, _value in {
@@ -35,13 +32,14 @@ from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     JOURNAL,
+    SENDING,
     TERMINAL,
     Record,
     Sent,
     forget_sent,
     is_written,
+    locked,
     read_records,
-    sending,
     sqlite_file,
 )
 
@@ -66,7 +64,8 @@ class MlflowSink:
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
-        with _alone(root / "mlflow"):  # processes that make one SQLite file together all crash
+        # Processes that make one SQLite file together all crash.
+        with locked(root / "mlflow" / "lock"):
             if uri.startswith("sqlite:") and _make_database(uri):
                 forget_sent(root, uri)  # what was sent to a file before it is gone
             self.client = MlflowClient(tracking_uri=uri)
@@ -87,7 +86,7 @@ class MlflowSink:
             DataError: the journal does not begin with the job that it is of.
             Exception: anything the store answers; what arrived before stays recorded as sent.
         """
-        with sending(state):
+        with locked(state / SENDING):
             journal = state / JOURNAL
             sent = Sent.load(state, self._uri)
             job = next((record for record, _ in read_records(journal)), None)
@@ -100,18 +99,15 @@ class MlflowSink:
                 )
             run_id = self._open_run(job, sent.run_id)
             start = sent.offset if run_id == sent.run_id else 0
-            count = 0
-            batch = _Batch()
+            count, batch = 0, _Batch()
             for record, offset in read_records(journal, start):
                 if not batch.takes(record):
                     self._write(run_id, batch, state, job)
-                    Sent(run_id, batch.offset).save(state, self._uri)
                     batch = _Batch()
                 batch.add(record, offset)
                 count += 1
             if count:
                 self._write(run_id, batch, state, job)
-                Sent(run_id, batch.offset).save(state, self._uri)
             return count
 
     def close_stale(self, living: set[str]) -> int:
@@ -140,10 +136,10 @@ class MlflowSink:
         if sent.run_id is None or not statuses or statuses[-1] in TERMINAL or is_written(state):
             return False
         run = self._known_run(sent.run_id)
-        if run is None or run.info.status != "RUNNING":
-            return False
-        self._end_killed(sent.run_id)
-        return True
+        running = run is not None and run.info.status == "RUNNING"
+        if running:
+            self._end_killed(sent.run_id)
+        return running
 
     def _end_killed(self, run_id: str) -> None:
         self.client.set_tag(run_id, "resumable", "true")
@@ -160,6 +156,7 @@ class MlflowSink:
                 logger.warning("tracking: artifact %s is gone, not sent", path)
         if batch.status is not None:
             self._set_status(run_id, batch.status, job)
+        Sent(run_id, batch.offset).save(state, self._uri)
 
     def _set_status(self, run_id: str, record: Record, job: Record) -> None:
         status = record["status"]
@@ -214,16 +211,14 @@ class MlflowSink:
         self.client.delete_run(run_id)
 
     def _find_or_create_experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
+        if (found := self.client.get_experiment_by_name(name)) is None:
             location = None
             if self._uri.startswith("sqlite:"):
                 location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
             try:
                 return str(self.client.create_experiment(name, location))
-            except MlflowException:
-                found = self.client.get_experiment_by_name(name)  # another process was faster
-                if found is None:
+            except MlflowException:  # another process was faster
+                if (found := self.client.get_experiment_by_name(name)) is None:
                     raise
         return str(found.experiment_id)
 
@@ -276,15 +271,13 @@ def _make_database(uri: str) -> bool:
 
     False when it is there already.
     """
-    address, _, options = uri.partition("?")
-    path = sqlite_file(uri)
-    name = address.partition("///")[2]
-    if path.exists():
+    if (path := sqlite_file(uri)).exists():
         return False
     for leftover in path.parent.glob(f".{path.stem}.*.partial{path.suffix}*"):
         leftover.unlink()
     with replacing(path) as aside:
-        whole = address.removesuffix(name) + str(aside) + (options and f"?{options}")
+        scheme, _, name = uri.partition("///")
+        whole = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
         MlflowClient(tracking_uri=whole).search_experiments(max_results=1)
     return True
 
@@ -294,11 +287,3 @@ def _workspace(path: Path) -> str:
     if not path.exists():
         write_text(path, uuid.uuid4().hex + "\n")
     return path.read_text().strip()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,4 +1,4 @@
-"""What a job publishes, and that it is still that when it is read.
+"""What a job publishes, that it is still that when it is read, and two builds of it compared.
 
 The main file of a job is JSON. Under ``sha256`` it carries the digest of every other file of the
 job, by name beside it, and that of all its own content; a job with no JSON to show gets one that
@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ BLOCK = 1 << 26
 SEAL = "sha256"
 SUMS = ".sha256.json"
 """Ending of the main file of a job that makes no JSON."""
+
+FOLDERS = ("data", "runs", "evaluations", "tables", "figures")
+"""What of a scale's folder is compared: same commit, settings and machine, same bytes."""
 
 _PIECE = 1 << 20
 _MOST_THREADS = 16
@@ -134,3 +138,51 @@ def _block(path: Path, start: int) -> bytes:
             found.update(piece[:count])
             left -= count
     return found.digest()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A file of the rebuild: its name below the scale's folder, and its sums in both builds."""
+
+    name: str
+    rebuilt: str
+    kept: str | None
+
+    @property
+    def same(self) -> bool:
+        """Whether the two hold the same."""
+        return self.rebuilt == self.kept
+
+
+def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
+    """Compare every file of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
+
+    Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
+    everything but its ``provenance``, which says when and on what it was made, and its digests.
+
+    Raises:
+        DataError: ``rebuilt`` holds nothing that could be compared.
+    """
+    files = [
+        path
+        for folder in FOLDERS
+        for path in sorted((rebuilt / folder).rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    ]
+    if not files:
+        raise DataError(f"{rebuilt}: nothing is built there; name a folder results/<scale>")
+    names = [path.relative_to(rebuilt) for path in files]
+    before = [content_digest(kept / n) if (kept / n).is_file() else None for n in names]
+    rebuilds = [content_digest(path) for path in files]
+    return [Compared(*one) for one in zip(map(str, names), rebuilds, before, strict=True)]
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of what a file holds; of a result file without what differs by its provenance."""
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        parsed = json.loads(content)
+        if isinstance(parsed, dict) and "provenance" in parsed:
+            parsed = {k: v for k, v in parsed.items() if k not in ("provenance", SEAL)}
+            content = json.dumps(parsed, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()

@@ -27,6 +27,7 @@ from difftransformer.provenance.atomic import write_text
 JOURNAL = "tracking.jsonl"
 SENT = "tracking.sent.json"
 SENDING = "tracking.lock"
+"""Held by one sender at a time: the job's own thread, or a later synchronisation."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 _LOCK_PATIENCE = 5.0  # seconds; `is_written` takes the lock for a moment
 
@@ -47,7 +48,7 @@ class Spool:
         self._buffer: list[Record] = []
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock()
-        self._size = _whole_size(self.path)
+        self._size = self.path.read_bytes().rfind(b"\n") + 1
         os.ftruncate(self._descriptor, self._size)  # a line torn by a kill was never sent
         self.earlier = [record for record, _ in read_records(self.path)]
         if not self.earlier:
@@ -84,7 +85,7 @@ class Spool:
 
     def _lock(self) -> None:
         deadline = time.monotonic() + _LOCK_PATIENCE
-        while not _try_lock(self._descriptor):
+        while not try_lock(self._descriptor):
             if time.monotonic() > deadline:
                 os.close(self._descriptor)
                 raise UserError(
@@ -108,8 +109,7 @@ class Sent:
 
     def save(self, state: Path, uri: str) -> None:
         """Write the position for ``uri`` atomically, keeping those of other stores."""
-        entries = _load_sent(state) | {_store_key(uri): vars(self)}
-        write_text(state / SENT, json.dumps(entries, indent=1, sort_keys=True) + "\n")
+        _save_sent(state, _load_sent(state) | {_store_key(uri): vars(self)})
 
 
 def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
@@ -137,7 +137,7 @@ def forget_sent(root: Path, uri: str) -> None:
     for path in root.rglob(SENT):
         entries = _load_sent(path.parent)
         if entries.pop(_store_key(uri), None) is not None:
-            write_text(path, json.dumps(entries, indent=1, sort_keys=True) + "\n")
+            _save_sent(path.parent, entries)
 
 
 def sqlite_file(uri: str) -> Path:
@@ -148,29 +148,25 @@ def sqlite_file(uri: str) -> Path:
 def is_written(state: Path) -> bool:
     """Whether a living process holds the journal."""
     with (state / JOURNAL).open("rb") as file:
-        return not _try_lock(file.fileno())
+        return not try_lock(file.fileno())
 
 
 @contextmanager
-def sending(state: Path) -> Iterator[None]:
-    """One sender at a time for a journal: the job's own thread, or a later synchronisation."""
-    with (state / SENDING).open("wb") as file:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file; False where another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _whole_size(path: Path) -> int:
-    """Size up to the last line end."""
-    data = path.read_bytes()
-    return data.rfind(b"\n") + 1
 
 
 def _load_sent(state: Path) -> dict[str, Any]:
@@ -179,6 +175,10 @@ def _load_sent(state: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}  # sending again from the start is harmless: the store knows each point
     return entries if isinstance(entries, dict) else {}
+
+
+def _save_sent(state: Path, entries: dict[str, Any]) -> None:
+    write_text(state / SENT, json.dumps(entries, indent=1, sort_keys=True) + "\n")
 
 
 def _store_key(uri: str) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.secrets import displayed
-from difftransformer.provenance.sender import one_line
+from difftransformer.provenance.reporting import displayed, one_line
 from difftransformer.provenance.spool import (
     JOURNAL,
     Record,
@@ -24,15 +23,7 @@ from difftransformer.provenance.spool import (
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
-STAGES = (
-    "tokenise",
-    "pretrain",
-    "evaluate",
-    "judge",
-    "throughput",
-    "decoding",
-    "tables",
-)
+STAGES = ("tokenise", "pretrain", "evaluate", "judge", "timings", "tables")
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)
@@ -60,18 +51,19 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
     store = resolve_uri(uri, root)
     if store is not None:
         try:
-            _make(store, root)
+            from difftransformer.provenance.mlflow_sink import MlflowSink
+
+            sink = MlflowSink(store, root)
+            for stage in STAGES:
+                sink.experiment(stage)
         except Exception as error:
             if store.startswith("sqlite:"):
                 raise ConfigError(
                     f"tracking store {displayed(store)} cannot be made: {one_line(error)}"
                 ) from error
             logger.warning(
-                "tracking: %s does not answer (%s); jobs write locally, `difftransformer "
-                "sync_tracking --results %s` sends it later",
-                displayed(store),
-                one_line(error),
-                root,
+                f"tracking: {displayed(store)} does not answer ({one_line(error)}); jobs write "
+                f"locally, `difftransformer sync_tracking --results {root}` sends it later"
             )
     marker = {"store": displayed(store) if store else "off", "stages": STAGES}
     write_text(output, json.dumps(marker, indent=1) + "\n")
@@ -94,12 +86,9 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     report = _send_all(pending, store, root)
     if report.unsent:
         logger.warning(
-            "tracking: %d of %d journals are not sent (%s); run `difftransformer sync_tracking "
-            "--results %s` when the store is back",
-            len(report.unsent),
-            len(pending),
-            report.reason,
-            root,
+            f"tracking: {len(report.unsent)} of {len(pending)} journals are not sent "
+            f"({report.reason}); run `difftransformer sync_tracking --results {root}` when the "
+            "store is back"
         )
     return report
 
@@ -131,14 +120,6 @@ def close_stale(root: Path = ROOT, uri: str | None = None) -> int:
     return closed
 
 
-def _make(store: str, root: Path) -> None:
-    from difftransformer.provenance.mlflow_sink import MlflowSink
-
-    sink = MlflowSink(store, root)
-    for stage in STAGES:
-        sink.experiment(stage)
-
-
 def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
     from difftransformer.provenance.mlflow_sink import MlflowSink
 
@@ -163,10 +144,10 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
 
 
 def _pending(root: Path, store: str) -> list[Path]:
+    # Whatever was sent to a SQLite file went with it.
+    gone = store.startswith("sqlite:") and not sqlite_file(store).exists()
     states = [path.parent for path in root.rglob(JOURNAL)]
-    if store.startswith("sqlite:") and not sqlite_file(store).exists():
-        return states  # whatever was sent went with the file
-    return [state for state in states if _has_news(state, store)]
+    return [state for state in states if gone or _has_news(state, store)]
 
 
 def _has_news(state: Path, store: str) -> bool:
@@ -174,8 +155,8 @@ def _has_news(state: Path, store: str) -> bool:
     sent, journal = Sent.load(state, store), state / JOURNAL
     if sent.offset < journal.stat().st_size:
         return True
-    last = [record for record, _ in read_records(journal) if record["kind"] == "status"][-1:]
-    return bool(last) and last[0]["status"] == "RUNNING"
+    said = [record["status"] for record, _ in read_records(journal) if record["kind"] == "status"]
+    return said[-1:] == ["RUNNING"]
 
 
 def _started(state: Path) -> tuple[int, str]:

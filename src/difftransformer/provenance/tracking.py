@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.journal import SpoolTracker
-from difftransformer.provenance.secrets import displayed
-from difftransformer.provenance.sender import Delivery, Sender
+from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker
+from difftransformer.provenance.reporting import displayed
 
 OFF = "off"
 ROOT = Path("results")
@@ -64,26 +63,10 @@ class NullTracker:
     def __init__(self, job_id: str = "") -> None:
         self.job_id = job_id
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
+    def _nothing(self, *_args: Any, **_named: Any) -> None:
         """Do nothing."""
 
-    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Do nothing."""
-
-    def log_artifact(self, path: Path) -> None:
-        """Do nothing."""
-
-    def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def rewind(self, step: int) -> None:
-        """Do nothing."""
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self, status: str) -> None:
-        """Do nothing."""
+    log_params = log_metrics = log_artifact = set_tags = rewind = flush = close = _nothing
 
 
 @contextmanager
@@ -119,13 +102,9 @@ def start_job(
     if store is None:
         yield NullTracker(job_id)
         return
+    sender = Sender(state, store, delivery)
     tracker = SpoolTracker(
-        state,
-        stage=stage,
-        name=name,
-        job_id=job_id,
-        sender=Sender(state, store, delivery),
-        delivery=delivery,
+        state, stage=stage, name=name, job_id=job_id, sender=sender, delivery=delivery
     )
     tracker.log_params(params)
     tracker.set_tags(tags)

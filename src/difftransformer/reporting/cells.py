@@ -3,14 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from difftransformer.config.artifact_slices import Fact
-from difftransformer.config.paper_values import PaperTable
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.measurement import Fact
+from difftransformer.config.papers import PaperTable
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
 from difftransformer.reporting.statistics import mean_interval, wilson_interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 UNDEFINED = "n/a"
 FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
@@ -86,6 +90,61 @@ def seed_values(
 def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
     """Mean over the seeds that have a value, with the t interval of the mean."""
     return _mean(place, seeds, paper.number(*place), decimals, plain)
+
+
+def mean_cells(frame: "DataFrame", decimals: int, paper: Paper) -> list[Cell]:
+    """Cells of a tidy frame (row, column, seed, value, text, job_ids), a mean over seeds each."""
+    return [
+        mean_cell(
+            Place(str(row), str(column)),
+            [
+                SeedValue(seed=seed, value=value, text=text, job_ids=jobs)
+                for seed, value, text, jobs in zip(
+                    group["seed"].tolist(),
+                    group["value"],
+                    group["text"],
+                    group["job_ids"],
+                    strict=True,
+                )
+            ],
+            decimals,
+            paper,
+        )
+        for (row, column), group in frame.groupby(["row", "column"], sort=False)
+    ]
+
+
+def paired_differences(
+    rows: Sequence[RowSlice],
+    columns: Sequence[str],
+    cells: Sequence[Cell],
+    decimals: int,
+    reference: str = "",
+) -> list[Cell]:
+    """Return the cells of the differences, of the rows that are compared with another.
+
+    A published difference stands beside ours where both numbers are published.
+
+    Args:
+        rows: Rows of a section.
+        columns: Ids of the columns to subtract; the differences' own end in `DIFFERENCE`.
+        cells: Cells of these rows and columns, and maybe others.
+        decimals: Decimals of a difference.
+        reference: What the differences' own ids end in behind `DIFFERENCE`.
+    """
+    at = {(cell.row, cell.column): cell for cell in cells}
+    found = []
+    for row in rows:
+        if row.against is None:
+            continue
+        for column in columns:
+            ours, theirs = at[row.run, column], at[row.against, column]
+            published = None
+            if ours.paper_value is not None and theirs.paper_value is not None:
+                published = ours.paper_value - theirs.paper_value
+            place = Place(row.run, column + DIFFERENCE + reference)
+            found.append(difference_cell(place, ours, theirs, decimals, published))
+    return found
 
 
 def difference_cell(

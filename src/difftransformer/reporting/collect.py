@@ -61,20 +61,6 @@ class Results:
             path, what = f"judgements/{judge}/{suite}/{run}/{seed}.json", f"judgement by '{judge}'"
             raise _missing(what, run, seed, self.scale, path) from None
 
-    def timings(self, kind: str) -> Result:
-        """Return the one result of a job of timings.
-
-        Raises:
-            UserError: there is none; names the command.
-        """
-        try:
-            return self.evaluations[kind, kind, 0]
-        except KeyError:
-            raise UserError(
-                f"no timings of {kind} at scale {self.scale}: make them with "
-                f"`snakemake results/{self.scale}/{kind}.json --config scale={self.scale}`"
-            ) from None
-
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
         """Return a file that an evaluation left beside its result.
 

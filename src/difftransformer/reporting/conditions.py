@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
+from difftransformer.config.artifact_slices import INTERPRETATION, MARK, ArtifactSlice, RowSlice
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import Results, defined
+from difftransformer.reporting.collect import defined
 from difftransformer.reporting.numbers import count, rate
 
 
@@ -37,20 +37,6 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
     return found[0][0]
 
 
-def trainings(rows: Sequence[RowSlice], seeds: Sequence[int], results: Results) -> list[Result]:
-    """Training results of all rows and seeds, in their order."""
-    return [results.training(row.run, seed) for row in rows for seed in seeds]
-
-
-def evaluated(
-    artifact: ArtifactSlice, part: SectionSlice, rows: Sequence[RowSlice], results: Results
-) -> list[Result]:
-    """Results of the section's suite for some rows and all seeds."""
-    return [
-        results.evaluation(part.suites[0], row.run, seed) for row in rows for seed in artifact.seeds
-    ]
-
-
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     """One sentence on budget, sizes and learning rates."""
     tokens = sorted({defined(result, "tokens") for result in trained})
@@ -70,21 +56,20 @@ def seeds_note(artifact: ArtifactSlice) -> str:
     return f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean over seeds."
 
 
-def compared_with(part: SectionSlice) -> str:
-    """Say which row the others are compared with."""
-    labels = {row.run: row.label for row in part.rows}
-    pairs = [(row.label, labels[row.against]) for row in part.rows if row.against]
-    if len({other for _, other in pairs}) == 1:
-        return f"row − {pairs[0][1]}"
-    return "; ".join(f"{label} − {other}" for label, other in pairs)
-
-
-def reference(part: SectionSlice, first: SectionSlice) -> str:
-    """Ending of a section's columns of comparison: nothing where it compares as the first does."""
-    ours, theirs = (
-        list(dict.fromkeys(row.against for row in one.rows if row.against)) for one in (part, first)
-    )
-    return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
+def interpretations_note(artifact: ArtifactSlice) -> list[str]:
+    """Say once what is ours in each marked row; nothing where no row is marked."""
+    reasons = {
+        f"{row.label.removesuffix(MARK)}: {reason}": None
+        for part in artifact.sections
+        for row in part.rows
+        if (reason := row.facts.get(INTERPRETATION)) is not None
+    }
+    if not reasons:
+        return []
+    return [
+        "* An interpretation: the source leaves something open, and the row shows our reading of "
+        f"it, not the authors' model. {'; '.join(reasons)}."
+    ]
 
 
 def stand_in_title(title: str, items: str | None) -> str:

@@ -1,6 +1,8 @@
-"""Curves over seeds: mean, and the band from the lowest to the highest seed."""
+"""Curves over seeds or rounds: a line through their centre, and a band around it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import nan
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.errors import DataError
@@ -11,20 +13,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Curve(NamedTuple):
-    """Mean and range over seeds at each x."""
+def span(values: Sequence[float]) -> tuple[float, float]:
+    """From the lowest to the highest."""
+    return min(values), max(values)
 
-    x: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
+
+class Curve(NamedTuple):
+    """Values by x, such as one a seed, and how a line and its band are made of them."""
+
+    x: Sequence[float]
+    values: Sequence[Sequence[float]]
+    centre: Callable[[Sequence[float]], float] = fmean
+    band: Callable[[Sequence[float]], tuple[float, float]] | None = span
+
+    @property
+    def y(self) -> list[float]:
+        """Centre at each x."""
+        return [self.centre(values) for values in self.values]
 
 
 def over_seeds(x: Sequence[float], by_seed: Sequence[Sequence[float]]) -> Curve:
-    """Summarise values of several seeds that were measured at the same places."""
-    columns = list(zip(*by_seed, strict=True))
-    mean = [sum(column) / len(column) for column in columns]
-    return Curve(list(x), mean, [min(c) for c in columns], [max(c) for c in columns])
+    """Mean and range of several seeds that were measured at the same places."""
+    return Curve(x, list(zip(*by_seed, strict=True)))
 
 
 def by_tokens(histories: Histories, run: str, seeds: Sequence[int], column: str) -> Curve:
@@ -79,12 +89,30 @@ def mark(
     axes: "Axes", curve: Curve, look: Look, partial: Collection[float], *, size: float
 ) -> None:
     """Mark the points of a curve, hollow where the mean leaves out seeds that diverged."""
-    for x, mean in zip(curve.x, curve.mean, strict=True):
+    for x, y in zip(curve.x, curve.y, strict=True):
         fill, above = ("white", 3) if x in partial else (look.colour, 2)
-        axes.plot([x], [mean], look.marker, color=look.colour, mfc=fill, ms=size, zorder=above)
+        axes.plot([x], [y], look.marker, color=look.colour, mfc=fill, ms=size, zorder=above)
 
 
-def draw(axes: "Axes", curve: Curve, look: Look, label: str) -> None:
-    """Draw a mean line with its band."""
-    axes.plot(curve.x, curve.mean, color=look.colour, linestyle=look.dash, lw=1.6, label=label)
-    axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, lw=0)
+def draw(axes: "Axes", curve: Curve, look: Look, label: str, *, marks: float | None = None) -> None:
+    """Draw a line with its band, and marks of a size; before ``axes`` have a logarithmic y."""
+    import seaborn
+
+    assert axes.get_yscale() == "linear", "seaborn would take means of logarithms"
+    points = [(x, one) for x, values in zip(curve.x, curve.values, strict=True) for one in values]
+    points = points or [(nan, nan)]  # of nothing seaborn would not even make the legend's line
+    seaborn.lineplot(
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        estimator=curve.centre,
+        errorbar=curve.band,
+        err_kws={"alpha": 0.15, "lw": 0},
+        color=look.colour,
+        linestyle=look.dash,
+        lw=1.6,
+        label=label,
+        legend=False,
+        ax=axes,
+    )
+    if marks is not None:
+        axes.plot(curve.x, curve.y, look.marker, color=look.colour, ms=marks, mew=0)

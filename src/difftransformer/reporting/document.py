@@ -1,10 +1,13 @@
 """A finished table as data: what every format is written from, and the report reads back."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from difftransformer.config.base import Settings
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 VerdictName = Literal["confirmed", "contradicted", "inconclusive"]
 
@@ -126,3 +129,22 @@ class TableDocument(Settings):
     def find(self, row: str, column: str) -> Cell | None:
         """Return the cell at a row and a column of whichever section has it."""
         return next((c for c in self.cells() if c.row == row and c.column == column), None)
+
+    def frame(self) -> "DataFrame":
+        """Cells as a tidy frame in the order of sections, rows and columns; absent numbers: None.
+
+        Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids.
+        """
+        import pandas as pd
+
+        numbers = ("value", "std", "ci_low", "ci_high", "n", "paper_value")
+        found = [
+            {"artifact": self.artifact, "row": cell.row, "column": cell.column}
+            | {name: getattr(cell, name) for name in numbers}
+            | {"run_ids": ";".join(cell.job_ids())}
+            for section in self.sections
+            for row in section.rows
+            for column in section.columns
+            if (cell := section.cell(row.run, column.id)) is not None
+        ]
+        return pd.DataFrame(found, dtype=object)

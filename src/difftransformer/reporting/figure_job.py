@@ -1,27 +1,24 @@
-"""The job of a figure: result files and histories in, one picture in two formats out."""
+"""The job of a figure: result files in, one picture in two formats out."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.provenance.published import SUMS, publish
-from difftransformer.reporting.builders import load_builder
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, save
-from difftransformer.reporting.histories import Histories
+from difftransformer.reporting.view import View, figure_of
 
 SUFFIXES = (".svg", ".png")
 
 
-def build_figure(
-    artifact: ArtifactSlice, results: Iterable[Path], histories: Iterable[Path], output: Path
-) -> list[Path]:
+def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
     """Draw a figure; equal inputs give equal bytes with one version of matplotlib.
 
     Args:
         artifact: The resolved figure.
-        results: Result files of its rows: trainings and evaluations, in any order.
-        histories: ``{run}/{seed}/history.csv`` of its rows, in any order.
+        results: Result files of its rows: trainings and evaluations, in any order; histories and
+            details lie beside them.
         output: Path without an ending, or with that of either file.
 
     Returns:
@@ -29,13 +26,11 @@ def build_figure(
 
     Raises:
         UserError: a result or a history is missing, of another scale, or lacks what is drawn.
-        ConfigError: an unknown builder.
     """
     assert artifact.kind == "figure", artifact.kind
-    build = load_builder("figure", artifact.builder)
-    found, curves = load_results(results, artifact.scale), Histories(histories)
+    found = load_results(results, artifact.scale)
     with canvas(artifact.artifact):
         stem = output.with_suffix("") if output.suffix in SUFFIXES else output
-        written = save(build(artifact, found, curves), stem)
+        written = save(figure_of(View(artifact, artifact.sections[0], found)), stem)
     publish(stem.with_name(stem.name + SUMS), {}, written)
     return written

@@ -1,51 +1,59 @@
-"""Putting sections together into a table, with its verdicts and its published twin."""
+"""All results of a folder as one tidy frame, for notebooks and pictures of one's own."""
 
-from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.errors import ConfigError
-from difftransformer.reporting.conditions import seeds_note
-from difftransformer.reporting.document import Cell, Published, Section, TableDocument
-from difftransformer.reporting.interpretations import interpretations_note
-from difftransformer.reporting.verdicts import judge
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from difftransformer.errors import DataError
+from difftransformer.provenance.result import Result, read_result
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PARTS = ("runs/*/*/training.json", "evaluations/*/*/*.json", "judgements/*/*/*/*.json",
+         "timings/*.json")  # fmt: skip
 
 
-def assemble(
-    artifact: ArtifactSlice, sections: list[Section], *, seeded: bool = True
-) -> TableDocument:
-    """Make the table of an artifact from its sections and judge its claims.
+def results(folder: str | Path) -> "DataFrame":
+    """Return every number that jobs found at a scale.
 
-    ``seeded`` says whether its numbers are over seeds, which a note then names.
+    Args:
+        folder: Folder of a scale, such as ``results/tiny``.
+
+    Returns:
+        A line a number: scale, kind (training, evaluation, judgement, ...), run, suite, seed,
+        metric, value (NaN: undefined), job_id, git_commit, fingerprint, settings (as the job got
+        them, a mapping).
 
     Raises:
-        ConfigError: a claim is about a column that no section has, or two sections have different
-            values at one row and column.
+        DataError: No results lie there, or one is damaged.
     """
-    _require_one_value(artifact.artifact, sections)
-    paper = artifact.paper
-    table = TableDocument(
-        artifact=artifact.artifact,
-        title=artifact.title,
-        caption=artifact.caption,
-        scale=artifact.scale,
-        seeds=artifact.seeds,
-        sections=sections,
-        published=None
-        if paper is None
-        else Published(
-            title=paper.title, source=paper.source, scale=paper.scale, notes=paper.notes
-        ),
-        notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
-    )
-    return table.model_copy(update={"verdicts": judge(artifact, table)})
+    import pandas as pd
+
+    root = Path(folder)
+    found = [read_result(path) for part in PARTS for path in sorted(root.glob(part))]
+    if not found:
+        raise DataError(
+            f"{root}: holds no results; name the folder of a scale, such as results/tiny, and "
+            "build something first"
+        )
+    return pd.DataFrame([line for one in found for line in _lines(one)])
 
 
-def _require_one_value(artifact: str, sections: list[Section]) -> None:
-    """Whoever looks a number up by its row and column must not depend on the order of sections."""
-    seen: dict[tuple[str, str], Cell] = {}
-    for cell in (cell for section in sections for cell in section.cells):
-        other = seen.setdefault((cell.row, cell.column), cell)
-        if other.value != cell.value:
-            raise ConfigError(
-                f"config/artifacts.yaml: artifacts.{artifact}.sections: two have a number of "
-                f"'{cell.row}' in column '{cell.column}', {other.value} and {cell.value}: give one "
-                "of them an artifact of its own"
-            )
+def _lines(result: Result) -> list[dict[str, object]]:
+    about = {
+        "scale": result.scale,
+        "kind": result.kind,
+        "run": result.run,
+        "suite": result.suite,
+        "seed": result.seed,
+    }
+    origin = {
+        "job_id": result.job_id,
+        "git_commit": result.provenance.git_commit,
+        "fingerprint": result.provenance.fingerprint,
+        "settings": result.settings,
+    }
+    return [
+        about | {"metric": name, "value": float("nan") if value is None else float(value)} | origin
+        for name, value in result.metrics.items()
+    ]

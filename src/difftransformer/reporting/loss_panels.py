@@ -1,51 +1,40 @@
 """Panels of the validation loss while training, and of its differences to another row."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.reporting.curves import by_tokens, draw, paired_by_tokens
 from difftransformer.reporting.drawing import INK, Look, printable, tidy
-from difftransformer.reporting.histories import Histories
+from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLUMN = "validation_loss"
+VALIDATION_LOSS = "validation_loss"
+"""Column of a history."""
 _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
 
 
-def compared_rows(part: SectionSlice) -> list[RowSlice]:
+def compared_rows(view: View[Any]) -> list[RowSlice]:
     """Rows of a section that are compared with another."""
-    return [row for row in part.rows if row.against is not None]
+    return [row for row in view.rows if row.against is not None]
 
 
-def loss_curves(
-    axes: "Axes",
-    artifact: ArtifactSlice,
-    part: SectionSlice,
-    histories: Histories,
-    look: dict[str, Look],
-) -> None:
+def loss_curves(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
     """Draw the validation loss of every row while training.
 
     Raises:
         UserError: a history is missing.
         DataError: a history lacks the column, or its seeds were measured at different tokens.
     """
-    for row in part.rows:
-        curve = by_tokens(histories, row.run, artifact.seeds, _COLUMN)
+    for row in view.rows:
+        curve = by_tokens(view.results.histories, row.run, view.seeds, VALIDATION_LOSS)
         draw(axes, curve, look[row.run], printable(row.label))
     tidy(axes, x="", y="nats per token", title="Validation loss")
     _tokens(axes)
 
 
-def loss_differences(
-    axes: "Axes",
-    artifact: ArtifactSlice,
-    part: SectionSlice,
-    histories: Histories,
-    look: dict[str, Look],
-) -> None:
+def loss_differences(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
     """Draw the differences of the rows to those they are compared with, same seed.
 
     Raises:
@@ -53,11 +42,15 @@ def loss_differences(
         DataError: a history lacks the column, or two were measured at different tokens.
     """
     axes.axhline(0, color=INK, lw=0.8)
-    for row in compared_rows(part):
+    for row in compared_rows(view):
         assert row.against is not None
-        curve = paired_by_tokens(histories, row.run, row.against, artifact.seeds, _COLUMN)
+        histories = view.results.histories
+        curve = paired_by_tokens(histories, row.run, row.against, view.seeds, VALIDATION_LOSS)
         draw(axes, curve, look[row.run], printable(row.label))
-    title = f"Difference to {printable(_reference(part))}, same seed"
+    labels = {row.run: row.label for row in view.rows}
+    names = {labels[row.against] for row in view.rows if row.against is not None}
+    reference = names.pop() if len(names) == 1 else "its reference"
+    title = f"Difference to {printable(reference)}, same seed"
     tidy(axes, x="", y="nats per token", title=title)
     _tokens(axes)
 
@@ -70,9 +63,3 @@ def _tokens(axes: "Axes") -> None:
     )
     axes.xaxis.set_major_formatter(lambda tokens, _: f"{tokens / unit:g}")
     axes.set_xlabel(f"training tokens ({name})")
-
-
-def _reference(part: SectionSlice) -> str:
-    labels = {row.run: row.label for row in part.rows}
-    names = {labels[row.against] for row in part.rows if row.against is not None}
-    return names.pop() if len(names) == 1 else "its reference"

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -13,13 +13,10 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import SUMS, read_published, require_published
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.conditions import interpretations_note
 from difftransformer.reporting.document import TableDocument, Verdict
 from difftransformer.reporting.formats.web import render
-from difftransformer.reporting.interpretations import interpretations_note
 from difftransformer.reporting.origins import describe
-
-SWEEP = "lr_sweep"
-"""The artifact that has a section of its own, built or not."""
 
 
 class Figure(NamedTuple):
@@ -40,6 +37,12 @@ class Part(NamedTuple):
     figure: Figure | None
 
 
+def build_page(report: ReportSlice, **files: Any) -> None:
+    """Write the page of one artifact by itself; as `build_report`, without what papers print."""
+    assert not report.contents
+    build_report(report, **files)
+
+
 def build_report(
     report: ReportSlice,
     *,
@@ -48,7 +51,7 @@ def build_report(
     results: Iterable[Path],
     output: Path,
 ) -> None:
-    """Write the page; it needs no other file and no network. Equal inputs give equal bytes.
+    """Write the report; it needs no other file and no network. Equal inputs give equal bytes.
 
     Args:
         report: What to show, in order.
@@ -70,8 +73,7 @@ def build_report(
     text = render(
         "report.html.j2",
         report=report,
-        parts=[part for part in parts if part.id != SWEEP],
-        sweep=next((part for part in parts if part.id == SWEEP), None),
+        parts=parts,
         verdicts=_verdicts(parts),
         origins=origins,
     )

@@ -4,114 +4,148 @@ Rounds stand where other cells have seeds.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median, quantiles
-from typing import TypeVar
+from typing import Any
 
-from difftransformer.config.timing import TimingConfig
+from difftransformer.config.measurements import measurement
+from difftransformer.config.timing import BatchConfig
+from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper, Place
-from difftransformer.reporting.collect import Results
+from difftransformer.reporting.collect import Results, defined, metric
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
 
 DECIMALS = 3
-C = TypeVar("C", bound=TimingConfig)
+OWN_SIZES = "own_sizes"
+"""Shape of rows that are timed with the sizes of their runs, see `Timing.times_own_sizes`."""
 
 
-def timed_with(results: Results, kind: str, settings: type[C]) -> tuple[Result, C]:
-    """Return the one result of a job of timings and its settings.
+class Timings:
+    """The one result of a job of timings: numbers by {what}/{shape}/{row}/{backend}/{mode}.
+
+    Args:
+        results: Results of the artifact.
+        name: Measurement that times.
+
+    Attributes:
+        result: The result.
+        config: Settings of the measurement's own class; ``timed()`` gives ``calls``.
+        calls: What one call is given, by shape.
 
     Raises:
         UserError: There is no such result, or it was made with other settings.
     """
-    result = results.timings(kind)
-    try:
-        return result, settings.model_validate(result.settings["config"])
-    except (KeyError, ValueError):
-        raise UserError(f"{result.job_id}: has no settings of {kind}: rerun") from None
+
+    def __init__(self, results: Results, name: str) -> None:
+        found, scale = results.evaluations.get((name, name, 0)), results.scale
+        if found is None:
+            raise UserError(
+                f"no timings of {name} at scale {scale}: make them with "
+                f"`snakemake results/{scale}/timings/{name}.json --config scale={scale}`"
+            )
+        self.result: Result = found
+        try:
+            self.config: Any = validate(
+                measurement(name).timing, found.settings["config"], "config"
+            )
+        except (KeyError, UserError):
+            raise UserError(f"{found.job_id}: has no settings of {name}: rerun") from None
+        self.calls: Mapping[str, BatchConfig] = self.config.timed()
+
+    def number(self, what: str, *turn: str) -> float | None:
+        """Another number of a turn (shape, row, backend, mode), such as peak_bytes."""
+        return metric(self.result, "/".join((what, *turn)))
+
+    def speeds(self, shape: str, row: str, backend: str, mode: str) -> list[float]:
+        """Tokens per second of each round.
+
+        Raises:
+            UserError: The row was not timed.
+        """
+        place, call = f"seconds/{shape}/{row}/{backend}/{mode}", self.calls[shape]
+        tokens = call.seq_len * call.batch_size
+        return [tokens / defined(self.result, f"{place}/{n}") for n in range(self.config.repeats)]
+
+    def fastest(self, shape: str, row: str, mode: str) -> list[float]:
+        """Speeds by the backend with the highest median."""
+        found = [self.speeds(shape, row, backend, mode) for backend in self.config.backends]
+        return max(found, key=median)
+
+    def ratios(self, shape: str, row: str, against: str, mode: str) -> list[float]:
+        """Speed of a row over that of another, each by its fastest backend, round by round."""
+        ours, theirs = self.fastest(shape, row, mode), self.fastest(shape, against, mode)
+        return [one / two for one, two in zip(ours, theirs, strict=True)]
+
+    def overall(self, shapes: Iterable[str], row: str, against: str, mode: str) -> list[float]:
+        """Geometric mean of these ratios over shapes, round by round."""
+        ratios = [self.ratios(shape, row, against, mode) for shape in shapes]
+        rounds = zip(*ratios, strict=True)
+        return [math.exp(math.fsum(map(math.log, one)) / len(one)) for one in rounds]
+
+    def speed_cell(self, place: Place, speeds: Sequence[float], paper: Paper | None = None) -> Cell:
+        """Median and quartiles of tokens per second."""
+        published = None if paper is None else paper.number(*place)
+        low, high = map(count, quartiles(speeds))
+        return Cell(
+            row=place.row,
+            column=place.column,
+            text=f"{count(median(speeds))} ({low} to {high})",
+            value=median(speeds),
+            n=len(speeds),
+            paper_value=published,
+            paper_text=None if published is None else plain(published, 0),
+            seeds=self._rounds(speeds, 0),
+        )
+
+    def ratio_cell(self, place: Place, ratios: Sequence[float]) -> Cell:
+        """Median and quartiles; a verdict takes its interval, of the mean, from the rounds."""
+        low, high = (plain(one, DECIMALS) for one in quartiles(ratios))
+        return Cell(
+            row=place.row,
+            column=place.column,
+            text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
+            value=median(ratios),
+            n=len(ratios),
+            seeds=self._rounds(ratios, DECIMALS),
+        )
+
+    def one_cell(self, place: Place, value: float, text: str) -> Cell:
+        """A number that was found once."""
+        once = SeedValue(seed=0, value=value, text=text, job_ids=[self.result.job_id])
+        return Cell(row=place.row, column=place.column, text=text, value=value, n=1, seeds=[once])
+
+    def machine_note(self) -> str:
+        """Say where the timings were taken, in one sentence."""
+        found = self.result.provenance
+        machine = found.hardware.get("gpu") or found.hardware["cpu"]
+        return (
+            f"Measured on {machine} with {found.threads} thread{'s' * (found.threads > 1)}, "
+            f"{self.config.precision}; it says nothing of other machines."
+        )
+
+    def rounds_note(self, turns: str) -> str:
+        """Say how rounds were made and read; ``turns`` are what has one in each."""
+        config = self.config
+        clock = "" if config.clock == "wall" else " Seconds are those of CPU time."
+        return (
+            f"median (quartiles) of {config.repeats} rounds after {config.warmup} untimed ones, in "
+            f"each of which every {turns} has one turn; by the backend that is fastest for the row "
+            f"({', '.join(config.backends)}). Rounds are repeats in one process, not independent "
+            f"runs.{clock}"
+        )
+
+    def _rounds(self, values: Sequence[float], decimals: int) -> list[SeedValue]:
+        jobs = [self.result.job_id]
+        return [
+            SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
+            for number, value in enumerate(values)
+        ]
 
 
-def quotients(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Ratios round by round."""
-    return [one / two for one, two in zip(ours, theirs, strict=True)]
-
-
-def geometric_means(ratios: Sequence[Sequence[float]]) -> list[float]:
-    """Geometric mean over several lists of ratios, round by round."""
-    return [math.exp(math.fsum(map(math.log, one)) / len(one)) for one in zip(*ratios, strict=True)]
-
-
-def quartile(values: Sequence[float], which: int) -> float:
-    """First, second or third quartile."""
-    return quantiles(values, n=4, method="inclusive")[which - 1]
-
-
-def speed_cell(place: Place, speeds: Sequence[float], job_id: str, paper: Paper) -> Cell:
-    """Median and quartiles of tokens per second."""
-    published = paper.number(*place)
-    text = f"{count(median(speeds))} ({count(quartile(speeds, 1))} to {count(quartile(speeds, 3))})"
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=text,
-        value=median(speeds),
-        n=len(speeds),
-        paper_value=published,
-        paper_text=None if published is None else plain(published, 0),
-        seeds=_rounds(speeds, 0, job_id),
-    )
-
-
-def ratio_cell(place: Place, ratios: Sequence[float], job_id: str) -> Cell:
-    """Median and quartiles; a verdict takes its interval, of the mean, from the rounds."""
-    low, high = (plain(quartile(ratios, which), DECIMALS) for which in (1, 3))
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
-        value=median(ratios),
-        n=len(ratios),
-        seeds=_rounds(ratios, DECIMALS, job_id),
-    )
-
-
-def one_cell(place: Place, value: float, text: str, job_id: str) -> Cell:
-    """A number that was found once."""
-    return Cell(
-        row=place.row,
-        column=place.column,
-        text=text,
-        value=value,
-        n=1,
-        seeds=[SeedValue(seed=0, value=value, text=text, job_ids=[job_id])],
-    )
-
-
-def machine_note(result: Result, config: TimingConfig) -> str:
-    """Say where the timings were taken, in one sentence."""
-    found = result.provenance
-    machine = found.hardware.get("gpu") or found.hardware["cpu"]
-    return (
-        f"Measured on {machine} with {found.threads} thread{'s' * (found.threads > 1)}, "
-        f"{config.precision}; it says nothing of other machines."
-    )
-
-
-def rounds_note(config: TimingConfig, turns: str) -> str:
-    """Say how rounds were made and read; ``turns`` are what has one in each."""
-    clock = "" if config.clock == "wall" else " Seconds are those of CPU time."
-    return (
-        f"median (quartiles) of {config.repeats} rounds after {config.warmup} untimed ones, in "
-        f"each of which every {turns} has one turn; by the backend that is fastest for the row "
-        f"({', '.join(config.backends)}). Rounds are repeats in one process, not independent "
-        f"runs.{clock}"
-    )
-
-
-def _rounds(values: Sequence[float], decimals: int, job_id: str) -> list[SeedValue]:
-    return [
-        SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=[job_id])
-        for number, value in enumerate(values)
-    ]
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """First and third quartile."""
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    return first, third

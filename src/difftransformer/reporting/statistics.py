@@ -79,24 +79,6 @@ def sign_test_p(wins: int, losses: int) -> float:
     return float(stats.binomtest(wins, wins + losses, 0.5).pvalue)
 
 
-def agreement(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """Share of pairs whose two verdicts are the same; at least one pair."""
-    return sum(one == two for one, two in pairs) / len(pairs)
-
-
-def cohen_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    """Agreement beyond what both judges' shares of yes give by chance (Cohen 1960).
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None where chance alone agrees fully, since
-        both judges always say the same.
-    """
-    n = len(pairs)
-    first, second = (sum(pair[place] for pair in pairs) / n for place in (0, 1))
-    chance = first * second + (1 - first) * (1 - second)
-    return None if chance == 1 else (agreement(pairs) - chance) / (1 - chance)
-
-
 def fewest_deciding_seeds(alpha: float) -> int:
     """Smallest number of differing seeds with which a sign test can fall below ``alpha``."""
     n = 1

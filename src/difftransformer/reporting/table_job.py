@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
-from difftransformer.reporting.builders import load_builder
-from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.conditions import interpretations_note, seeds_note
+from difftransformer.reporting.document import Cell, Published, Section, TableDocument
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
-from difftransformer.reporting.formats.tidy import to_csv
 from difftransformer.reporting.formats.web import to_page
+from difftransformer.reporting.verdicts import judge
+from difftransformer.reporting.view import View, sections_of
 
 DATA = ".json"
 SUFFIXES = (".csv", ".md", ".tex", ".html", DATA)
@@ -32,13 +35,12 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
 
     Raises:
         UserError: a result is missing, of another scale, or lacks what a column shows.
-        ConfigError: an unknown builder, or a claim about a column that is not there.
+        ConfigError: a claim is about a column that is not there.
     """
     assert artifact.kind == "table", artifact.kind
-    build = load_builder("table", artifact.builder)
-    table: TableDocument = build(artifact, load_results(results, artifact.scale))
+    table = make_table(artifact, load_results(results, artifact.scale))
     texts = {
-        ".csv": to_csv(table),
+        ".csv": table.frame().to_csv(index=False, lineterminator="\n"),
         ".md": to_markdown(table),
         ".tex": to_latex(table),
         ".html": to_page(table),
@@ -51,6 +53,47 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
     return [*written, data]
 
 
+def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
+    """Make the table of an artifact from what its measurements show, and judge its claims.
+
+    Raises:
+        ConfigError: a claim is about a column that no section has, or two sections have different
+            values at one row and column.
+    """
+    views = [View[Any](artifact, part, results) for part in artifact.sections]
+    sections = [section for view in views for section in sections_of(view)]
+    _require_one_value(artifact.artifact, sections)
+    paper, seeded = artifact.paper, any(view.options.seeded for view in views)
+    table = TableDocument(
+        artifact=artifact.artifact,
+        title=artifact.title,
+        caption=artifact.caption,
+        scale=artifact.scale,
+        seeds=artifact.seeds,
+        sections=sections,
+        published=None
+        if paper is None
+        else Published(
+            title=paper.title, source=paper.source, scale=paper.scale, notes=paper.notes
+        ),
+        notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
+    )
+    return table.model_copy(update={"verdicts": judge(artifact, table)})
+
+
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:
     """Drop a known ending; a dot in the name that is none stays."""
     return path.with_suffix("") if path.suffix in suffixes else path
+
+
+def _require_one_value(artifact: str, sections: list[Section]) -> None:
+    """Whoever looks a number up by its row and column must not depend on the order of sections."""
+    seen: dict[tuple[str, str], Cell] = {}
+    for cell in (cell for section in sections for cell in section.cells):
+        other = seen.setdefault((cell.row, cell.column), cell)
+        if other.value != cell.value:
+            raise ConfigError(
+                f"config/artifacts/{artifact}.yaml: sections: two have a number of "
+                f"'{cell.row}' in column '{cell.column}', {other.value} and {cell.value}: give one "
+                "of them an artifact of its own"
+            )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.artifact_slices import ArtifactSlice, ClaimSlice
 from difftransformer.config.artifacts import ClaimConfig
 from difftransformer.errors import ConfigError
 from difftransformer.reporting.document import Cell, TableDocument, Verdict, VerdictName
@@ -73,7 +73,7 @@ def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Find
     return Finding("inconclusive", None, None, None, None, words)
 
 
-def _judge(name: str, claim: ClaimConfig, artifact: ArtifactSlice, table: TableDocument) -> Verdict:
+def _judge(name: str, claim: ClaimSlice, artifact: ArtifactSlice, table: TableDocument) -> Verdict:
     ours = _cell(name, claim.row, claim.metric, table)
     if isinstance(claim.against, str):
         theirs = _cell(name, claim.against, claim.against_metric or claim.metric, table)
@@ -103,8 +103,8 @@ def _cell(name: str, row: str, column: str, table: TableDocument) -> Cell:
     if cell is None:
         columns = sorted({cell.column for cell in table.cells()})
         raise ConfigError(
-            f"config/claims.yaml: claims.{name}.metric: table '{table.artifact}' has no column "
-            f"'{column}' for '{row}' (it has {', '.join(columns)})"
+            f"config/artifacts/{table.artifact}.yaml: claims.{name}.metric: its table has no "
+            f"column '{column}' for '{row}' (it has {', '.join(columns)})"
         )
     return cell
 

@@ -9,7 +9,6 @@ A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so a ki
 leaves the one before. Nothing is pickled.
 """
 
-import hashlib
 import json
 import logging
 import shutil
@@ -22,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.transformer import Transformer
@@ -83,7 +83,9 @@ class CheckpointStore:
                 f"checkpoint of step {snapshot.step} could not be written to {self._folder} "
                 f"({_reason(error)}); {kept}: make room there and start again to continue"
             ) from error
-        self._prune()
+        self._drop(self._steps()[: -self._keep])
+        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
+            shutil.rmtree(damaged)
 
     def clear(self) -> None:
         """Drop all checkpoints, so that the run starts afresh."""
@@ -123,10 +125,14 @@ class CheckpointStore:
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
                 snapshot = _read(folder, step)
-                _require(snapshot, names)
+                if missing := sorted(set(names) - snapshot.tensors.keys()):
+                    lacks = f"{_TENSORS} lacks {len(missing)} tensors, the first is {missing[0]}"
+                    raise ValueError(lacks)
             except _DAMAGE as error:
                 logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
-                _set_aside(folder)
+                aside = folder.with_name(folder.name + _DAMAGED)
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
                 continue
             except OSError as error:  # of the disk or its rights, and says nothing of the content
                 raise CheckpointError(
@@ -148,7 +154,7 @@ class CheckpointStore:
         save_file(tensors, partial / _TENSORS)
         state = snapshot.state | {"step": snapshot.step, "identity": self._identity}
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
-        sums = {name: _sha256(partial / name) for name in (_TENSORS, _STATE)}
+        sums = {name: file_sha256(partial / name) for name in (_TENSORS, _STATE)}
         (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for path in (partial / _TENSORS, partial / _STATE, partial / _SUMS, partial):
             sync(path)
@@ -156,11 +162,6 @@ class CheckpointStore:
     def _steps(self) -> list[int]:
         names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
         return sorted(int(name) for name in names if name.isdecimal())
-
-    def _prune(self) -> None:
-        self._drop(self._steps()[: -self._keep])
-        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
-            shutil.rmtree(damaged)
 
     def _drop(self, steps: Iterable[int]) -> None:
         for step in steps:
@@ -177,7 +178,7 @@ def kept_name(step: int) -> str:
 def _read(folder: Path, step: int) -> Snapshot:
     sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
     for name in (_TENSORS, _STATE):
-        if _sha256(folder / name) != sums[name]:
+        if file_sha256(folder / name) != sums[name]:
             raise ValueError(f"{name} does not match its sum")
     state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
     if state["step"] != step:
@@ -185,23 +186,6 @@ def _read(folder: Path, step: int) -> Snapshot:
     # Cloned: tensors mapped from the file are not aligned like allocated ones.
     tensors = {name: tensor.clone() for name, tensor in load_file(folder / _TENSORS).items()}
     return Snapshot(step, tensors, state)
-
-
-def _require(snapshot: Snapshot, names: Iterable[str]) -> None:
-    missing = sorted(set(names) - snapshot.tensors.keys())
-    if missing:
-        raise ValueError(f"{_TENSORS} lacks {len(missing)} tensors, the first is {missing[0]}")
-
-
-def _set_aside(folder: Path) -> None:
-    aside = folder.with_name(folder.name + _DAMAGED)
-    shutil.rmtree(aside, ignore_errors=True)
-    folder.rename(aside)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reason(error: Exception) -> str:

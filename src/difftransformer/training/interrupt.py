@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 
@@ -23,11 +24,11 @@ class Interrupted(SystemExit):
         return self.message
 
 
+@dataclass
 class StopRequest:
     """Whether, and by which signal, the process was asked to stop."""
 
-    def __init__(self) -> None:
-        self.signal: str | None = None
+    signal: str | None = None
 
 
 @contextmanager

@@ -1,7 +1,12 @@
-"""What a run measures beside its loss: validation loss, and on recall data the accuracy by N.
+"""What a run measures, and its history of that: nothing in it depends on the clock.
+
+Beside the training loss these are the validation loss, and on recall data the accuracy by N.
 
 Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
 """
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,9 +17,43 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import write_text
 from difftransformer.training.objective import HiddenStates, Objective
 
+Row = dict[str, float | int]
+"""Column -> value of one step; a column that was not measured at that step is absent."""
+
+FIRST_COLUMNS = ("step", "tokens", "loss", "lr", "grad_norm", "validation_loss")
+
 _PROBE_SEED = 7  # one set of probe rows for every run and seed: differences are the models'
+
+
+class History:
+    """Rows by ascending step. Equal runs give equal bytes, whether or not they were resumed."""
+
+    def __init__(self, rows: Sequence[Mapping[str, float | int]] = ()) -> None:
+        self.rows: list[Row] = [dict(row) for row in rows]
+
+    def append(self, row: Row) -> None:
+        """Add the row of a later step."""
+        assert not self.rows or row["step"] > self.rows[-1]["step"], "steps must ascend"
+        self.rows.append(row)
+
+    def last(self, column: str) -> float | None:
+        """Return the newest value of ``column``; None if it was never measured."""
+        return next((row[column] for row in reversed(self.rows) if column in row), None)
+
+    def first_reaching(self, column: str, threshold: float) -> int | None:
+        """Return the first step with ``column`` at least ``threshold``; None if there is none."""
+        reached = (int(r["step"]) for r in self.rows if column in r and r[column] >= threshold)
+        return next(reached, None)
+
+    def write_csv(self, path: Path) -> None:
+        """Write ``path`` whole; floats as repr, so that reading gives the same numbers back."""
+        measured = {column for row in self.rows for column in row}
+        columns = [*FIRST_COLUMNS, *sorted(measured.difference(FIRST_COLUMNS))]
+        cells = ([repr(row[c]) if c in row else "" for c in columns] for row in self.rows)
+        write_text(path, "".join(",".join(line) + "\n" for line in (columns, *cells)))
 
 
 class Measurements:

@@ -23,7 +23,7 @@ from difftransformer.errors import UserError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.loss import rows_of_chunk
 from difftransformer.models.memory import saved_bytes_per_layer
-from difftransformer.models.transformer import count_parameters
+from difftransformer.models.sizes import count_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,8 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     """Estimate what training a run needs on a device; runs a layer on one sequence for it."""
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
-    on_cpu = device.type == "cpu"
     states = (16.0 if config.precision == "fp32" else 18.0) * parameters
-    checkpoint = 24.0 * parameters if on_cpu else 0.0
+    checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
     backend = choose_backend(config.backend, device.type, config.precision)
@@ -84,18 +83,13 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
         model, backend, config.seq_len, device, config.precision
     )
     positions = config.micro_batch * config.seq_len
-    chunk = min(positions, config.loss_chunk)
-    rows = rows_of_chunk(chunk, model.vocab_size, device.type)
+    rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device.type)
     # A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients.
     logits = 4.0 * (
         3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model
     )
-    return MemoryEstimate(
-        states=states,
-        activations=layer * (model.num_layers + LAYER_BACKWARD),
-        logits=logits,
-        checkpoint=checkpoint,
-    )
+    activations = layer * (model.num_layers + LAYER_BACKWARD)
+    return MemoryEstimate(states, activations, logits, checkpoint)
 
 
 def require_memory(slice: RunSlice, device: torch.device) -> None:

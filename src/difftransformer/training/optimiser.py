@@ -5,7 +5,7 @@ the 2.0 s of ``import torch``, in every job. Here the same fused kernel is calle
 functional interface, which does not, and the state is plain tensors under the parameters' names.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -14,19 +14,20 @@ from torch.optim.adamw import adamw
 
 from difftransformer.config.training import TrainingConfig
 
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-_STEP = "adam_step"
+_STATE = ("exp_avg", "exp_avg_sq", "adam_step")
 
 
 @dataclass
 class _Slot:
-    """A parameter and what AdamW keeps about it."""
+    """A parameter and what AdamW keeps about it, nothing at first."""
 
     name: str
     parameter: nn.Parameter
-    exp_avg: Tensor
-    exp_avg_sq: Tensor
-    adam_step: Tensor
+
+    def __post_init__(self) -> None:
+        self.exp_avg = torch.zeros_like(self.parameter, requires_grad=False)
+        self.exp_avg_sq = torch.zeros_like(self.parameter, requires_grad=False)
+        self.adam_step = torch.zeros((), dtype=torch.float32, device=self.parameter.device)
 
 
 class AdamW:
@@ -47,7 +48,7 @@ class AdamW:
         self._config = config
         groups = zip(split_decay(parameters), (config.weight_decay, 0.0), strict=True)
         self._groups = [
-            ([_empty_slot(name, p) for name, p in group.items()], decay) for group, decay in groups
+            ([_Slot(name, p) for name, p in group.items()], decay) for group, decay in groups
         ]
 
     @property
@@ -58,8 +59,25 @@ class AdamW:
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """One update from the gradients that there are, which are dropped then."""
+        beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
-            self._update([slot for slot in slots if slot.parameter.grad is not None], lr, decay)
+            due = [slot for slot in slots if slot.parameter.grad is not None]
+            adamw(
+                [slot.parameter for slot in due],
+                [slot.parameter.grad for slot in due if slot.parameter.grad is not None],
+                [slot.exp_avg for slot in due],
+                [slot.exp_avg_sq for slot in due],
+                [],
+                [slot.adam_step for slot in due],
+                fused=True,
+                amsgrad=False,
+                beta1=beta1,
+                beta2=beta2,
+                lr=lr,
+                weight_decay=decay,
+                eps=self._config.eps,
+                maximize=False,
+            )
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -69,32 +87,13 @@ class AdamW:
             f"{key}.{slot.name}": getattr(slot, key)
             for slots, _ in self._groups
             for slot in slots
-            for key in (*_MOMENTS, _STEP)
+            for key in _STATE
         }
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Copy back what `tensors` gave."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
-
-    def _update(self, slots: Sequence[_Slot], lr: float, decay: float) -> None:
-        beta1, beta2 = self._config.betas
-        adamw(
-            [slot.parameter for slot in slots],
-            [slot.parameter.grad for slot in slots if slot.parameter.grad is not None],
-            [slot.exp_avg for slot in slots],
-            [slot.exp_avg_sq for slot in slots],
-            [],
-            [slot.adam_step for slot in slots],
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=lr,
-            weight_decay=decay,
-            eps=self._config.eps,
-            maximize=False,
-        )
 
 
 def split_decay(
@@ -105,21 +104,9 @@ def split_decay(
     A variant that stores lambda vectors as a matrix, one row per head, names it ``lambda_*``: that
     exempts it too.
     """
-    decayed: dict[str, nn.Parameter] = {}
-    free: dict[str, nn.Parameter] = {}
+    groups: tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]] = {}, {}
     for name, parameter in parameters:
         if parameter.requires_grad:
             is_lambda = name.rpartition(".")[2].startswith("lambda_")
-            group = decayed if parameter.ndim >= 2 and not is_lambda else free
-            group[name] = parameter
-    return decayed, free
-
-
-def _empty_slot(name: str, parameter: nn.Parameter) -> _Slot:
-    return _Slot(
-        name,
-        parameter,
-        torch.zeros_like(parameter, requires_grad=False),
-        torch.zeros_like(parameter, requires_grad=False),
-        torch.zeros((), dtype=torch.float32, device=parameter.device),
-    )
+            groups[is_lambda or parameter.ndim < 2][name] = parameter
+    return groups

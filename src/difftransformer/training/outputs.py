@@ -12,8 +12,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import replacing
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
-from difftransformer.training.history import History
-from difftransformer.training.measure import accuracy_column
+from difftransformer.training.measure import History, accuracy_column
 
 HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -42,15 +41,13 @@ def publish(
         output.mkdir(parents=True, exist_ok=True)
         (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
         save_model(output, model, model.config)
-        for name in TOKENIZER:
-            if (dataset.folder / name).is_file():
-                with replacing(output / name) as aside:
-                    shutil.copyfile(dataset.folder / name, aside)
         shutil.rmtree(output / KEPT, ignore_errors=True)
         (output / KEPT).mkdir()
-        for path in kept:
-            with replacing(output / KEPT / path.name) as aside:
-                shutil.copyfile(path, aside)
+        beside = [path for name in TOKENIZER if (path := dataset.folder / name).is_file()]
+        for folder, paths in ((output, beside), (output / KEPT, kept)):
+            for path in paths:
+                with replacing(folder / path.name) as aside:
+                    shutil.copyfile(path, aside)
         history.write_csv(output / HISTORY)
         files = [path for path in output.rglob("*") if path.is_file()]
         write_result(output / TRAINING, result, files)

@@ -4,21 +4,82 @@ Differential Transformer goes on with longer positions (section 3.3: 1.5B tokens
 640000) and with other text (appendix C: mathematics, then distilled reasoning). Everything but the
 weights starts afresh then, the optimiser and the learning rate among them: the paper does not say
 that it kept any.
+
+The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
+lock; the output folder is written at the end only, its ``training.json`` last. A mark in the state
+folder then says that the training was through.
 """
 
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 import torch
 
-from difftransformer.config.extension import require_same_model
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunSlice, require_same_model
+from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
 from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.job import Frame, Job, run_job
-from difftransformer.training.upstream import open_parent
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.result import Result, job_id, origin
+from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.checkpoint import CheckpointStore
+from difftransformer.training.interrupt import listening
+from difftransformer.training.measure import Measurements
+from difftransformer.training.memory import require_memory
+from difftransformer.training.objective import Objective
+from difftransformer.training.outputs import publish, training_metrics
+from difftransformer.training.process import prepare_process, resolve_device, seed_everything
+from difftransformer.training.progress import Progress
+from difftransformer.training.trainer import Trainer
+from difftransformer.training.upstream import open_parent, training_inputs
+
+STAGE, FINISHED = "pretrain", "finished"
+
+logger = logging.getLogger(__name__)
+
+
+class Frame(TypedDict):
+    """What the caller of a training gives besides the run itself."""
+
+    dataset: Path
+    """Folder of a packed dataset."""
+    output: Path
+    """Folder that gets model.safetensors, config.json, tokenizer.json where the dataset has one,
+    history.csv and, last, training.json."""
+    state: Path
+    """Folder of this job and fingerprint alone: lock, checkpoints, progress.json."""
+    seed: int
+    """Seed of the initial weights and of the order of the data."""
+    threads: int
+    """Threads of one operation; they decide the order of sums, hence the bits."""
+    tracker: Tracker
+    """Receives params, metric points and the speed."""
+    code: str
+    """Fingerprint of the code that trains."""
+    afresh: NotRequired[bool]
+    """Train again what had finished, instead of publishing it again from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job: what it trains, where it reads and writes."""
+
+    slice: RunSlice
+    frame: Frame
+    parent: Result | None = None
+    """The training whose weights it starts from."""
+
+
+BuildModel = Callable[[torch.device], Transformer]
+"""Makes the model that training starts from, on a device."""
 
 
 def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
@@ -27,14 +88,14 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
     Args:
         slice: The resolved run; ``init_from`` names the run that it continues, if any.
         model: Folder of that run's finished training with the same seed.
-        **frame: See `difftransformer.training.job.Frame`; the dataset has the parent's tokenizer.
+        **frame: See `Frame`; the dataset has the parent's tokenizer.
 
     Raises:
         ConfigError: The run continues one that was not given, or the other way round, or their
             models differ in more than their positions.
         CheckpointError: ``model`` holds no finished training, that of another run or seed, or
             weights with another tokenizer.
-        UserError: one readable line; see `difftransformer.training.job.run_job`.
+        UserError: one readable line; see `run_job`.
         Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75).
     """
     parent = open_parent(slice, model, PackedDataset.open(frame["dataset"]), frame["seed"])
@@ -49,3 +110,125 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
         return child.to(device)
 
     run_job(Job(slice, frame, parent), build)
+
+
+def run_job(job: Job, build_model: BuildModel) -> None:
+    """Train from the newest whole checkpoint, or from the start, and publish the outputs.
+
+    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
+    it is to start afresh.
+
+    Raises:
+        UserError: the data or the device does not fit, memory or disk is too small, training
+            diverged; the line says which and what to do.
+        Interrupted: SIGTERM or SIGINT came; a checkpoint was written, the same call continues.
+    """
+    started = datetime.now(UTC)
+    config, frame, tracker = job.slice.training, job.frame, job.frame["tracker"]
+    device = resolve_device(config)
+    deterministic = prepare_process(config, device, frame["threads"])
+    resolved = {"device": str(device), "deterministic": deterministic}
+    with listening() as stop:
+        dataset = PackedDataset.open(frame["dataset"])
+        fingerprint = job_fingerprint(
+            STAGE, job.slice, frame["code"], training_inputs(dataset, job.parent), frame["seed"]
+        )
+        require_memory(job.slice, device)
+        seed_everything(frame["seed"])
+        model = build_model(device)
+        resolved["backend"] = model.backend
+        tracker.log_params({"resolved": resolved})
+        upstream = [] if job.parent is None else [job.parent.job_id]
+        if upstream:
+            tracker.set_tags({"upstream": " ".join(upstream)})
+        trainer = _trainer(job, model, dataset, device)
+        store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
+        _resume(trainer, store, frame)
+        progress = Progress(
+            frame["state"],
+            run=job.slice.run,
+            seed=frame["seed"],
+            steps=config.total_steps,
+            step=trainer.step,
+            tokens_per_step=config.tokens_per_step,
+        )
+        trainer.train(store, progress, tracker, stop)
+        metrics = training_metrics(model, trainer.history, config, diverged_at=trainer.diverged_at)
+        known = {name: float(value) for name, value in metrics.items() if value is not None}
+        tracker.log_metrics(known, trainer.step)
+        result = Result(
+            kind="training",
+            job_id=job_id(STAGE, job.slice.run, frame["seed"], fingerprint),
+            scale=job.slice.scale,
+            run=job.slice.run,
+            seed=frame["seed"],
+            metrics=metrics,
+            settings=job.slice.model_dump(mode="json")
+            | {"resolved": resolved, "upstream": upstream},
+            provenance=origin(fingerprint, started=started, threads=frame["threads"]),
+        )
+        kept = [store.kept_weights(step) for step in config.kept_steps]
+        publish(frame["output"], model, trainer.history, dataset, result, kept)
+        (frame["state"] / FINISHED).touch()
+
+
+def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:
+    config, manifest = job.slice.training, dataset.manifest
+    if manifest.vocab_size > job.slice.model.vocab_size:
+        raise ConfigError(
+            f"model.vocab_size is {job.slice.model.vocab_size}, but {dataset.folder} has token ids "
+            f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
+        )
+    _require_one_process()
+    loader = BatchLoader(
+        dataset,
+        "train",
+        batch_size=config.batch_size,
+        seq_len=config.seq_len,
+        seed=job.frame["seed"],
+    )
+    objective = Objective(
+        seq_len=config.seq_len,
+        chunk=config.loss_chunk,
+        answers=manifest.answer_positions,
+        weights=config.objective,
+        device=device,
+    )
+    measure = Measurements(model, dataset, config, objective)
+    return Trainer(
+        model, config, loader=loader, objective=objective, measure=measure, device=device
+    )
+
+
+def _require_one_process() -> None:
+    """Refuse to be one of several processes, as torchrun starts them.
+
+    The trainer cannot join them yet: each would silently train the whole model on its own.
+    """
+    if (world := int(os.environ.get("WORLD_SIZE", "1"))) != 1:
+        raise ConfigError(
+            f"WORLD_SIZE is {world}, but training runs in one process: start it without torchrun"
+        )
+
+
+def _resume(trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:
+    tracker, mark = frame["tracker"], frame["state"] / FINISHED
+    was_finished = mark.exists()
+    if was_finished and frame.get("afresh", False):
+        logger.info("this training had finished and is asked for again: it starts afresh")
+        store.clear()
+    newest = store.newest_whole(trainer.tensor_names())
+    mark.unlink(missing_ok=True)
+    if newest is not None:
+        trainer.restore(newest)
+        for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some
+            values = {name: float(value) for name, value in row.items() if name != "step"}
+            tracker.log_metrics(values, int(row["step"]))
+        tracker.rewind(newest.step)
+        logger.info("resuming from the checkpoint of step %d", newest.step)
+        if was_finished:
+            logger.info(
+                "this training had finished: it is published again and not trained again, which "
+                "forcing it in the workflow does, or --afresh %s",
+                STAGE,
+            )

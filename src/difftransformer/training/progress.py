@@ -30,8 +30,7 @@ class Progress:
     ) -> None:
         self._path = state / "progress.json"
         self._run, self._seed, self._steps = run, seed, steps
-        self._tokens_per_step = tokens_per_step
-        self._interval = interval
+        self._tokens_per_step, self._interval = tokens_per_step, interval
         self._mark = (time.monotonic(), step)
         self.tokens_per_second = 0.0
 
@@ -55,8 +54,8 @@ class Progress:
             100 * step // self._steps,
             "-" if loss is None else f"{loss:.3f}",
             lr,
-            _rate(self.tokens_per_second),
-            _clock(eta),
+            rate(self.tokens_per_second),
+            "-" if eta is None else clock(eta),
         )
         self._heartbeat(step, loss, eta)
 
@@ -79,15 +78,14 @@ class Progress:
             logger.debug("no heartbeat: %s", error)
 
 
-def _rate(tokens_per_second: float) -> str:
-    if tokens_per_second >= 10_000:
-        return f"{tokens_per_second / 1000:.1f}k tok/s"
-    return f"{tokens_per_second:.0f} tok/s"
+def rate(tokens_per_second: float) -> str:
+    """Speed as a person reads it."""
+    large = tokens_per_second >= 10_000
+    return f"{tokens_per_second / 1000:.1f}k tok/s" if large else f"{tokens_per_second:.0f} tok/s"
 
 
-def _clock(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

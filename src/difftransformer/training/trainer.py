@@ -15,15 +15,15 @@ from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models.device import autocast
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.job import is_out_of_memory
+from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-from difftransformer.training.history import History
 from difftransformer.training.interrupt import Interrupted, StopRequest
+from difftransformer.training.measure import History
 from difftransformer.training.methods import prepare
 from difftransformer.training.objective import HiddenStates, Objective
+from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.progress import Progress
-from difftransformer.training.rng import made_on, restore_rng, rng_state, rng_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,7 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Return the whole state of the run after the current step."""
-        tensors = {f"model.{name}": tensor for name, tensor in self._model_tensors().items()}
-        tensors |= self._method.tensors() | rng_tensors(self._device)
+        tensors = self._tensors() | rng_tensors(self._device) | {"sums": self._sums}
         state = {
             "loader": self._loader.state_dict(),
             "history": self.history.rows,
@@ -106,18 +105,17 @@ class Trainer:
             "rng": rng_state(),
             "threads": torch.get_num_threads(),
         }
-        return Snapshot(self.step, tensors | {"sums": self._sums}, state)
+        return Snapshot(self.step, tensors, state)
 
     def tensor_names(self) -> set[str]:
         """Return what a checkpoint must have of model and method."""
-        model = {f"model.{name}" for name in self._model_tensors()}
-        return model | self._method.tensors().keys()
+        return set(self._tensors())
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
-                tensor.copy_(snapshot.tensors[f"model.{name}"])
+                tensor.copy_(snapshot.tensors[name])
         self._method.load_tensors(snapshot.tensors)
         self._loader.load_state_dict(snapshot.state["loader"])
         self.history = History(snapshot.state["history"])
@@ -127,17 +125,14 @@ class Trainer:
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
         if (was := made_on(snapshot.tensors)) != self._device.type:
             logger.warning(
-                "checkpoint was made on %s, this process computes on %s: the numbers will differ "
-                "from those of a run never stopped",
-                was,
-                self._device.type,
+                f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
+                "numbers will differ from those of a run never stopped"
             )
         if (before := snapshot.state["threads"]) != torch.get_num_threads():
             logger.warning(
-                "checkpoint was made with %d threads, this process has %d: the sums will differ in "
-                "their last bits from a run never stopped",
-                before,
-                torch.get_num_threads(),
+                f"checkpoint was made with {before} threads, this process has "
+                f"{torch.get_num_threads()}: the sums will differ in their last bits from a run "
+                "never stopped"
             )
 
     def _advance(
@@ -159,7 +154,8 @@ class Trainer:
             self._check(lr)
             store.keep_weights(self.step, self.model)
         stopping = stop.signal is not None and not last
-        if last or stopping or _is_due(self.step, config.checkpoint_every):
+        every = config.checkpoint_every
+        if last or stopping or (every is not None and self.step % every == 0):
             self._check(lr)
             tracker.flush()
             store.save(self.snapshot())
@@ -222,9 +218,8 @@ class Trainer:
         )
 
     def _latest_loss(self) -> float | None:
-        if self._summed_steps:
-            return float(self._sums[0]) / self._summed_steps
-        return self.history.last("loss")
+        count = self._summed_steps
+        return float(self._sums[0]) / count if count else self.history.last("loss")
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
         self.model.eval()
@@ -235,7 +230,11 @@ class Trainer:
         """Parameters, a tied one once, and the buffers that a state dict has."""
         kept = self.model.state_dict().keys()
         buffers = {name: b for name, b in self.model.named_buffers() if name in kept}
-        return dict(self.model.named_parameters()) | buffers
+        named = dict(self.model.named_parameters()) | buffers
+        return {f"model.{name}": tensor for name, tensor in named.items()}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return self._model_tensors() | self._method.tensors()
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:
@@ -252,7 +251,3 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     done = (step - peak) / (last - peak) if last > peak else 0.0
     remaining = 1.0 - done if config.decay == "linear" else 0.5 * (1.0 + cos(pi * done))
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)
-
-
-def _is_due(step: int, every: int | None) -> bool:
-    return every is not None and step % every == 0

@@ -1,8 +1,8 @@
 """The command line: tools for people, and wrong calls."""
 
 import json
-import os
 import shutil
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,7 +11,6 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
-from difftransformer.provenance.lock import exclusive
 from difftransformer.provenance.sync import SyncReport
 
 RUNNER = CliRunner()
@@ -23,7 +22,7 @@ def call(*words: str | Path) -> Result:
 
 def test_help_names_every_step() -> None:
     said = call("--help").output
-    for step in ("tokenise", "pretrain", "evaluate", "build_table", "sync_tracking"):
+    for step in ("tokenise", "pretrain", "evaluate", "build_table", "build_page", "rerun"):
         assert step in said
 
 
@@ -39,33 +38,66 @@ def test_show_prints_a_run_as_its_job_gets_it(repository: Path) -> None:
     assert "parameters" in ended.stderr
 
 
-def test_outputs_are_the_trainings_of_an_ablation_alone(repository: Path) -> None:
-    ended = call(
-        "outputs", "ablation_head_count", "--seeds", "2", "--config", repository / "config"
-    )
-    assert ended.stdout.split() == [
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """What takes the place of this process; it would not come back."""
+    execute = Mock()
+    monkeypatch.setattr("os.execv", execute)
+    return execute
+
+
+@pytest.fixture
+def checkout(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the configuration to work in."""
+    (tmp_path / "config").symlink_to(repository / "config")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def forced(started: Mock) -> tuple[list[str], list[str]]:
+    """Targets that snakemake is started with, and the files that it is to make again."""
+    program, words = started.call_args.args
+    assert program == words[0] == sys.executable and words[1:3] == ["-m", "snakemake"]
+    force, settings = words.index("--forcerun"), words.index("--config")
+    return words[3 : words.index("--cores")], words[force + 1 : settings]
+
+
+def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started: Mock) -> None:
+    words = ("rerun", "ablation_head_count", "--seeds", "2", "--cores", "3", "--dry-run")
+    assert call(*words).exit_code == 0
+    targets, files = forced(started)
+    assert targets == ["ablation_head_count"]
+    assert files == [
         f"results/tiny/runs/{run}/{seed}/training.json"
         for run in ("transformer_halved_heads", "recall_transformer_halved_heads")
         for seed in (0, 1)
     ]
+    command = started.call_args.args[1]
+    assert command[4:7] == ["--cores", "3", "--dry-run"]
+    assert command[-3:] == ["--config", "scale=tiny", "seeds=2"]
 
 
-def test_a_sweep_is_rerun_with_its_own_seeds(repository: Path) -> None:
-    ended = call("outputs", "lr_sweep", "--config", repository / "config")
-    assert ended.exit_code == 0
-    assert {Path(file).parent.name for file in ended.stdout.split()} == {"1000"}
+def test_a_sweep_is_rerun_with_its_own_seeds(checkout: Path, started: Mock) -> None:
+    call("rerun", "lr_sweep")
+    assert {Path(file).parent.name for file in forced(started)[1]} == {"1000"}
 
 
-def test_what_shows_a_run_is_rebuilt_be_it_a_figure_alone(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ("users", "table3", "--config", repository / "config")
-    assert call(*words).stdout.split() == ["table3"]
-    figure = tmp_path / "results/tiny/figures/figure1.svg"
+def test_what_shows_a_run_is_rebuilt_be_it_a_figure_alone(checkout: Path, started: Mock) -> None:
+    call("rerun", "table3")
+    assert forced(started)[0] == ["table3"]
+    figure = checkout / "results/tiny/figures/figure1.svg"
     figure.parent.mkdir(parents=True)
     figure.touch()
-    assert call(*words).stdout.split() == ["table3", "figure1"]
+    call("rerun", "table3")
+    assert forced(started)[0] == ["table3", "figure1"]
+
+
+def test_nothing_is_started_for_an_unknown_artifact(checkout: Path, started: Mock) -> None:
+    ended = call("rerun", "table66")
+    assert ended.exit_code == 2
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "rerun: unknown artifact 'table66'; did you mean 'table6'?" in line
+    started.assert_not_called()
 
 
 def test_tracking_is_sent_where_the_configuration_says(
@@ -88,42 +120,10 @@ def test_tracking_is_sent_where_the_configuration_says(
         asked.assert_called_with(*wanted)
 
 
-def test_forget_drops_the_checkpoints_of_an_ablation_alone(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    kept, gone = (
-        tmp_path / "results/tiny/state/pretrain" / run / "0" / "abc" / "checkpoint-00000010"
-        for run in ("diff", "transformer_halved_heads")
-    )
-    for folder in (kept, gone):
-        folder.mkdir(parents=True)
-    ended = call("forget", "ablation_head_count", "--config", repository / "config")
-    assert ended.exit_code == 0
-    assert kept.exists() and not gone.exists()
-
-
-def test_forget_leaves_a_training_that_runs(
-    repository: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    state = tmp_path / "results/tiny/state/pretrain/transformer_halved_heads/0/abc"
-    (state / "checkpoint-00000010").mkdir(parents=True)
-    with exclusive(state):
-        ended = call("forget", "ablation_head_count", "--config", repository / "config")
-    assert ended.exit_code == 2
-    assert f"process {os.getpid()} is training transformer_halved_heads, seed 0" in caplog.text
-    assert (state / "checkpoint-00000010").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("show", "dif"), "unknown run 'dif'; did you mean 'diff'?"),
-        (("outputs", "table66"), "unknown artifact 'table66'; did you mean 'table6'?"),
         (("check", "--scale", "tinny"), "unknown scale 'tinny'; did you mean 'tiny'?"),
     ],
 )

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from difftransformer.cli import app
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, LexicalJudge
-from difftransformer.evaluation.answers import ANSWERS as FILE
-from difftransformer.evaluation.answers import Answer, write_answers
-from difftransformer.evaluation.judges.base import read_judgements
+from difftransformer.measurements.hallucination.answers import ANSWERS as FILE
+from difftransformer.measurements.hallucination.answers import Answer, write_answers
+from difftransformer.measurements.hallucination.judges import read_judgements
 from difftransformer.provenance import result as results
 
 KEY = "sk-canary-5b27"
@@ -62,7 +62,10 @@ def test_damaged_answers_are_not_judged(answered: Path) -> None:
 
 def judge(answered: Path, settings: LexicalJudge | EndpointJudge, **changes: Any) -> Result:
     root = answered.parents[5]
-    values = {"scale": "tiny", "run": "recall_diff", "suite": "hallucination", "judge": settings}
+    values = {
+        "scale": "tiny", "run": "recall_diff", "suite": "hallucination", "kind": "hallucination",
+        "judge": settings,
+    }  # fmt: skip
     slice = root / "slice.json"
     slice.write_text(JudgementSlice(**(values | changes)).model_dump_json())
     words = {

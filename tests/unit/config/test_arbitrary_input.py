@@ -90,7 +90,7 @@ def test_any_run_resolves_or_is_our_error(
         patch.setattr(resolve, "read_yaml", read)
         try:
             plan = Plan(Catalogue.load(repository / "config"))
-            plan.run(name)
+            plan.jobs.run(name)
         except ConfigError as error:
             assert str(error)
 

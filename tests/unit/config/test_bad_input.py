@@ -22,6 +22,10 @@ def put(*path: str, value: Any) -> Change:
     return change
 
 
+CLAIM = {
+    "text": "t", "source": "s", "metric": "n1_r1", "row": "recall_diff",
+    "against": "recall_transformer", "test": "paired_t",
+}  # fmt: skip
 CASES = {
     "unknown key in config.yaml": (
         "config.yaml",
@@ -173,21 +177,69 @@ CASES = {
         ["scales/tiny.yaml: runs.lonely: label: required key is missing"],
     ),
     "an artifact with an unknown run": (
-        "artifacts.yaml",
-        lambda content: content["artifacts"]["table6"]["sections"][0]["rows"].append(
-            {"run": "difff"}
-        ),
-        ["artifacts.table6", "unknown run 'difff'; did you mean 'diff'?"],
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0]["rows"].append({"run": "difff"}),
+        ["table6.yaml: sections[0].rows[7].run: unknown run 'difff'; did you mean 'diff'?"],
     ),
     "an artifact with an unknown suite": (
-        "artifacts.yaml",
-        lambda content: content["artifacts"]["table6"]["sections"][0].update(suites=["recal"]),
-        ["artifacts.table6", "unknown suite 'recal'; did you mean 'recall'?"],
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(suites=["recal"]),
+        ["artifacts/table6.yaml", "unknown suite 'recal'; did you mean 'recall'?"],
     ),
-    "an artifact with an unknown builder": (
-        "artifacts.yaml",
-        put("artifacts", "table6", "table", "builder", value="table66"),
-        ["builder", "table66", "table6"],
+    "an artifact with an unknown measurement": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(measurement="validation_slice"),
+        ["artifacts/table6.yaml: sections[0].measurement: unknown", "mean 'validation_slices'?"],
+    ),
+    "an artifact with an unknown key": (
+        "artifacts/table6.yaml",
+        put("claim", value={}),
+        ["artifacts/table6.yaml: claim: unknown key; did you mean 'claims'?"],
+    ),
+    "a section with options of another measurement": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(options={"threshold": 3.0}),
+        ["artifacts/table6.yaml: sections[0].options: threshold: unknown key"],
+    ),
+    "an option of a wrong type": (
+        "artifacts/v2_stability.yaml",
+        lambda content: content["sections"][0]["options"].update(window="fifty"),
+        ["artifacts/v2_stability.yaml: sections[0].options: window: needs a whole number"],
+    ),
+    "a claim about a run that is no row": (
+        "artifacts/table6.yaml",
+        put("claims", "T6.1", "row", value="dif"),
+        ["table6.yaml: claims.T6.1.row: 'dif' is none of its rows; did you mean 'diff'?"],
+    ),
+    "a claim that another artifact declares": (
+        "artifacts/table2.yaml",
+        lambda content: content["claims"].update({"T6.1": CLAIM}),
+        ["artifacts/table6.yaml: claims.T6.1: table2 has it too; rename one"],
+    ),
+    "a claim that no artifact declares": (
+        "artifacts/ablation_head_count.yaml",
+        put("shows_claims", value=["T6.33"]),
+        ["ablation_head_count.yaml: shows_claims: unknown claim 'T6.33'; did you mean 'T6.3'?"],
+    ),
+    "published values of an artifact that has none": (
+        "artifacts/ablation_head_count.yaml",
+        put("paper", value="table66"),
+        ["ablation_head_count.yaml: paper: unknown artifact with published values 'table66'"],
+    ),
+    "timings of an unknown measurement": (
+        "scales/tiny.yaml",
+        lambda content: content["timings"].update(throughputs={}),
+        ["scales/tiny.yaml: timings.throughputs: unknown measurement", "mean 'throughput'?"],
+    ),
+    "timings of a measurement that times nothing": (
+        "scales/tiny.yaml",
+        lambda content: content["timings"].update(recall={}),
+        ["scales/tiny.yaml: timings.recall: recall times nothing; remove the entry"],
+    ),
+    "settings of an unknown run for one call": (
+        "config.yaml",
+        put("set", value={"dif": {"training": {"lr": 0.002}}}),
+        ["config.yaml: set: unknown run 'dif'; did you mean 'diff'?"],
     ),
     "an unknown kind of suite": (
         "evaluations.yaml",
@@ -277,7 +329,26 @@ def test_it_is_one_line_that_names_the_place(
         ({"scale": "tini"}, "unknown scale 'tini'; did you mean 'tiny'?"),
         ({"seeds": "x"}, "--config: seeds"),
         ({"tracking": {"url": "x"}}, "tracking.url: unknown key; did you mean 'uri'?"),
-        ({"report": ["table99"]}, "unknown artifact 'table99'"),
+        ({"headline": ["table99"]}, "unknown artifact 'table99'"),
+        (
+            {"set": {"dif": {"training": {"lr": 0.002}}}},
+            "--config: set: unknown run 'dif'; did you mean 'diff'?",
+        ),
+        (
+            {"set": "{diff: {training: {lrr: 0.002}}}"},
+            "--config: set.diff: training.lrr: unknown key; did you mean 'lr'?",
+        ),
+        (
+            {"set": {"diff": {"lr": 0.002}}},
+            "--config: set.diff: lr: unknown key; did you mean 'training.lr'?",
+        ),
+        ({"set": {"diff": {"training": {"lr": "fast"}}}}, "set.diff: training.lr: needs a number"),
+        ({"set": ["diff"]}, "--config: set: needs a mapping of keys, got ['diff']"),
+        ({"set": "{diff: {training: {lr: 2e-3"}, "--config set: "),
+        (
+            {"set": {"stablelm_3b_4e1t": {"training": {"lr": 0.002}}}},
+            "--config: set.stablelm_3b_4e1t: a pretrained model is not trained; remove it",
+        ),
     ],
 )
 def test_a_wrong_override_is_one_line(
@@ -285,11 +356,17 @@ def test_a_wrong_override_is_one_line(
 ) -> None:
     with pytest.raises(UserError) as caught:
         Plan.load(config_folder, overrides)
-    assert said in str(caught.value)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
+    plan = Plan.load(config_folder, {"set": "{diff: {training: {lr: 0.002}}}"})
+    assert plan.jobs.run("diff").training.lr == 0.002
+    assert plan.jobs.run("transformer") == Plan.load(config_folder).jobs.run("transformer")
 
 
 @pytest.mark.parametrize(
     ("given", "meant"), [(3, [0, 1, 2]), ("3", [0, 1, 2]), ([4, 7], [4, 7]), ("[4,7]", [4, 7])]
 )
 def test_seeds_are_a_list_or_a_count(given: Any, meant: list[int], config_folder: Path) -> None:
-    assert Plan.load(config_folder, {"seeds": given}).seeds == meant
+    assert Plan.load(config_folder, {"seeds": given}).jobs.seeds == meant

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from difftransformer.config.data import DatasetConfig, RecallConfig
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import RecallConfig
 
 STDLIB = {"kind": "builtin", "name": "stdlib_text"}
 RECALL = {"kind": "builtin", "name": "recall"}

@@ -15,6 +15,10 @@ class Warm(Settings):
     steps: int = setting(10, meaning="How long the rise takes.", unit="steps", source="sec. 3.1")
 
 
+class Warmer(Warm):
+    peak: float = setting(0.5, meaning="How high.")
+
+
 class Files(Settings):
     """Text from files."""
 
@@ -46,16 +50,15 @@ class Named(RootModel[dict[str, Whole]]):
     pass
 
 
-def table(page: str, heading: str) -> dict[str, list[str]]:
-    section = page.split(f"## `{heading}`")[1].split("\n## ", maxsplit=1)[0]
-    rows = [line for line in section.splitlines() if line.startswith("| `")]
-    cells = [[cell.strip() for cell in row.replace("\\|", "/").split("|")[1:-1]] for row in rows]
-    return {row[0].strip("`"): row[1:] for row in cells}
+def items(page: str, heading: str) -> dict[str, str]:
+    """Dotted path -> what the page says of it."""
+    section = page.split(f"## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    listed = section.replace("\n  ", " ").split("\n- ")[1:]
+    return {key: said.strip() for key, said in (one[1:].split("` ", 1) for one in listed)}
 
 
-def test_every_setting_is_a_row_with_its_dotted_path() -> None:
-    rows = table(config_readme({"whole.yaml": Whole}), "whole.yaml")
-    assert list(rows) == [
+def test_every_setting_is_an_item_with_its_dotted_path() -> None:
+    assert list(items(config_readme({"whole.yaml": Whole}), "whole.yaml")) == [
         "eps",
         "lr",
         "limit",
@@ -73,35 +76,35 @@ def test_every_setting_is_a_row_with_its_dotted_path() -> None:
     ]
 
 
-def test_a_row_shows_type_default_unit_meaning_and_source() -> None:
-    rows = table(config_readme({"whole.yaml": Whole}), "whole.yaml")
-    assert rows["warm.steps"] == [
-        "integer",
-        "`10`",
-        "steps",
-        "How long the rise takes.",
-        "sec. 3.1",
-    ]
-    assert rows["lr"] == ["number (> 0, ≤ 1)", "`0.5`", "", "Peak rate.", ""]
-    assert rows["eps"][1] == "`1.0e-08`", "YAML reads 1e-08 as a text"
-    assert rows["limit"][:2] == ["integer or null", "`null`"]
-    assert rows["warm"][:2] == ["group", "as below"]
-    assert rows["source{kind=files}.kind"][:2] == ["`files`", "required"]
-    assert rows["source{kind=files}.glob"][3] == "Which files / patterns."
-    assert rows["source{kind=rows}.counts"][:3] == ["list of integer", "`[2, 4]`", "rows"]
-    assert rows["mixture"][:2] == ["mapping to group", "`{}`"]
+def test_an_item_says_type_unit_default_meaning_and_source() -> None:
+    said = items(config_readme({"whole.yaml": Whole}), "whole.yaml")
+    assert said["warm.steps"] == (
+        "(integer, steps, default `10`): How long the rise takes. *Source: sec. 3.1.*"
+    )
+    assert said["lr"] == "(number (> 0, ≤ 1), default `0.5`): Peak rate."
+    assert said["eps"] == "(number, default `1.0e-08`): Floor.", "YAML reads 1e-08 as a text"
+    assert said["limit"].startswith("(integer or null, default `null`)")
+    assert said["warm"].startswith("(group, default as below)")
+    assert said["source{kind=files}.kind"].startswith("(`files`, required)")
+    assert said["source{kind=files}.glob"].endswith(": Which files | patterns.")
+    assert said["source{kind=rows}.counts"].startswith("(list of integer, rows, default `[2, 4]`)")
+    assert said["mixture"].startswith("(mapping to group, default `{}`)")
 
 
 def test_a_file_of_named_entries_is_expanded_under_a_placeholder() -> None:
-    rows = table(config_readme({"runs.yaml": Named}), "runs.yaml")
-    assert "<name>.warm.steps" in rows
-    assert "<name>.source{kind=rows}.counts" in rows
+    said = items(config_readme({"runs.yaml": Named}), "runs.yaml")
+    assert "<name>.warm.steps" in said
+    assert "<name>.source{kind=rows}.counts" in said
 
 
-def test_page_is_ordered_by_file_and_does_not_depend_on_the_order_given() -> None:
-    page = config_readme({"b.yaml": Warm, "a.yaml": Whole})
-    assert page == config_readme({"a.yaml": Whole, "b.yaml": Warm})
-    assert page.index("`a.yaml`") < page.index("`b.yaml`")
+def test_own_settings_stand_before_inherited_ones() -> None:
+    assert list(items(config_readme({"x": Warmer}), "x")) == ["peak", "steps"]
+
+
+def test_the_page_opens_with_what_it_is_given_and_keeps_the_order_of_files() -> None:
+    page = config_readme({"b.yaml": Warm, "a.yaml": Whole}, "\nEdit b.yaml.\n")
+    assert page.startswith("# Settings\n\nEdit b.yaml.\n\n")
+    assert page.index("## b.yaml") < page.index("## a.yaml")
     assert "What a whole file holds." in page
     assert "second paragraph" not in page
 

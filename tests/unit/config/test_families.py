@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from difftransformer.config.families import members, setup_of
 from difftransformer.config.project import RunEntry
 from difftransformer.config.resolve import Catalogue
+from difftransformer.config.scales import members, setup_of
 from difftransformer.errors import ConfigError
+from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
 
 RUNS = {
@@ -28,8 +29,6 @@ def test_a_run_at_its_own_setup_is_itself() -> None:
 
 @pytest.mark.parametrize("scale", ["smoke", "tiny", "gpu", "paper"])
 def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, repository: Path) -> None:
-    from difftransformer.models.transformer import count_parameters
-
     plan = Plan.load(repository / "config", {"scale": scale})
     pairs = list(
         zip(
@@ -37,11 +36,11 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
         )
     )
     assert len(pairs) >= 3 and ("transformer", "diff") in pairs
-    counts = [[count_parameters(plan.run(run).model) for run in pair] for pair in pairs]
+    counts = [[count_parameters(plan.jobs.run(run).model) for run in pair] for pair in pairs]
     assert counts == sorted(counts)
     for pair, (one, two) in zip(pairs, counts, strict=True):
         assert one == pytest.approx(two, rel=0.01)  # gains and lambda vectors
-        first, second = (plan.run(run) for run in pair)
+        first, second = (plan.jobs.run(run) for run in pair)
         assert first.training == second.training and first.dataset == second.dataset
         for slice in (first, second):
             attention = slice.model.attention
@@ -50,56 +49,58 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
 
 
 def test_paper_scale_is_table_10(repository: Path) -> None:
-    from difftransformer.models.transformer import count_parameters
 
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    published = list(plan.catalogue.paper.sizes.values())[:5]
+    published = list(plan.catalogue.papers.sizes.values())[:5]
     runs = plan.catalogue.members("diff", "parameters")
     for run, size in zip(runs, published, strict=True):
-        slice = plan.run(run)
+        slice = plan.jobs.run(run)
         assert (slice.model.d_model, slice.model.num_layers) == (size.d_model, size.num_layers)
         assert slice.training.lr == size.lr
         assert count_parameters(slice.model) == pytest.approx(size.counted_parameters, rel=0.003)
     (longest,) = plan.catalogue.members("diff", "tokens")
-    training = plan.run(longest).training
+    training = plan.jobs.run(longest).training
     assert training.total_steps == 90_000
     assert training.total_steps * training.tokens_per_step == pytest.approx(3.6e11, rel=0.06)
 
 
 def test_another_row_brings_its_sizes(config_folder: Path) -> None:
-    path = config_folder / "artifacts.yaml"
+    path = config_folder / "artifacts" / "figure3a.yaml"
     content = yaml.safe_load(path.read_text())
-    content["artifacts"]["figure3a"]["sections"][0]["rows"].append({"run": "diff_no_groupnorm"})
+    content["sections"][0]["rows"].append({"run": "diff_no_groupnorm"})
     path.write_text(yaml.safe_dump(content))
     plan = Plan.load(config_folder, {"scale": "tiny"})
-    added = [run for run in plan.runs("figure3a") if run.startswith("diff_no_groupnorm")]
+    added = [run for run in plan.artifacts.runs("figure3a") if run.startswith("diff_no_groupnorm")]
     assert len(added) == 5 and "diff_no_groupnorm" in added
-    assert plan.run("diff_no_groupnorm_size_64").model.attention["norm"] is False
-    assert "diff_no_groupnorm_size_64" not in plan.runs("figure3b")
+    assert plan.jobs.run("diff_no_groupnorm_size_64").model.attention["norm"] is False
+    assert "diff_no_groupnorm_size_64" not in plan.artifacts.runs("figure3b")
 
 
 def test_an_edit_of_one_size_changes_the_jobs_of_that_size_alone(
     config_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs = [*Plan.load(config_folder, {"scale": "tiny"}).runs("figure3a"), "diff_more_tokens"]
-    before = {run: Plan.load(config_folder, {"scale": "tiny"}).run_slice(run) for run in runs}
+    runs = [
+        *Plan.load(config_folder, {"scale": "tiny"}).artifacts.runs("figure3a"),
+        "diff_more_tokens",
+    ]
+    before = {run: Plan.load(config_folder, {"scale": "tiny"}).jobs.run_slice(run) for run in runs}
     path = config_folder / "scales" / "tiny.yaml"
     old = "ffn_dim: 192"
     assert path.read_text().count(old) == 1
     path.write_text(path.read_text().replace(old, "ffn_dim: 256"))
     plan = Plan.load(config_folder, {"scale": "tiny"})
-    changed = {run for run in runs if plan.run_slice(run) != before[run]}
+    changed = {run for run in runs if plan.jobs.run_slice(run) != before[run]}
     assert changed == {"transformer_size_64", "diff_size_64"}
 
 
 def test_results_are_those_of_every_size(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 2})
-    results = plan.results("figure3a")
+    results = plan.artifacts.results("figure3a")
     assert len(results) == len(set(results)) == 5 * 2 * 2 * 2
     assert "results/tiny/evaluations/validation_slices/diff_size_32/1.json" in results
-    assert plan.table_histories("figure3a") == []
-    assert plan.table_histories("figure3b") == [
+    assert plan.artifacts.table_histories("figure3a") == []
+    assert plan.artifacts.table_histories("figure3b") == [
         f"results/tiny/runs/{run}_more_tokens/{seed}/history.csv"
         for run in ("transformer", "diff")
         for seed in (0, 1)
@@ -109,15 +110,20 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("artifacts.yaml", "family: tokens", "family: token", "family 'token'; did you mean 'tok"),
+        ("artifacts/figure3b.yaml", "family: tokens", "family: token",
+         "family 'token'; did you mean 'tok"),
         ("scales/tiny.yaml", "tokens: [more_tokens]", "tokens: [more_token]",
          "families.tokens: unknown setup 'more_token'; did you mean 'more_tokens'"),
-        ("artifacts.yaml", "family: tokens\n", "\n", "is required there, as is family"),
-        ("artifacts.yaml", "scaling: {read_at: 0.44}", "scaling: {read_at: 1.4}",
-         "less than or equal"),
-        ("artifacts.yaml", "measures: token_scaling", "measures: language_modelling",
-         "read exactly one"),
-        ("artifacts.yaml", "measures: token_scaling", "measures: size_scaling", "read exactly one"),
+        ("scales/tiny.yaml", "parameters: [size_32, size_64, size_96, ablation, size_192]",
+         "parameters: [ablation]", "families.parameters: a curve needs two sizes or more"),
+        ("artifacts/figure3b.yaml", "family: tokens\n", "\n", "family: .* scaling needs one"),
+        ("artifacts/figure3b.yaml", "read_at: 0.44", "read_at: 1.4",
+         r"sections\[0\]\.options: read_at: .*less than or equal"),
+        ("artifacts/figure3b.yaml", "by: tokens", "by: token",
+         r"options: by: .*'size' or 'tokens', got 'token'"),
+        ("artifacts/figure3b.yaml", "measurement: scaling", "measurement: validation_slices",
+         r"options: by: unknown key"),
+        ("artifacts/figure3b.yaml", "by: tokens", "by: size", "reads exactly one"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(

@@ -5,54 +5,41 @@ from pathlib import Path
 import pytest
 import yaml
 
-from difftransformer.config.artifacts import ArtifactConfig, ArtifactsFile, ClaimsFile
-from difftransformer.config.evaluation import SuiteConfig
+from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
+from difftransformer.config.measurements import AnySuite
 from difftransformer.config.project import RunEntry
-from difftransformer.config.stand_ins import (
-    StandIns,
-    check_stand_ins,
-    stand_in_claim,
-    stand_in_rows,
-)
+from difftransformer.config.scales import StandIns, check_stand_ins, stand_in_rows
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 
-ARTIFACTS = """
-artifacts:
-  t:
-    title: T
-    description: d
-    claims: [C]
-    sections:
-      - title: S
-        measures: language_understanding
-        suites: [lm]
-        against: big
-        rows: [{run: other}, {run: big}, {run: bigger, against: big}]
-    table: {builder: b, caption: c}
-"""
-CLAIMS = """
+ARTIFACT = """
+title: T
+description: d
+sections:
+  - title: S
+    measurement: language_understanding
+    suites: [lm]
+    against: big
+    rows: [{run: other}, {run: big}, {run: bigger, against: big}]
+table: {caption: c}
 claims:
-  C: {text: t, source: s, artifact: t, metric: m, row: bigger, against: big, test: paired_t}
+  C: {text: t, source: s, metric: m, row: bigger, against: big, test: paired_t}
 """
 RUNS = ("big", "bigger", "other", "small", "larger")
 
 
 def artifact() -> ArtifactConfig:
-    found: ArtifactsFile = validate(ArtifactsFile, yaml.safe_load(ARTIFACTS), "file")
-    return found.artifacts["t"]
+    return typed_artifact(yaml.safe_load(ARTIFACT), "t.yaml")
 
 
 def test_stand_ins_take_rows_and_claims_and_keep_the_published_values() -> None:
-    runs = {"big": "small", "bigger": "larger", "other": None}
-    (part,) = stand_in_rows(artifact(), runs).sections
+    replaced = stand_in_rows(artifact(), {"big": "small", "bigger": "larger", "other": None})
+    (part,) = replaced.sections
     found = [(row.run, row.against, row.paper) for row in part.rows]
     assert found == [("small", None, "big"), ("larger", "small", "bigger")]
     assert part.against == "small"
-    claims: ClaimsFile = validate(ClaimsFile, yaml.safe_load(CLAIMS), "file")
-    claim = stand_in_claim(claims.claims["C"], {"t": runs})
+    claim = replaced.claims["C"]
     assert (claim.row, claim.against) == ("larger", "small")
-    assert stand_in_claim(claims.claims["C"], {"other": runs}) == claims.claims["C"]
 
 
 def test_without_stand_ins_nothing_changes() -> None:
@@ -91,5 +78,5 @@ def test_a_pretrained_entry_is_nothing_but_that() -> None:
 def test_an_unknown_task_is_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown task 'hellaswg'; did you mean 'hellaswag'"):
         validate(
-            SuiteConfig, {"kind": "language_understanding", "tasks": ["hellaswg"]}, str(Path("e"))
+            AnySuite, {"kind": "language_understanding", "tasks": ["hellaswg"]}, str(Path("e"))
         )

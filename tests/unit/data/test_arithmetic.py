@@ -7,7 +7,6 @@ from itertools import islice
 import pytest
 
 from difftransformer.config.data import BuiltinSource, DatasetConfig
-from difftransformer.config.math_sets import MATH_SETS, boxed
 from difftransformer.data import arithmetic
 from difftransformer.data.arithmetic import (
     document_at,
@@ -16,6 +15,7 @@ from difftransformer.data.arithmetic import (
     training_problem,
 )
 from difftransformer.data.documents import Cursor
+from difftransformer.data.math_sets import MATH_SETS, boxed
 from difftransformer.data.sources import open_sources
 from difftransformer.errors import DataError
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from difftransformer.config.classification import ClassificationConfig
 from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import ClassificationConfig
 from difftransformer.data.classification import label_positions, labelled_items, training_rows
 from difftransformer.data.loader import Windows
 from difftransformer.data.packed import PackedDataset
+from difftransformer.data.rows import row_words
 from difftransformer.data.tokenise import tokenise
-from difftransformer.data.words import row_words
 
 ITEMS = ClassificationConfig(
     items=6, words=2, num_classes=5, words_per_class=3, num_labels=4, min_classes=2, max_classes=4

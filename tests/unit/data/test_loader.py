@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from difftransformer.data.loader import BatchLoader, sequential_windows
-from difftransformer.data.order import SeededOrder
+from difftransformer.data.loader import BatchLoader, SeededOrder, sequential_windows
 from difftransformer.data.packed import (
     Manifest,
     PackedDataset,

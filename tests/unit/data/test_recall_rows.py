@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import (
     RecallVocabulary,
     answer_positions,

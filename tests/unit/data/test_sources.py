@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Source
-from difftransformer.data.sources import documents, held_out, open_sources
+from difftransformer.data.documents import Cursor, Source, documents, held_out
+from difftransformer.data.sources import open_sources
 from difftransformer.errors import DataError
 
 

@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from difftransformer.config.data import DatasetConfig
+from difftransformer.data.documents import documents
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.parts import shard_name
-from difftransformer.data.sources import documents, open_sources
+from difftransformer.data.shards import shard_name
+from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenise import tokenise
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.errors import ConfigError, DataError

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.sources import documents, open_sources
+from difftransformer.data.documents import documents
+from difftransformer.data.sources import open_sources
 from difftransformer.data.tiktoken_format import PATTERNS, to_encoding, to_tokenizer
 from difftransformer.data.tokenizer import END_OF_TEXT, TextTokenizer, _pieces, train_tokenizer
 from difftransformer.errors import ConfigError, DataError

@@ -8,9 +8,8 @@ import pytest
 
 from difftransformer.config.data import LengthUpsampling
 from difftransformer.data.documents import Cursor
-from difftransformer.data.mixture import TokenisedDocument
+from difftransformer.data.mixture import TokenisedDocument, kept
 from difftransformer.data.packed import PackedDataset
-from difftransformer.data.upsampling import kept
 from difftransformer.errors import DataError
 
 Pack = Callable[..., PackedDataset]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import RecallVocabulary, training_rows
-from difftransformer.data.words import recall_words, word_tokenizer, write_words
+from difftransformer.data.rows import recall_words, word_tokenizer, write_words
 
 DEFAULT = RecallConfig()
 

@@ -9,7 +9,7 @@ import torch
 from measured_training import peak
 from small_evaluation import model_config
 
-from difftransformer.config.evaluation import EvaluationSlice, suite_module
+from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.memory import estimate_evaluation
@@ -21,7 +21,7 @@ from difftransformer.provenance.tracking import NullTracker
 def main(folder: Path) -> None:
     slice = EvaluationSlice.model_validate_json((folder / "slice.json").read_bytes())
     suite, dataset = slice.config, PackedDataset.open(folder / "data")
-    import_module(suite_module(suite.kind))
+    import_module(module_of(suite.kind, "measure"))
     device = torch.device("cpu")
     working_bytes(model_config(16), suite.backend, 8, 8, device)  # loads what computes
     before = peak()

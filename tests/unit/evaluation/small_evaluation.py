@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from difftransformer.config.classification import ClassificationConfig
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
 from difftransformer.config.model import ModelConfig
 from difftransformer.data.classification import label_positions
 from difftransformer.data.classification import training_rows as labelled_rows
@@ -25,7 +24,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.recall import answer_positions, training_rows
-from difftransformer.data.words import write_words
+from difftransformer.data.rows import write_words
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import save_model

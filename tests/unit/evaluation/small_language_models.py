@@ -6,17 +6,16 @@ from pathlib import Path
 
 from small_evaluation import republish, save_run, write_text
 
-from difftransformer.config.language_tasks import LANGUAGE_TASKS
-from difftransformer.config.suites.language_understanding import LanguageUnderstanding
-from difftransformer.evaluation.benchmarks import task_files
+from difftransformer.measurements.language_understanding.settings import Suite
+from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
 TASKS = ["arc_easy", "hellaswag", "winogrande"]
 TEXT = "A girl digs a hole in the garden. Which of these is a source of light? a burning candle"
 
 
-def suite(**changes: object) -> LanguageUnderstanding:
+def suite(**changes: object) -> Suite:
     known = {"kind": "language_understanding", "tasks": TASKS, "data": "builtin", "batch_size": 4}
-    return LanguageUnderstanding.model_validate(known | changes)
+    return Suite.model_validate(known | changes)
 
 
 def write_tokenizer(folder: Path, text: str = TEXT) -> int:

@@ -4,19 +4,25 @@ import math
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, republish, save_run
 
-from difftransformer.config.evaluation import EvaluationSlice, SuiteConfig, suite_module
+from difftransformer.config.measurements import (
+    EvaluationSlice,
+    measurement,
+    measurements,
+    module_of,
+)
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
-from difftransformer.evaluation.ar_hit import load_frequent
 from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.measurements.validation_slices.measure import load_frequent
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.provenance.tracking import NullTracker
 
@@ -203,17 +209,15 @@ def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Pat
 
 
 def test_every_kind_of_suite_has_its_measurement() -> None:
-    union = get_args(SuiteConfig)[0]
-    kinds = [get_args(suite.model_fields["kind"].annotation)[0] for suite in get_args(union)]
+    kinds = [name for name in measurements() if measurement(name).suite]
     assert {"validation_slices", "recall", "needles", "language_understanding"} <= set(kinds)
     for kind in kinds:
-        module = __import__(suite_module(kind), fromlist=["measure"])
-        assert callable(module.measure)
+        assert callable(import_module(module_of(kind, "measure")).measure)
 
 
 def loaded_by(*modules: str) -> set[str]:
     """Names of the top-level packages in memory after importing some modules."""
-    imports = ", ".join(f"difftransformer.evaluation.{module}" for module in modules)
+    imports = ", ".join(f"difftransformer.{module}" for module in modules)
     program = f"import sys, {imports}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
@@ -223,8 +227,13 @@ def loaded_by(*modules: str) -> set[str]:
 
 def test_imports_are_lean() -> None:
     heavy = {"transformers", "mlflow", "pandas", "seaborn", "lm_eval", "scipy"}
-    assert not heavy & loaded_by("evaluate", "validation_slices", "recall", "attention_allocation")
+    assert not heavy & loaded_by(
+        "evaluation.evaluate",
+        "measurements.validation_slices.measure",
+        "measurements.recall.measure",
+        "measurements.attention_allocation.measure",
+    )
 
 
 def test_identity_needs_no_torch() -> None:
-    assert "torch" not in loaded_by("identity")
+    assert "torch" not in loaded_by("evaluation.identity")

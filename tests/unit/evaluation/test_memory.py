@@ -12,12 +12,12 @@ import pytest
 import torch
 from small_evaluation import RECALL, model_config, save_run, write_recall, write_text
 
-from difftransformer.config.evaluation import EvaluationSlice
-from difftransformer.config.pretrained import PretrainedModel
+from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import UserError
 from difftransformer.evaluation import memory
-from difftransformer.evaluation.harness_model import language_model
+from difftransformer.evaluation.harness import language_model
 from difftransformer.evaluation.subject import PretrainedSubject
 from difftransformer.training import memory as limits
 

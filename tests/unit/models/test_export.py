@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.model import ModelConfig
-from difftransformer.data.words import write_words
+from difftransformer.data.rows import write_words
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.export import export_model, import_model

@@ -5,9 +5,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from difftransformer.config.model import ModelConfig
-from difftransformer.models import normalisation, products
+from difftransformer.models import matrices, normalisation
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.flops import forward_flops, training_flops
+from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 
 BATCH, LENGTH = 2, 12
@@ -36,7 +36,7 @@ OWN: list[dict[str, Any]] = [
 def test_formulas_are_what_torch_counts(
     own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_ONEDNN", False)  # torch does not count oneDNN's products,
+    monkeypatch.setattr(matrices, "_ONEDNN", False)  # torch does not count oneDNN's products,
     monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
     sizes = config(**own).model_copy(update={"tie_embeddings": tied})
     model = Transformer.build(sizes, "eager", 0)

@@ -6,7 +6,7 @@ import pytest
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.footprint import cached_numbers
+from difftransformer.models.sizes import cached_numbers
 
 LAYERS, HEAD_DIM = 3, 8
 

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import difftransformer
-from difftransformer.models.feed_forward import gated
 from difftransformer.models.kernels import blocked, eager, sdpa
 from difftransformer.models.loss import chunked_cross_entropy
+from difftransformer.models.matrices import linear
 from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.products import linear
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
+from difftransformer.models.transformer import gated
 
 Formula = Callable[[Tensor], Tensor]
 SOURCE = Path(difftransformer.__file__).parent

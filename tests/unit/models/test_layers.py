@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from difftransformer.models import feed_forward, normalisation, rotary
-from difftransformer.models.feed_forward import gated
+from difftransformer.models import normalisation, rotary, transformer
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import RotaryTable, rotate, split_heads
+from difftransformer.models.transformer import gated
 
 CPU = torch.device("cpu")
 
@@ -105,7 +105,7 @@ def test_the_plain_formulas_agree_with_the_hand_written_ones(
         return [norm(x[..., :12], 0.5), gated(x), *parts]
 
     by_hand = everything()
-    for module in (normalisation, feed_forward, rotary):
+    for module in (normalisation, transformer, rotary):
         monkeypatch.setattr(module, "by_hand", lambda x: False)
     for mine, plain in zip(by_hand, everything(), strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-6)

@@ -11,8 +11,9 @@ from torch import Tensor
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import attention_class, configure, variants
-from difftransformer.models.cache import KeyValueCache
-from difftransformer.models.transformer import Transformer, count_parameters
+from difftransformer.models.cache import PrefixCache
+from difftransformer.models.sizes import count_parameters
+from difftransformer.models.transformer import Transformer
 
 
 def config(variant: str = "diff_v1", **changes: Any) -> ModelConfig:
@@ -87,7 +88,7 @@ def test_all_backends_agree(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", variants())
 def test_generation_with_a_cache_is_the_full_forward(variant: str) -> None:
-    model, batch, cache = Transformer.build(config(variant), "sdpa", 0), tokens(), KeyValueCache()
+    model, batch, cache = Transformer.build(config(variant), "sdpa", 0), tokens(), PrefixCache(33)
     parts = [model(part, cache=cache) for part in batch.split([20, 1, 1, 11], dim=1)]
     torch.testing.assert_close(torch.cat(parts, 1), model(batch), rtol=1e-5, atol=1e-5)
     assert cache.get_seq_length() == 33

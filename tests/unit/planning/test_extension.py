@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.config.extension import OF_POSITIONS
 from difftransformer.config.project import RunEntry
+from difftransformer.config.run import OF_POSITIONS
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -15,11 +15,11 @@ def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> No
         name
         for name in plan.catalogue.runs
         if (parent := plan.catalogue.parent(name)) is not None
-        and plan.run(name).model.max_positions > plan.run(parent).model.max_positions
+        and plan.jobs.run(name).model.max_positions > plan.jobs.run(parent).model.max_positions
     ]
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
     for name in extended:
-        child, parent = plan.run(name), plan.run(str(plan.run(name).init_from))
+        child, parent = plan.jobs.run(name), plan.jobs.run(str(plan.jobs.run(name).init_from))
         assert child.model.model_dump(exclude=set(OF_POSITIONS)) == parent.model.model_dump(
             exclude=set(OF_POSITIONS)
         )
@@ -33,7 +33,7 @@ def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> No
 
 def test_paper_scale_extends_as_printed(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    long, parent = plan.run("long_diff"), plan.run("diff_3b")
+    long, parent = plan.jobs.run("long_diff"), plan.jobs.run("diff_3b")
     assert long.init_from == "diff_3b"
     assert (parent.model.d_model, parent.model.num_layers) == (3072, 28)
     assert (long.training.seq_len, long.model.rope_theta, long.training.lr) == (65536, 64e4, 8e-5)
@@ -43,20 +43,20 @@ def test_paper_scale_extends_as_printed(repository: Path) -> None:
 
 
 def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
-    first, second = plan.run("math_diff"), plan.run("reasoning_diff")
+    first, second = plan.jobs.run("math_diff"), plan.jobs.run("reasoning_diff")
     assert second.init_from == "math_diff"
-    assert first.init_from == ("diff" if plan.scale in ("smoke", "tiny") else "long_diff")
+    assert first.init_from == ("diff" if plan.jobs.scale in ("smoke", "tiny") else "long_diff")
     assert first.model == second.model
     assert first.training.kept_steps and first.dataset != second.dataset
     owners = {plan.catalogue.tokenizer_owner(run.dataset) for run in (first, second)}
-    assert owners == {plan.catalogue.tokenizer_owner(plan.run("diff").dataset)}
+    assert owners == {plan.catalogue.tokenizer_owner(plan.jobs.run("diff").dataset)}
     sources = plan.catalogue.dataset(first.dataset).sources
     assert len(sources) == 1 and not set(sources) & {"stdlib", "fineweb_edu"}
 
 
 def test_paper_scale_has_the_printed_budgets_of_mathematics(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "paper"})
-    first, second = plan.run("math_diff").training, plan.run("reasoning_diff").training
+    first, second = plan.jobs.run("math_diff").training, plan.jobs.run("reasoning_diff").training
     assert (first.lr, second.lr) == (8e-5, 1e-5)
     for training, tokens, batch in ((first, 20e9, 4e6), (second, 2e9, 1e6)):
         assert training.total_steps * training.tokens_per_step == pytest.approx(tokens, rel=0.01)
@@ -72,18 +72,18 @@ def test_a_parent_with_another_vocabulary_is_refused_before_any_job(repository: 
     entry = plan.catalogue.runs["math_diff"]
     plan.catalogue.runs["wrong"] = entry.model_copy(update={"init_from": "recall_diff"})
     with pytest.raises(ConfigError, match=r"runs.yaml: runs.wrong.init_from: model.vocab_size is"):
-        plan.run("wrong")
+        plan.jobs.run("wrong")
 
 
 def test_a_derived_dataset_shares_the_tokenizer_of_its_base(plan: Plan) -> None:
     base = plan.catalogue.tokenizer_owner("long_text")
-    assert plan.base_tokenizer("long_text") == [plan.layout.tokenizer(base)]
-    assert plan.base_tokenizer(base) == []
+    assert plan.jobs.base_tokenizer("long_text") == [plan.jobs.layout.tokenizer(base)]
+    assert plan.jobs.base_tokenizer(base) == []
     long, short = plan.catalogue.dataset("long_text"), plan.catalogue.dataset(base)
     assert long.upsampling is not None and short.upsampling is None
     assert (long.tokenizer, long.validation_share) == (short.tokenizer, short.validation_share)
-    assert plan.run("diff").dataset == base or plan.scale == "paper"
-    assert plan.base_tokenizer("recall_long") == plan.base_tokenizer("recall") == []
+    assert plan.jobs.run("diff").dataset == base or plan.jobs.scale == "paper"
+    assert plan.jobs.base_tokenizer("recall_long") == plan.jobs.base_tokenizer("recall") == []
 
 
 def test_a_corpus_takes_the_place_of_the_base(
@@ -94,8 +94,8 @@ def test_a_corpus_takes_the_place_of_the_base(
     for split in ("train", "validation"):
         (tmp_path / "data" / f"a.{split}.jsonl.zst").write_bytes(b"")
     plan = Plan.load(repository / "config", {"scale": "tiny", "corpus": "local_files"})
-    assert plan.run("diff").dataset == "local_files"
-    assert plan.run("long_diff").dataset == "long_text"
+    assert plan.jobs.run("diff").dataset == "local_files"
+    assert plan.jobs.run("long_diff").dataset == "long_text"
     assert plan.catalogue.tokenizer_owner("long_text") == "local_files"
     long, base = plan.catalogue.dataset("long_text"), plan.catalogue.dataset("local_files")
     assert long.sources == base.sources
@@ -106,11 +106,13 @@ def test_what_a_derived_run_continues_comes_from_its_base(repository: Path) -> N
     plan = Plan.load(repository / "config", {"scale": "smoke"})
     entry = plan.catalogue.runs["long_diff"]
     plan.catalogue.runs["again"] = RunEntry(label="again", base="long_diff")
-    assert plan.run("again").init_from == "diff"
+    assert plan.jobs.run("again").init_from == "diff"
     plan.catalogue.runs["scratch"] = RunEntry(label="scratch", base="long_diff", init_from=None)
-    assert plan.run("scratch").init_from is None and plan.parent_result("scratch", 3) == []
+    assert (
+        plan.jobs.run("scratch").init_from is None and plan.jobs.parent_result("scratch", 3) == []
+    )
     twice = entry.model_copy(update={"init_from": "long_diff"})
     plan.catalogue.runs["twice"] = twice
-    assert plan.run("twice").init_from == "long_diff"
-    (above,) = plan.parent_result("twice", 3)
+    assert plan.jobs.run("twice").init_from == "long_diff"
+    (above,) = plan.jobs.parent_result("twice", 3)
     assert above.endswith("runs/long_diff/3/training.json")

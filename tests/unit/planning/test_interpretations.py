@@ -19,13 +19,13 @@ def test_what_is_ours_reaches_every_table_and_figure(
     monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     shown: dict[str, set[str]] = {}
-    for name, artifact in plan.artifacts.items():
+    for name, artifact in plan.artifacts.known.items():
         if (artifact.table if kind == "table" else artifact.figure) is None:
             continue
-        file = Path(plan.artifact_slice(name, kind))
+        file = Path(plan.artifacts.slice_file(name, kind))
         slice = ArtifactSlice.model_validate_json(file.read_bytes())
         for row in (row for part in slice.sections for row in part.rows if not row.pretrained):
-            variant = plan.run(row.run).model.attention["variant"]
+            variant = plan.jobs.run(row.run).model.attention["variant"]
             assert row.facts.get("interpretation") == interpretation(variant), (name, row.run)
             assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
             shown.setdefault(name, set()).add(variant)

@@ -25,25 +25,33 @@ def load(repository: Path, **overrides: Any) -> Plan:
 
 
 def judgements(plan: Plan) -> set[str]:
-    return {path for path in plan.results("table4") if "/judgements/" in path}
+    return {path for path in plan.artifacts.results("table4") if "/judgements/" in path}
 
 
 def test_another_judge_adds_judging_and_no_generation(repository: Path) -> None:
     lexical, both = load(repository), load(repository, judge="both")
     assert len(judgements(lexical)) == 3 and len(judgements(both)) == 6
     assert judgements(lexical) < judgements(both)
-    rest = [set(plan.results("table4")) - judgements(plan) for plan in (lexical, both)]
+    rest = [set(plan.artifacts.results("table4")) - judgements(plan) for plan in (lexical, both)]
     assert rest[0] == rest[1]
     suite, run = "hallucination", "recall_diff"
-    assert lexical.evaluation_slice(suite, run) == both.evaluation_slice(suite, run)
-    assert lexical.judgement_details("table4") == [] != both.judgement_details("table4")
-    assert both.judgement_details("table2") == both.judgement_details("table6") == []
-    assert not {path for path in both.results("table2") if "/judgements/" in path}
+    assert lexical.jobs.evaluation_slice(suite, run) == both.jobs.evaluation_slice(suite, run)
+    assert (
+        lexical.artifacts.judgement_details("table4")
+        == []
+        != both.artifacts.judgement_details("table4")
+    )
+    assert (
+        both.artifacts.judgement_details("table2")
+        == both.artifacts.judgement_details("table6")
+        == []
+    )
+    assert not {path for path in both.artifacts.results("table2") if "/judgements/" in path}
 
 
 def test_the_slice_of_a_judge_holds_names_of_variables_and_no_secret(repository: Path) -> None:
     plan = load(repository, judge=["endpoint"])
-    path = Path(plan.judgement_slice("endpoint", "hallucination", "recall_diff"))
+    path = Path(plan.jobs.judgement_slice("endpoint", "hallucination", "recall_diff"))
     slice = JudgementSlice.model_validate_json(path.read_bytes())
     assert (slice.judge.kind, slice.run) == ("endpoint", "recall_diff")
     assert "OPENAI_API_KEY" in path.read_text()
@@ -54,14 +62,17 @@ def test_the_table_knows_its_judges_in_their_order(repository: Path) -> None:
     for judge, order in (
         ("both", ["endpoint", "lexical"]), (["lexical", "endpoint"], ["lexical", "endpoint"])
     ):  # fmt: skip
-        file = load(repository, judge=judge).artifact_slice("table4", "table")
+        file = load(repository, judge=judge).artifacts.slice_file("table4", "table")
         slice = ArtifactSlice.model_validate_json(Path(file).read_bytes())
         assert slice.sections[0].judges == order
 
 
 def test_code_of_a_judge_is_its_own(repository: Path) -> None:
     plan = load(repository)
-    assert plan.code("judge_answers", "lexical") != plan.code("judge_answers", "endpoint")
+    codes = {
+        plan.jobs.code("judge_answers", one, "hallucination") for one in ("lexical", "endpoint")
+    }
+    assert len(codes) == 2
 
 
 @pytest.mark.parametrize("missing", ENVIRONMENT)
@@ -85,8 +96,8 @@ def test_an_unknown_judge_is_one_line(judge: Any, repository: Path) -> None:
 def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) -> None:
     plan = load(repository, scale=scale)
     text = plan.catalogue.suite("hallucination").format == "text"
-    for run in plan.artifacts["table4"].runs():
-        assert (plan.catalogue.dataset(plan.run(run).dataset).recall is None) == text
+    for run in plan.artifacts.known["table4"].runs():
+        assert (plan.catalogue.dataset(plan.jobs.run(run).dataset).recall is None) == text
 
 
 def test_documents_come_from_the_benchmarks_of_the_project(
@@ -96,8 +107,8 @@ def test_documents_come_from_the_benchmarks_of_the_project(
     items.parent.mkdir(parents=True)
     items.write_text("{}\n")
     plan = load(repository, benchmarks=str(tmp_path / "benchmarks"))
-    assert plan.benchmark_files("hallucination_text") == [str(items)]
-    assert plan.benchmark_files("hallucination") == []  # generated rows need none
+    assert plan.jobs.benchmark_files("hallucination_text") == [str(items)]
+    assert plan.jobs.benchmark_files("hallucination") == []  # generated rows need none
     assert plan.catalogue.suite("hallucination") == load(repository).catalogue.suite(
         "hallucination"
     )

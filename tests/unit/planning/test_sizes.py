@@ -9,8 +9,7 @@ import yaml
 
 from difftransformer.config.resolve import Catalogue
 from difftransformer.errors import ConfigError
-from difftransformer.models.flops import training_flops
-from difftransformer.models.transformer import count_parameters
+from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.sizes import Sizes
 

@@ -2,47 +2,56 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from difftransformer.config.decoding import DecodingSlice
-from difftransformer.config.throughput import VARIANTS, ThroughputSlice
+from difftransformer.config.measurements import TimedSlice
 from difftransformer.errors import ConfigError
-from difftransformer.models.flops import training_flops
-from difftransformer.models.transformer import count_parameters
+from difftransformer.measurements.decoding.settings import MODEL
+from difftransformer.measurements.throughput.settings import OWN_SIZES
+from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
 
 
+def timed(plan: Plan, measurement: str) -> Any:
+    """The slice as its job reads it; its settings are typed by the measurement."""
+    file = Path(plan.artifacts.timing_file(measurement))
+    return TimedSlice.model_validate_json(file.read_bytes())
+
+
 def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
-    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
-    assert set(plan.artifacts["table7"].runs()) <= set(slice.models)
+    slice = timed(plan, "throughput")
+    assert set(plan.artifacts.known["table7"].runs()) <= set(slice.models)
     for shape, sizes in slice.config.shapes.items():
-        models = [slice.models[row][shape] for row in plan.artifacts["table7"].runs()]
+        models = [slice.models[row][shape] for row in plan.artifacts.known["table7"].runs()]
         others = [one.model_dump(exclude={"attention"}) for one in models]
         assert all(one == others[0] for one in others)
         assert models[0].max_positions == sizes.seq_len
         assert len({one.attention["head_dim"] for one in models}) == 1
-    assert plan.results("table7") == [plan.layout.throughput]
-    assert plan.interventions("table7") == [] and plan.histories("table7") == []
-    assert plan.throughput_gpus() == int(plan.scale in ("gpu", "paper"))
+    assert plan.artifacts.results("table7") == [plan.jobs.layout.timings("throughput")]
+    assert plan.interventions("table7") == [] and plan.artifacts.histories("table7") == []
+    assert plan.jobs.timing_gpus("throughput") == int(plan.jobs.scale in ("gpu", "paper"))
 
 
 def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
-    slice = ThroughputSlice.model_validate_json(Path(plan.throughput_slice()).read_text())
-    found = {row: one[VARIANTS] for row, one in slice.models.items() if VARIANTS in one}
-    timed = slice.config.variants is not None
-    assert timed == (plan.scale != "paper")
-    rows = {row.run for part in plan.artifacts["variants"].sections for row in part.rows}
-    assert set(found) == (rows if timed else set())
-    assert all(model.ffn_dim == plan.run(row).model.ffn_dim for row, model in found.items())
-    assert (plan.layout.throughput in plan.results("variants")) == timed
+    slice = timed(plan, "throughput")
+    found = {row: one[OWN_SIZES] for row, one in slice.models.items() if OWN_SIZES in one}
+    is_timed = slice.config.own_sizes is not None
+    assert is_timed == (plan.jobs.scale != "paper")
+    rows = {row.run for part in plan.artifacts.known["variants"].sections for row in part.rows}
+    assert set(found) == (rows if is_timed else set())
+    assert all(model.ffn_dim == plan.jobs.run(row).model.ffn_dim for row, model in found.items())
+    assert (
+        plan.jobs.layout.timings("throughput") in plan.artifacts.results("variants")
+    ) == is_timed
 
 
 def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: Plan) -> None:
-    matched = plan.artifacts["variants"].sections[1]
+    matched = plan.artifacts.known["variants"].sections[1]
     assert "FLOPs" in matched.title
-    first, *others = (plan.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
+    first, *others = (plan.jobs.run(row.paper or row.run) for row in matched.rows)  # no stand-ins
     wanted = training_flops(first.model, first.training.seq_len)
     for one in others:
         step = 8 * 3 * one.model.d_model * one.model.num_layers  # ffn_dim is a multiple of 8
@@ -50,10 +59,11 @@ def test_rows_with_matched_flops_have_them_whether_sized_for_them_or_not(plan: P
 
 
 def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
-    slice = DecodingSlice.model_validate_json(Path(plan.decoding_slice()).read_text())
-    assert list(slice.models) == plan.artifacts["v2_decoding"].runs()
-    first, *others = slice.models.values()
-    for row, model in slice.models.items():
+    slice = timed(plan, "decoding")
+    assert list(slice.models) == plan.artifacts.known["v2_decoding"].runs()
+    models = {row: one[MODEL] for row, one in slice.models.items()}
+    first, *others = models.values()
+    for row, model in models.items():
         entry = plan.catalogue.match(row)
         step = 3 * model.d_model * model.num_layers * (entry.multiple_of if entry else 0)
         assert abs(count_parameters(model) - count_parameters(first)) <= max(
@@ -61,7 +71,7 @@ def test_rows_that_decode_have_the_parameters_of_the_first(plan: Plan) -> None:
         )
     assert all(one.ffn_dim < first.ffn_dim for one in others if "v2" in one.attention["variant"])
     longest = max(slice.config.contexts) + slice.config.new_tokens
-    assert {one.max_positions for one in slice.models.values()} == {longest}
+    assert {one.max_positions for one in models.values()} == {longest}
 
 
 def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path) -> None:
@@ -69,10 +79,10 @@ def test_a_scale_without_timings_has_no_table_7(repository: Path, tmp_path: Path
     shutil.copytree(repository / "config", config)
     file = config / "scales" / "smoke.yaml"
     raw = yaml.safe_load(file.read_text())
-    raw["throughput"]["shapes"]["short"]["model"] = {"attention": {"head_dim": 7}}
+    raw["timings"]["throughput"]["shapes"]["short"]["model"] = {"attention": {"head_dim": 7}}
     file.write_text(yaml.safe_dump(raw))
-    with pytest.raises(ConfigError, match=r"throughput\.shapes\.short: row transformer"):
+    with pytest.raises(ConfigError, match=r"timings\.throughput\.shapes\.short: row transformer"):
         Plan.load(config, {"scale": "smoke"})
-    del raw["throughput"]
+    del raw["timings"]["throughput"]
     file.write_text(yaml.safe_dump(raw))
-    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts
+    assert "table7" not in Plan.load(config, {"scale": "smoke"}).artifacts.known

@@ -7,8 +7,7 @@ from typer.testing import CliRunner
 
 from difftransformer.cli import app
 from difftransformer.errors import DataError
-from difftransformer.provenance.comparison import compare_builds
-from difftransformer.provenance.published import publish
+from difftransformer.provenance.published import compare_builds, publish
 
 
 def build(folder: Path, started: str = "now", weights: bytes = b"w", loss: float = 1.0) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.errors import UserError
-from difftransformer.provenance.lock import LOCK, exclusive, hold
+from difftransformer.provenance.job import LOCK, exclusive, hold
 
 
 def keep(folder: Path, sender: Connection) -> None:

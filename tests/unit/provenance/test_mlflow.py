@@ -15,9 +15,8 @@ from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.journal import SpoolTracker
+from difftransformer.provenance.journal import Delivery, SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.sender import Delivery
 from difftransformer.provenance.spool import JOURNAL, SENT, Sent
 from difftransformer.provenance.sync import STAGES, initialise_tracking, sync_tracking
 from difftransformer.provenance.tracking import Tracker, start_job

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from difftransformer.errors import ConfigError, UserError
-from difftransformer.provenance.journal import SpoolTracker
-from difftransformer.provenance.secrets import displayed
-from difftransformer.provenance.sender import Delivery
+from difftransformer.provenance.journal import Delivery, SpoolTracker
+from difftransformer.provenance.reporting import displayed
 from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
 from difftransformer.provenance.tracking import NullTracker, resolve_uri, start_job
 

@@ -4,15 +4,15 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from difftransformer.config.suites.hallucination import Hallucination
-from difftransformer.evaluation.judges.base import Judgement, write_judgements
+from difftransformer.measurements.hallucination.judges import Judgement, write_judgements
+from difftransformer.measurements.hallucination.settings import Suite
 
 if TYPE_CHECKING:
     from fake_results import FakeResults
 
 ROWS = ("recall_transformer", "recall_transformer_halved_heads_groupnorm", "recall_diff")
 CHANCES = (0.2, 0.8, 0.9)
-SUITE = Hallucination(kind="hallucination", samples=20, needles=[2, 4])
+SUITE = Suite(kind="hallucination", samples=20, needles=[2, 4])
 Said = dict[tuple[str, int], bool | None]
 """Verdict by set and place."""
 
@@ -44,7 +44,7 @@ def write(
     seed: int,
     judge: str,
     said: Said,
-    suite: Hallucination = SUITE,
+    suite: Suite = SUITE,
 ) -> None:
     metrics: dict[str, float | int | None] = {}
     for name in {name for name, _ in said}:

@@ -39,8 +39,8 @@ def many_shot_suite(
         metrics |= {f"accuracy_n{number}_o{i}": right / ITEMS for i, right in enumerate(found)}
         metrics[f"accuracy_n{number}"] = sum(found) / (orders * ITEMS)
     config = {
-        "task": task, "data": "generated", "classes": TASKS[task], "stray_words": 0.4,
-        "order": order, "order_seeds": orders, "draws": 1, "test_items": ITEMS,
-        "decoding": "greedy",
+        "kind": "many_shot", "task": task, "data": "generated", "classes": TASKS[task],
+        "stray_words": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,
+        "draws": 1, "test_items": ITEMS, "decoding": "greedy",
     }  # fmt: skip
     fake.evaluation(f"icl_{row}", seed, suite, metrics, config)

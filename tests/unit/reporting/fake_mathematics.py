@@ -1,16 +1,25 @@
 """Results of the suites of mathematics, with the shape of real ones."""
 
+import json
 import random
 from typing import Any
 
-from difftransformer.config.math_sets import MATH_SETS
+from difftransformer.data.math_sets import MATH_SETS
 
-SETTINGS = {"tasks": list(MATH_SETS), "data": "builtin", "max_new_tokens": 64}
-KEPT = (300, 600)
+SETTINGS = {
+    "kind": "mathematics", "tasks": list(MATH_SETS), "data": "builtin", "max_new_tokens": 64,
+}  # fmt: skip
+TRAINING = {
+    "steps": 800, "seq_len": 150, "batch_size": 10, "lr": 4e-3, "warmup_steps": 8,
+    "keep_weights": [0.25, 0.5],
+}  # fmt: skip
+KEPT = (300_000, 600_000)
 
 
-def mathematics(fake: Any, run: str, seed: int, suite: str) -> dict[str, float]:
-    """Write the result of one run; with kept weights where the suite has them."""
+def mathematics(fake: Any, run: str, seed: int, suite: str) -> None:
+    """Write the result of one run that is trained; with kept weights where the suite has them."""
+    from fake_results import rewrite  # which imports this module
+
     noise = random.Random(f"{suite}{run}{seed}")
     endings = [*(f"_t{tokens}" for tokens in KEPT), ""] if suite != "mathematics" else [""]
     metrics: dict[str, float] = {}
@@ -28,5 +37,8 @@ def mathematics(fake: Any, run: str, seed: int, suite: str) -> dict[str, float]:
             metrics[f"average{part}{ending}"] = sum(
                 metrics[f"{name}{part}{ending}"] for name in MATH_SETS
             ) / len(MATH_SETS)
-    fake.evaluation(run, seed, suite, metrics, SETTINGS)
-    return metrics
+    fake.evaluation(run, seed, suite, metrics, SETTINGS | {"kept_weights": len(endings) > 1})
+    path = fake.root / f"runs/{run}/{seed}/training.json"
+    result = json.loads(path.read_text())
+    result["settings"]["training"] |= TRAINING
+    rewrite(path, json.dumps(result))

@@ -26,8 +26,14 @@ def needle_results(fake: "FakeResults", seed: int) -> None:
         _needles_long(fake, row, seed)
 
 
-def _config(**settings: object) -> dict[str, object]:
-    return {"format": "recall", "depths": list(DEPTHS), "samples": SAMPLES, **settings}
+def _config(kind: str, **settings: object) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "format": "recall",
+        "depths": list(DEPTHS),
+        "samples": SAMPLES,
+        **settings,
+    }
 
 
 def _cells(draw: random.Random, chances: dict[str, float], asked: int) -> Metrics:
@@ -62,7 +68,7 @@ def needles(fake: "FakeResults", row: str, seed: int) -> None:
     for needles, asked in PAIRS:
         chance = 1 / needles if row == "transformer" else 0.99 - 0.02 * needles
         metrics |= _cells(draw, {f"n{needles}_r{asked}": chance}, asked)
-    config = _config(pairs=[list(pair) for pair in PAIRS], lengths=None)
+    config = _config("needles", pairs=[list(pair) for pair in PAIRS], lengths=None)
     for suite in ("needles", "needles_variants"):
         fake.evaluation(f"recall_{row}", seed, suite, metrics, config)
 
@@ -74,7 +80,7 @@ def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
     metrics = _cells(draw, chances, 1) | SHARED
     total = sum(int(metrics[f"correct_{name}"] or 0) for name in chances)
     metrics |= _counts("n8_r1", total, len(LENGTHS) * len(DEPTHS) * SAMPLES)
-    config = _config(pairs=[[8, 1]], lengths=list(LENGTHS))
+    config = _config("needles", pairs=[[8, 1]], lengths=list(LENGTHS))
     run = f"long_recall_{row}"
     fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
     fake.training(run, seed, {"validation_loss": 1.0})
@@ -103,5 +109,5 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     tokens = [f"f{place:02d}" for place in range(length)]
     example = {"tokens": tokens, "regions": regions}
     (details / "example.json").write_text(json.dumps(example))
-    config = _config(needles=6, answer="needle", normalisation="absolute")
+    config = _config(suite, needles=6, answer="needle", normalisation="absolute")
     fake.evaluation(run, seed, suite, metrics, config)

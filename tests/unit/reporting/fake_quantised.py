@@ -19,10 +19,13 @@ def quantised(fake: Any, run: str, seed: int) -> None:
             harm = (0.1 if binds else 0.3) * 4.0 ** (4 - bits)
             change = -harm * (exact - 0.25) if recall else harm
             metrics[f"score_{what}_b{bits}"] = metrics["score_unquantised"] + change
-    config = {"bits": list(BITS), "granularity": GROUPS, "score": "loss", "chance": None,
-              "measured": "validation_slices"}  # fmt: skip
+    config: dict[str, Any] = {
+        "kind": "quantised", "bits": list(BITS), "granularity": GROUPS, "score": "loss",
+        "measured": "validation_slices", "suite": {"kind": "validation_slices", "seq_len": 128},
+    }  # fmt: skip
     if recall:
         metrics["chance"] = 0.25
-        config |= {"score": "accuracy_n4", "chance": "chance_n4", "measured": "recall"}
+        config |= {"score": "accuracy_n4", "chance": "chance_n4", "measured": "recall",
+                   "suite": {"kind": "recall", "needles": [2, 4]}}  # fmt: skip
     suite = "quantised_accuracy" if recall else "quantised_loss"
     fake.evaluation(run, seed, suite, metrics, config)

@@ -20,7 +20,7 @@ from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 from difftransformer.config.artifact_slices import (
     SweepRow,
 )
-from difftransformer.config.language_tasks import LANGUAGE_TASKS
+from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
 from difftransformer.provenance.published import SEAL, publish
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
@@ -109,7 +109,7 @@ class FakeResults:
             run, seed, "validation_slices",
             {"loss": final, "ar_hit_loss": 2.1 + (final - 3.85) * 0.6 + noise.gauss(0, 0.008),
              "others_loss": final + 0.35, "ar_hit_share": 0.1634, "tokens": 65536},
-            {"n": 2, "max_count": 50, "seq_len": 128},
+            {"kind": "validation_slices", "n": 2, "max_count": 50, "seq_len": 128},
         )  # fmt: skip
 
     def recall_model(self, run: str, seed: int) -> None:
@@ -150,7 +150,7 @@ class FakeResults:
                 f"accuracy_n{n}": max(0.0, min(1.0, value + noise.gauss(0, 0.015)))
                 for n, value in decay.items()
             },
-            {"queries": 2, "samples": 256},
+            {"kind": "recall", "needles": list(decay), "queries": 2, "samples": 256},
         )  # fmt: skip
 
     def extended_model(self, run: str, seed: int) -> None:
@@ -165,7 +165,7 @@ class FakeResults:
         self.evaluation(
             run, seed, "nll_by_position",
             curve | {"loss": curve["nll_p512"], "documents": 25, "tokens": 25 * 512},
-            {"length": 512, "first_position": 16, "positions": 12},
+            {"kind": "nll_by_position", "length": 512, "first_position": 16, "positions": 12},
         )  # fmt: skip
 
     def understanding(self, run: str, seed: int, shots: int, data: str = "builtin") -> None:
@@ -181,7 +181,8 @@ class FakeResults:
                 f"{task}_cut": 0.1 * shots,
             }
         settings = {
-            "tasks": list(LANGUAGE_TASKS), "num_fewshot": shots, "data": data, "limit": 200
+            "kind": "language_understanding", "tasks": list(LANGUAGE_TASKS), "num_fewshot": shots,
+            "data": data, "limit": 200,
         }  # fmt: skip
         self.evaluation(run, seed, f"language_understanding_{shots}shot", metrics, settings)
 

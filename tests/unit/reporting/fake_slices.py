@@ -31,8 +31,6 @@ def declarations() -> Declarations:
     """What the repository's own config folder declares, at our scale."""
     return Declarations(
         artifacts=CATALOGUE.artifacts,
-        claims=CATALOGUE.claims.claims,
-        paper=CATALOGUE.paper.tables,
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
         judges={"hallucination": ["lexical"]},
     )
@@ -58,6 +56,7 @@ def artifact_slice(
 def facts(run: str) -> dict[str, int | float | bool | str | None]:
     row = base(run).removeprefix("long_").removeprefix("icl_")
     return {
+        "layers": 2,
         "heads": 2 if row != "transformer" else 4,
         "head_dim": 64 if row.startswith("transformer_") else 32,
         "norm": row not in ("transformer", "transformer_halved_heads", "diff_no_groupnorm"),

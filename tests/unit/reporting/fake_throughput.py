@@ -1,4 +1,4 @@
-"""The result of the throughput job, with the shape of a real one."""
+"""Results of timings, with the shape of real ones."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from fake_v2 import MORE_WORK, ROWS
 
 SHAPES = {"short": (128, 16), "long": (1024, 2)}
-VARIANTS = (64, 8)
+OWN_SIZES = (64, 8)
 SPEED = {
     "transformer": 1.0, "transformer_halved_heads_groupnorm": 0.98, "diff": 0.93,
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
@@ -25,9 +25,9 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     noise = random.Random("throughput")
     metrics: dict[str, float | None] = {}
     timed = [(shape, row) for shape in SHAPES for row in SPEED]
-    timed += [("variants", row) for row in (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))]
+    timed += [("own_sizes", row) for row in (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))]
     for (shape, row), (backend, gain) in product(timed, (("blocked", 1.1), ("sdpa", 1.0))):
-        length, batch = SHAPES.get(shape, VARIANTS)
+        length, batch = SHAPES.get(shape, OWN_SIZES)
         for mode, base in (("training", 20_000), ("forward", 60_000)):
             place = f"{shape}/{row}/{backend}/{mode}"
             mean = base * SPEED.get(row, 0.8) * gain * (slow if row == "diff" else 1.0)
@@ -42,7 +42,7 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
         "clock": "cpu", "device": "cpu",
         "shapes": {name: {"label": f"{length} tokens", "seq_len": length, "batch_size": batch}
                    for name, (length, batch) in SHAPES.items()},
-        "variants": dict(zip(("label", "seq_len", "batch_size"), ("64", *VARIANTS), strict=True)),
+        "own_sizes": dict(zip(("label", "seq_len", "batch_size"), ("64", *OWN_SIZES), strict=True)),
     }  # fmt: skip
     model = {
         "d_model": 128, "num_layers": 2, "ffn_dim": 384, "vocab_size": 1024,
@@ -50,7 +50,7 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     }  # fmt: skip
     models = {row: dict.fromkeys(SHAPES, model) for row in SPEED}
     fake.write(
-        fake.root / "throughput.json", "throughput", "throughput", 0, None, metrics,
+        fake.root / "timings" / "throughput.json", "throughput", "throughput", 0, None, metrics,
         {"config": config, "models": models},
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def decoding(fake: Any, changes: Changes | None = None) -> None:
                     speed = (
                         batch * 1000 * SPEED.get(row, 0.91) / context**0.2 * noise.gauss(1, 0.01)
                     )
-                    place = f"b{batch}/s{context}/{row}/sdpa"
+                    place = f"b{batch}_s{context}/{row}/sdpa/decoding"
                     metrics[f"seconds/{place}/{number}"] = batch * 8 / speed
                     metrics[f"seconds/{place.replace('sdpa', 'eager')}/{number}"] = (
                         batch * 9 / speed
@@ -88,6 +88,6 @@ def decoding(fake: Any, changes: Changes | None = None) -> None:
     }  # fmt: skip
     model = {"d_model": 512, "num_layers": 4, "attention": {"head_dim": 64}}
     fake.write(
-        fake.root / "decoding.json", "decoding", "decoding", 0, None, metrics,
-        {"config": config, "models": dict.fromkeys(rows, model)},
+        fake.root / "timings" / "decoding.json", "decoding", "decoding", 0, None, metrics,
+        {"config": config, "models": {row: {"model": model} for row in rows}},
     )  # fmt: skip

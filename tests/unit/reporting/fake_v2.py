@@ -41,7 +41,7 @@ VARIANT_FACTS = {
     "timed": True,
 }  # fmt: skip
 """What planning says of a model, in the same terms."""
-PLACES = (2, 4, 16, 128)
+PLACES = (2, 8, 32, 128)
 HOT_STEPS = 80
 
 
@@ -78,7 +78,7 @@ def hot_sweeps(fake: Any, sweeps: Mapping[str, Sequence[Any]], seeds: Sequence[i
 def context_rms(fake: Any, run: str, seed: int) -> None:
     noise = random.Random(f"context{run}{seed}")
     norm = 3.0 if run == "diff_gqa" else 1.0
-    metrics: dict[str, float] = {
+    metrics: dict[str, float | None] = {
         "tokens": 32768, "magnification": norm, "magnification_top": norm**2,
     }  # fmt: skip
     for kind, factor in (("weights", 1.0), ("before", 0.9), ("after", 0.9 * norm)):
@@ -86,7 +86,13 @@ def context_rms(fake: Any, run: str, seed: int) -> None:
             middle = factor * place**-0.3 * (1 + noise.gauss(0, 0.02))
             name = f"{kind}_p{place}"
             metrics |= {name: middle, f"{name}_low": 0.7 * middle, f"{name}_high": 1.4 * middle}
-    config = {"seq_len": 128, "positions": len(PLACES), "first_position": 2}
+    if run.partition("_")[0] in ("diff", "dint", "shared", "tda") and "no_lambda" not in run:
+        metrics |= {"lambda_l0": 0.3 + noise.gauss(0, 0.01), "lambda_l1": -0.4}
+    else:
+        metrics |= {"lambda_l0": None, "lambda_l1": None}
+    config = {
+        "kind": "context_rms", "seq_len": 128, "positions": len(PLACES), "first_position": 2,
+    }  # fmt: skip
     fake.evaluation(run, seed, "context_rms", metrics, config)
 
 
@@ -97,7 +103,7 @@ def sinks(fake: Any, run: str, seed: int) -> None:
         "share": share, "share_l0": share / 2, "share_l1": share * 1.5, "sink_heads": 0.25,
         "weight": share, "mass": 1.0, "uniform": 0.02, "tokens": 32768,
     }  # fmt: skip
-    config = {"seq_len": 128, "first_query": 17, "threshold": 0.3}
+    config = {"kind": "sinks", "seq_len": 128, "first_query": 17, "threshold": 0.3}
     fake.evaluation(run, seed, "sinks", metrics, config)
 
 

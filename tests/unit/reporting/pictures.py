@@ -1,7 +1,7 @@
 """Figures whose artists a test reads, drawn from made results and not written."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 from fake_results import FakeResults
@@ -9,10 +9,9 @@ from fake_slices import SCALE, artifact_slice
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.builders import load_builder
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.drawing import canvas
-from difftransformer.reporting.histories import Histories
+from difftransformer.reporting.view import View, figure_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +29,7 @@ def picture(name: str, fake: FakeResults, seeds: tuple[int, ...] = (0, 1, 2)) ->
 def picture_of(artifact: ArtifactSlice, results: Results, fake: FakeResults) -> "Figure":
     """Draw any figure."""
     with canvas(artifact.artifact):
-        build = load_builder("figure", artifact.builder)
-        figure: Figure = build(artifact, results, Histories(fake.histories))
+        figure = figure_of(View[Any](artifact, artifact.sections[0], results))
     plt.close(figure)
     return figure
 
@@ -59,3 +57,8 @@ def legend_of(figure: "Figure") -> list[str]:
     """What the one legend of a figure names."""
     (legend,) = figure.legends
     return [text.get_text() for text in legend.get_texts()]
+
+
+def hollow(axes: "Axes") -> list[float]:
+    """Where the hollow marks are."""
+    return [float(line.get_xdata()[0]) for line in axes.lines if line.get_mfc() == "white"]

@@ -7,23 +7,21 @@ from pathlib import Path
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
+from difftransformer.config.measurement import Options
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.conditions import (
-    compared_with,
-    seeds_note,
-    span,
-    training_note,
-    trainings,
-)
+from difftransformer.reporting.conditions import seeds_note, span
+from difftransformer.reporting.view import View
 
 RUNS = ("transformer", "diff")
 
 
 def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str] = RUNS) -> str:
     """The note on some rows, after their trainings are written."""
-    part = artifact_slice("table6").sections[0]
+    artifact = artifact_slice("table6", seeds=seeds)
+    part = artifact.sections[0]
     rows = [row for run in runs for row in part.rows if row.run == run]
-    return training_note(rows, trainings(rows, seeds, load_results(fake.results, "tiny")))
+    part = part.model_copy(update={"rows": rows})
+    return View[Options](artifact, part, load_results(fake.results, "tiny")).training_note()
 
 
 def changed(path: Path, part: str, name: str, value: float) -> None:
@@ -64,23 +62,10 @@ def test_a_rate_that_most_rows_share_is_said_once(small: FakeResults) -> None:
     assert "learning rate 4e-3 for every row but DIFF, λ_init = 0.5 (2e-3)." in said, said
 
 
-def test_intervals_and_comparisons_are_named() -> None:
-    one, three = artifact_slice("table6", seeds=(5,)), artifact_slice("table6")
-    assert seeds_note(one) == "One seed (5): no interval."
-    assert seeds_note(three).startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
-    part = three.sections[0]
-    compared = {row.against for row in part.rows} - {None}
-    label = {row.run: row.label for row in part.rows}
-    assert len(compared) == 1 and compared_with(part) == f"row − {label[compared.pop() or '']}"
-    first, second, third, *_ = part.rows
-    rows = [
-        first.model_copy(update={"against": None}),
-        second.model_copy(update={"against": first.run}),
-        third.model_copy(update={"against": second.run}),
-    ]
-    assert compared_with(part.model_copy(update={"rows": rows})) == (
-        f"{second.label} − {first.label}; {third.label} − {second.label}"
-    )
+def test_intervals_are_named() -> None:
+    assert seeds_note(artifact_slice("table6", seeds=(5,))) == "One seed (5): no interval."
+    three = seeds_note(artifact_slice("table6"))
+    assert three.startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
 
 
 def test_a_span_of_one_number_is_that_number() -> None:

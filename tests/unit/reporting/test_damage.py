@@ -24,7 +24,7 @@ def table(name: str) -> Build:
 
 def figure(name: str) -> Build:
     artifact = artifact_slice(name, "figure", seeds=(0,))
-    return lambda fake, output: build_figure(artifact, fake.results, fake.histories, output / name)
+    return lambda fake, output: build_figure(artifact, fake.results, output / name)
 
 
 def report(fake: FakeResults, output: Path) -> None:

@@ -1,14 +1,12 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import SCALE, artifact_slice, declarations
 from matplotlib import rc_context, rcParams
-from matplotlib.axes import Axes
 from pictures import changed, picture, picture_of
 
 from difftransformer.errors import DataError, UserError
@@ -16,7 +14,7 @@ from difftransformer.provenance.published import SUMS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import looks
 from difftransformer.reporting.figure_job import SUFFIXES, build_figure
-from difftransformer.reporting.tables.table6 import build as build_table6
+from difftransformer.reporting.table_job import make_table
 
 REDRAW = """
 import sys
@@ -30,12 +28,8 @@ from difftransformer.reporting.figure_job import build_figure
 fake, output = FakeResults(Path(sys.argv[1])).everything(), Path(sys.argv[2])
 for name in sys.argv[3:]:
     artifact = artifact_slice(name, "figure")
-    build_figure(artifact, fake.results[::-1], fake.histories[::-1], output / f"{name}.svg")
+    build_figure(artifact, fake.results[::-1], output / f"{name}.svg")
 """
-
-
-def shows_ticks(axes: Axes) -> bool:
-    return axes.axison and bool(axes.xaxis.get_tick_params()["labelbottom"])
 
 
 def test_every_figure_of_the_configuration_is_drawn(drawn: Path) -> None:
@@ -63,7 +57,7 @@ def test_settings_of_the_user_change_no_byte(
 ) -> None:
     artifact = artifact_slice("v2_sinks", "figure")
     with rc_context({"lines.linewidth": 9, "axes.titlesize": 30, "savefig.bbox": "tight"}):
-        paths = build_figure(artifact, fake.results, fake.histories, tmp_path / "v2_sinks")
+        paths = build_figure(artifact, fake.results, tmp_path / "v2_sinks")
         assert rcParams["lines.linewidth"] == 9
     assert [path.read_bytes() for path in paths] == [
         (drawn / path.name).read_bytes() for path in paths
@@ -74,7 +68,7 @@ def test_settings_of_the_user_change_no_byte(
 def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: FakeResults) -> None:
     figure = picture("table6", fake, seeds)
     artifact, results = artifact_slice("table6", seeds=seeds), load_results(fake.results, SCALE)
-    section = build_table6(artifact, results).sections[0]
+    section = make_table(artifact, results).sections[0]
     panel = next(axes for axes in figure.axes if axes.get_title("left").startswith("Δ AR-Hit"))
     intervals = [line for line in panel.lines if line.get_linewidth() == 1.8]
     expected = {cell.value for cell in section.cells if cell.column == "ar_hit_difference"}
@@ -87,7 +81,7 @@ def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: Fak
     [
         ("v2_sinks", "sinks", "share_l0"),
         ("v2_sinks", "sinks", "uniform"),
-        ("v2_context_rms", "context_rms", "after_p4_low"),
+        ("v2_context_rms", "context_rms", "after_p8_low"),
         ("figure1", "attention_allocation", "answer"),
         ("figure6", "icl_trec", "chance"),
         ("figure10", "mathematics", "gsm8k_tokens"),
@@ -101,44 +95,16 @@ def test_an_undefined_number_is_not_drawn(
         picture_of(artifact_slice(name, "figure"), results, fake)
 
 
-def test_the_lowest_panels_of_the_context_rms_name_the_positions(fake: FakeResults) -> None:
-    artifact = artifact_slice("v2_context_rms", "figure")
-    (part,) = artifact.sections
-    part = part.model_copy(update={"rows": part.rows[:7]})
-    artifact = artifact.model_copy(update={"sections": [part]})
-    figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
-    named = [place for place, axes in enumerate(figure.axes) if axes.get_xlabel() == "position n"]
-    numbered = [place for place, axes in enumerate(figure.axes) if shows_ticks(axes)]
-    assert named == numbered == [3, 4, 5, 6]
-    assert not figure.get_supxlabel()  # which the legend below would cover
-
-
-def hollow(axes: Axes) -> list[float]:
-    return [float(line.get_xdata()[0]) for line in axes.lines if line.get_mfc() == "white"]
-
-
-def test_a_final_loss_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
-    panels = picture("v2_stability", fake).axes
-    found = {axes.get_title("left"): hollow(axes) for axes in panels}
-    assert found.pop("Validation loss at the end") == [8e-3]
-    assert not any(found.values())
-
-
-def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
-    artifact, results = artifact_slice("lr_sweep", "figure"), load_results(fake.results, SCALE)
-    swept = next(one for one in artifact.sections[0].sweep if one.learning_rate == 8e-3)
-    trained = results.training(swept.run_id, 1)
-    trained = trained.model_copy(update={"metrics": trained.metrics | {"validation_loss": None}})
-    without = replace(results, trainings={**results.trainings, (swept.run_id, 1): trained})
-    first, second = picture_of(artifact, without, fake).axes
-    assert hollow(first) == [8e-3] and not hollow(second)
-
-
-def test_a_missing_history_is_named(fake: FakeResults, tmp_path: Path) -> None:
-    kept = [p for p in fake.histories if not str(p).endswith("/runs/diff/2/history.csv")]
-    with pytest.raises(UserError, match=r"no history of run 'diff' with seed 2.*snakemake"):
-        build_figure(artifact_slice("table6", "figure"), fake.results, kept, tmp_path / "t")
-    assert not list(tmp_path.iterdir())
+def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:
+    small.everything((0,))
+    artifact = artifact_slice("table6", "figure", seeds=(0,))
+    (small.root / "runs/diff/0/history.csv").unlink()
+    with pytest.raises(DataError, match=r"runs/diff/0/history\.csv: cannot be read.*snakemake"):
+        build_figure(artifact, small.results, tmp_path / "out" / "t")
+    kept = [p for p in small.results if not str(p).endswith("/runs/diff/0/training.json")]
+    with pytest.raises(UserError, match=r"no history of run 'diff' with seed 0.*snakemake"):
+        build_figure(artifact, kept, tmp_path / "out" / "t")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -158,15 +124,15 @@ def test_a_damaged_history_is_named(
     rewrite(path, text)
     artifact = artifact_slice("table6", "figure", seeds=(0, 1))
     with pytest.raises(DataError, match=message):
-        build_figure(artifact, small.results, small.histories, tmp_path / "t")
+        build_figure(artifact, small.results, tmp_path / "t")
 
 
 def test_tables_need_no_drawing_library() -> None:
     program = (
         "import sys, difftransformer.reporting.table_job, difftransformer.reporting.report_job\n"
-        "from difftransformer.reporting.builders import builder_names, load_builder\n"
-        "[load_builder('table', name) for name in builder_names('table')]\n"
-        "[load_builder('figure', name) for name in builder_names('figure')]\n"
+        "from importlib import import_module\n"
+        "from difftransformer.config.measurements import measurements, module_of\n"
+        "[import_module(module_of(name, 'report')) for name in measurements()]\n"
         "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch', 'scipy', 'mlflow'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy"

@@ -8,14 +8,16 @@ from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice, declarations
 
 from difftransformer.errors import ConfigError, DataError, UserError
+from difftransformer.measurements.recall.settings import Options
 from difftransformer.provenance.published import read_published
-from difftransformer.reporting.builders import builder_names
-from difftransformer.reporting.cells import Place, censored_cells, seed_values
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, Section, TableDocument
-from difftransformer.reporting.frame import assemble
-from difftransformer.reporting.table_job import SUFFIXES, build_table
-from difftransformer.reporting.tables.ablation import build as build_ablation
+from difftransformer.reporting.table_job import (
+    SUFFIXES,
+    _require_one_value,
+    build_table,
+    make_table,
+)
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = [name for name, one in declarations().artifacts.items() if one.table]
@@ -103,82 +105,6 @@ def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path)
     assert "confirmed." not in (tmp_path / "table6.md").read_text()
 
 
-def test_recall_says_who_binds_and_what_is_censored(fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice("table6_recall"), fake.results, tmp_path / "recall")
-    cells = read(tmp_path / "recall.csv")
-    assert cells["recall_transformer", "bound"]["value"] == "0.0"
-    assert cells["recall_transformer", "steps_to_bind"]["value"] == ""
-    assert cells["recall_transformer", "steps_to_bind_censored"]["value"] == "3.0"
-    assert cells["recall_diff", "bound"]["value"] == "1.0"
-    text = (tmp_path / "recall.md").read_text()
-    assert "0/3 (0.00 to 0.56)" in text and "> 800; 3 of 3 censored" in text.replace("\\", "")
-
-
-def test_median_of_censored_times() -> None:
-    class One:
-        def __init__(self, seed: int) -> None:
-            self.seed, self.job_id = seed, f"job-{seed}"
-
-    seeds = seed_values([(One(i), t) for i, t in enumerate([300.0, None, 500.0])], 0)  # type: ignore[arg-type]
-    median, low, high, censored = censored_cells(Place("r", "steps"), seeds, 800)
-    assert (median.value, median.text) == (500.0, "500 (300 to 500); 1 of 3 censored")
-    assert (low.value, high.value, censored.value) == (300.0, 500.0, 1.0)
-
-
-def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
-    fake: FakeResults, tmp_path: Path
-) -> None:
-    build_table(artifact_slice("lr_sweep"), fake.results, tmp_path / "lr_sweep")
-    text = (tmp_path / "lr_sweep.md").read_text()
-    assert "Transformer: the rate in use, 4e-3, is the best of the sweep." in text
-    assert "DIFF: the rate in use, 2e-3" in text and "is not the best of the sweep, 4e-3" in text
-    cells = read(tmp_path / "lr_sweep.csv")
-    assert cells["diff", "best_learning_rate"]["value"] == "0.004"
-    assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
-
-
-def test_a_rate_with_the_survivors_alone_is_not_the_best(
-    small: FakeResults, tmp_path: Path
-) -> None:
-    small.everything()
-    artifact = artifact_slice("lr_sweep")
-    part = artifact.sections[0]
-    column = part.metric
-    assert column is not None
-
-    def lose(rate: float, seeds: int) -> None:
-        runs = [one.run_id for one in part.sweep if one.learning_rate == rate]
-        found = [p for p in small.results if p.parent.parent.name in runs]
-        for path in [p for p in found if int(p.parent.name) in artifact.seeds[:seeds]]:
-            result = json.loads(path.read_text())
-            result["metrics"][column] = None
-            rewrite(path, json.dumps(result))
-
-    lose(4e-3, 1)
-    build_table(artifact, small.results, tmp_path / "one")
-    text = (tmp_path / "one.md").read_text()
-    assert "Transformer: the rate in use, 4e-3" in text and "is not the best of the sweep" in text
-    for one in part.sweep:
-        lose(one.learning_rate, len(artifact.seeds))
-    build_table(artifact, small.results, tmp_path / "all")
-    assert "is undefined at every rate of the sweep" in (tmp_path / "all.md").read_text()
-
-
-def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice("lr_sweep")
-    parts = [
-        part.model_copy(
-            update={"sweep": [s for s in part.sweep if s.learning_rate > 3e-3 and not s.chosen]}
-        )
-        for part in artifact.sections
-    ]
-    diff = [p.model_copy(update={"rows": [r for r in p.rows if "diff" in r.run]}) for p in parts]
-    build_table(artifact.model_copy(update={"sections": diff}), fake.results, tmp_path / "s")
-    text = (tmp_path / "s.md").read_text()
-    assert "the rate in use is none of those swept; the best of them is 4e-3" in text
-    assert "the best lies at the edge of the grid" in text
-
-
 def test_a_missing_evaluation_is_one_line_with_its_command(
     fake: FakeResults, tmp_path: Path
 ) -> None:
@@ -200,7 +126,7 @@ def test_a_missing_training_is_one_line_with_its_command(fake: FakeResults, tmp_
 def test_a_metric_that_was_not_measured_is_named(small: FakeResults, tmp_path: Path) -> None:
     small.everything((0,))
     artifact = artifact_slice("table6_recall", seeds=(0,))
-    parts = [artifact.sections[0].model_copy(update={"needles": [3]})]
+    parts = [artifact.sections[0].model_copy(update={"options": Options(needles=[3])})]
     with pytest.raises(UserError, match=r"suite 'recall' of run recall_transformer.*accuracy_n3"):
         build_table(artifact.model_copy(update={"sections": parts}), small.results, tmp_path / "t")
 
@@ -241,18 +167,6 @@ def test_an_undefined_metric_is_shown_as_such(small: FakeResults, tmp_path: Path
     assert "n/a" in (tmp_path / "t.md").read_text()
 
 
-def test_an_unknown_builder_is_named_with_the_nearest(fake: FakeResults, tmp_path: Path) -> None:
-    artifact = artifact_slice("table6").model_copy(update={"builder": "tabel6"})
-    with pytest.raises(ConfigError, match="unknown builder 'tabel6'; did you mean 'table6'"):
-        build_table(artifact, fake.results, tmp_path / "t")
-
-
-def test_every_declared_builder_is_there() -> None:
-    for artifact in declarations().artifacts.values():
-        assert artifact.table is None or artifact.table.builder in builder_names("table")
-        assert artifact.figure is None or artifact.figure.builder in builder_names("figure")
-
-
 def test_the_table_as_data_reads_back(fake: FakeResults, tmp_path: Path) -> None:
     build_table(artifact_slice("table6"), fake.results, tmp_path / "table6")
     text = read_published(tmp_path / "table6.json")
@@ -260,44 +174,8 @@ def test_the_table_as_data_reads_back(fake: FakeResults, tmp_path: Path) -> None
     assert table.model_dump(mode="json") == json.loads(text)
 
 
-def test_differences_of_figure_4_are_paired_and_published_curves_named(
-    fake: FakeResults, tmp_path: Path
-) -> None:
-    build_table(artifact_slice("figure4"), fake.results, tmp_path / "figure4")
-    cells = read(tmp_path / "figure4.csv")
-    by_run = {
-        run: [
-            json.loads(path.read_text())["metrics"]["nll_p16"]
-            for path in fake.results
-            if f"evaluations/nll_by_position/{run}/" in str(path)
-        ]
-        for run in ("long_transformer", "long_diff")
-    }
-    pairs = zip(by_run["long_diff"], by_run["long_transformer"], strict=True)
-    difference = sum(ours - theirs for ours, theirs in pairs) / 3
-    cell = cells["long_diff", "nll_p16_difference"]
-    assert float(cell["value"]) == pytest.approx(difference)
-    assert float(cell["ci_low"]) < difference < float(cell["ci_high"])
-    assert ("long_transformer", "nll_p16_difference") not in cells
-    text = (tmp_path / "figure4.md").read_text()
-    assert "Published, at the paper's scale" in text and "levels are inferred" in text
-    assert "[ ] published" not in text and "\\[ \\] published" not in text
-
-
-def test_rows_measured_at_different_positions_share_no_figure(
-    small: FakeResults, tmp_path: Path
-) -> None:
-    small.everything((0,))
-    path = next(p for p in small.results if "nll_by_position/long_diff/" in str(p))
-    content = json.loads(path.read_text())
-    del content["metrics"]["nll_p22"]
-    rewrite(path, json.dumps(content))
-    with pytest.raises(UserError, match="were measured at different positions"):
-        build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
-
-
 def test_differences_to_another_row_have_columns_of_their_own(fake: FakeResults) -> None:
-    made = build_ablation(artifact_slice("v2_loss"), load_results(fake.results, "tiny"))
+    made = make_table(artifact_slice("v2_loss"), load_results(fake.results, "tiny"))
     for ending, against in {"": "transformer_gqa", "_to_diff_gqa": "diff_gqa"}.items():
         found = made.find("diff_v2", f"loss_100_difference{ending}")
         ours, theirs = (made.find(row, "loss_100") for row in ("diff_v2", against))
@@ -312,7 +190,6 @@ def test_two_numbers_of_one_row_and_column_are_refused() -> None:
         Section(title="", columns=[], rows=[], cells=[Cell(row="r", column="c", text="", value=x)])
         for x in (1.0, 2.0)
     )
-    artifact = artifact_slice("table6").model_copy(update={"claims": {}})
-    assemble(artifact, [one, one])
-    with pytest.raises(ConfigError, match=r"table6\.sections: two .* 'r' in column 'c', 1.0 and 2"):
-        assemble(artifact, [one, two])
+    _require_one_value("table6", [one, one])
+    with pytest.raises(ConfigError, match=r"table6\.yaml: sections: two .* 'c', 1.0 and 2"):
+        _require_one_value("table6", [one, two])

@@ -7,11 +7,12 @@ from fake_slices import artifact_slice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from difftransformer.config.artifact_slices import ClaimSlice
 from difftransformer.config.artifacts import ClaimConfig
 from difftransformer.errors import ConfigError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, SeedValue
-from difftransformer.reporting.tables.table6 import build
+from difftransformer.reporting.table_job import make_table
 from difftransformer.reporting.verdicts import decide, decide_against_number
 
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
@@ -23,7 +24,7 @@ MIRROR = {"confirmed": "contradicted", "contradicted": "confirmed", "inconclusiv
 def claim(test: str = "paired_t", **changes: Any) -> ClaimConfig:
     if test in ("equivalence", "noninferiority"):
         changes.setdefault("margin", 0.01)
-    known = {"text": "t", "source": "s", "artifact": "a", "metric": "m", "row": "x", "against": "y"}
+    known = {"text": "t", "source": "s", "metric": "m", "row": "x", "against": "y"}
     return ClaimConfig(**known | changes, test=test)
 
 
@@ -141,7 +142,7 @@ def test_a_sign_test_says_how_many_seeds_it_takes() -> None:
 
 def test_verdicts_of_a_table_name_scale_numbers_and_jobs(fake: FakeResults) -> None:
     artifact = artifact_slice("table6")
-    table = build(artifact, load_results(fake.results, artifact.scale))
+    table = make_table(artifact, load_results(fake.results, artifact.scale))
     verdicts = {verdict.claim: verdict for verdict in table.verdicts}
     assert list(verdicts) == list(artifact.claims)
     first = verdicts["T6.1"]
@@ -153,8 +154,9 @@ def test_verdicts_of_a_table_name_scale_numbers_and_jobs(fake: FakeResults) -> N
 
 def test_a_claim_may_be_about_two_columns(fake: FakeResults) -> None:
     asked = claim(metric="ar_hit", row="diff", against="transformer", against_metric="others")
-    artifact = artifact_slice("table6").model_copy(update={"claims": {"C": asked}})
-    table = build(artifact, load_results(fake.results, "tiny"))
+    claims = {"C": ClaimSlice(artifact="table6", **asked.model_dump())}
+    artifact = artifact_slice("table6").model_copy(update={"claims": claims})
+    table = make_table(artifact, load_results(fake.results, "tiny"))
     ours, theirs = table.find("diff", "ar_hit"), table.find("transformer", "others")
     assert ours is not None and ours.value is not None
     assert theirs is not None and theirs.value is not None
@@ -167,7 +169,9 @@ def test_a_claim_about_an_unknown_column_is_an_error(fake: FakeResults) -> None:
     artifact = artifact_slice("table6")
     claims = {"X": artifact.claims["T6.1"].model_copy(update={"metric": "perplexity"})}
     with pytest.raises(ConfigError, match=r"claims\.X\.metric.*no column 'perplexity'.*valid"):
-        build(artifact.model_copy(update={"claims": claims}), load_results(fake.results, "tiny"))
+        make_table(
+            artifact.model_copy(update={"claims": claims}), load_results(fake.results, "tiny")
+        )
 
 
 @given(values, directions)

@@ -70,7 +70,7 @@ def test_a_job_too_large_is_refused_before_it_starts(
 def test_running_out_all_the_same_is_one_line(tmp_path: Path) -> None:
     code = (
         "import resource\n"
-        "from difftransformer.provenance.job import reporting\n"
+        "from difftransformer.provenance.reporting import reporting\n"
         "with reporting():\n"
         "    import torch\n"
         "    limit = 16 * 2**30\n"

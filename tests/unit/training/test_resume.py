@@ -143,7 +143,8 @@ def test_what_had_finished_starts_afresh_where_asked(
         return caplog.text
 
     with monkeypatch.context() as patch:
-        patch.setattr("difftransformer.training.job.publish", Mock(side_effect=CheckpointError))
+        refused = Mock(side_effect=CheckpointError)
+        patch.setattr("difftransformer.training.pretrain.publish", refused)
         with pytest.raises(CheckpointError):
             train(slice)
     again = said(afresh=True)  # it never finished: what it has is not thrown away

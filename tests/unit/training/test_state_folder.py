@@ -89,7 +89,7 @@ def test_one_that_the_disk_does_not_give_is_not_damaged(
     store(tmp_path).save(snapshot(7))
     with monkeypatch.context() as patch:
         error = OSError(errno.EIO, "Input/output error")
-        patch.setattr("difftransformer.training.checkpoint._sha256", Mock(side_effect=error))
+        patch.setattr("difftransformer.training.checkpoint.file_sha256", Mock(side_effect=error))
         with pytest.raises(CheckpointError, match=r"07 cannot be read \(Input/output error\)"):
             store(tmp_path).newest_whole()
     newest = store(tmp_path).newest_whole()

@@ -23,8 +23,8 @@ from difftransformer.errors import (
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.job import Frame, Job, run_job
 from difftransformer.training.optimiser import split_decay
+from difftransformer.training.pretrain import Frame, Job, run_job
 
 
 def history(folder: Path) -> list[dict[str, str]]:
@@ -213,7 +213,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.errors import UserError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.job import Frame, Job, run_job
+from difftransformer.training.pretrain import Frame, Job, run_job
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
 slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from difftransformer.config.data import RecallConfig
+from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
 

@@ -21,11 +21,9 @@ class Cache(Protocol):
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
         """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
-        ...
 
     def get_seq_length(self) -> int:
         """Positions held so far."""
-        ...
 
 
 class Attention(nn.Module, ABC):
@@ -42,7 +40,7 @@ class Attention(nn.Module, ABC):
     def __init__(
         self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
     ) -> None:
-        """Make the layer's parameters.
+        """Note the sizes and make the parameters.
 
         Args:
             config: The variant's own, resolved config (see `registry.configure`).
@@ -55,6 +53,18 @@ class Attention(nn.Module, ABC):
         self.layer_index = layer_index
         self.backend = backend
         kernel(backend)  # refuses an unknown name now rather than at the first batch
+        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
+        self.head_dim = config.head_dim
+        self._make_parameters(config)
+
+    @abstractmethod
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        """Make the layer's own parameters, once the sizes are known."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of the logits."""
+        return float(self.head_dim**-0.5)
 
     @property
     def kernel(self) -> Kernel:
@@ -81,12 +91,21 @@ class Attention(nn.Module, ABC):
             context: [B, T, H, e], each head's weighted sum of values.
             x: [B, T, D], input of the layer at the same positions, for what is gated by it.
         """
+        return self.project(context)
+
+    def project(self, context: Tensor) -> Tensor:
+        """What the heads have gathered, [B, T, H, e], through ``o_proj``: [B, T, D]."""
         projected: Tensor = self.o_proj(context.flatten(2))
         return projected
 
-    @abstractmethod
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
+        heads = [self.one_head(x, rope, h) for h in range(self.num_heads)]
+        return torch.cat(heads, dim=-1) @ self.o_proj.weight.T
+
+    @abstractmethod
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """For `reference`: what goes into the projection of head h, [B, T, e]."""
 
     @abstractmethod
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,6 +134,13 @@ class Attention(nn.Module, ABC):
                 [B, *, S, *].
         """
 
+    def learned_lambdas(self, x: Tensor) -> Tensor | None:
+        """Return what each head multiplies the map by that it subtracts; None: it subtracts none.
+
+        For inputs [B, T, D] something that broadcasts to [B, T, H], of either sign.
+        """
+        return None
+
     @classmethod
     @abstractmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
@@ -124,7 +150,7 @@ class Attention(nn.Module, ABC):
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:
         """Return the multiply-adds of a layer for one query and key: here, one map a head.
 
-        d for a logit, e for its value, in each of the H heads (see `models.flops`).
+        d for a logit, e for its value, in each of the H heads (see `models.sizes`).
         """
         return config.output_heads * (config.head_dim + config.value_dim)
 

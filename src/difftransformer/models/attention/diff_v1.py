@@ -72,19 +72,19 @@ class DifferentialAttention(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
-        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
-        self.head_dim = d = config.head_dim
-        self.lambda_init = initial_lambda(config.lambda_init, layer_index)
+        d = self.head_dim
+        self.lambda_init = initial_lambda(config.lambda_init, self.layer_index)
         self._make_projections(config)
-        self.o_proj = Linear(self.num_heads * 2 * d, d_model)
+        self.o_proj = Linear(self.num_heads * 2 * d, self.d_model)
+        self._make_lambdas()
+        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
+
+    def _make_lambdas(self) -> None:
+        d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
-        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
 
     def _make_projections(self, config: AttentionConfig) -> None:
         """Make what `_project` applies."""
@@ -102,6 +102,10 @@ class DifferentialAttention(Attention):
         second = (self.lambda_q2.float() * self.lambda_k2.float()).sum().exp()
         return first - second + self.lambda_init
 
+    def learned_lambdas(self, x: Tensor) -> Tensor:
+        """See `Attention.learned_lambdas`: one for the layer."""
+        return self.current_lambda().view(1, 1, 1)
+
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -109,8 +113,8 @@ class DifferentialAttention(Attention):
         q, k, v = self.heads(x, rope)
         if cache is not None:
             k, v = cache.update(k, v, self.layer_index)
-        lam, scale = self.current_lambda(), self.head_dim**-0.5
-        out = self.kernel.differential_attention(q, k, v, lam, scale=scale, mask=mask)
+        lam = self.current_lambda()
+        out = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
         return self.output(out, x)
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
@@ -122,16 +126,15 @@ class DifferentialAttention(Attention):
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
         q, _, _ = self.heads(x, rope)
-        lam, scale = self.current_lambda(), self.head_dim**-0.5
-        return differential_map(q, keys, lam, scale=scale, mask=None)
+        return differential_map(q, keys, self.current_lambda(), scale=self.scale, mask=None)
 
     def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of every head, with their positions in them."""
         heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
         return split_heads(self._project(x), rope, heads, 2 * self.head_dim)[:3]
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Equations 1 to 3, head by head."""
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`: equations 1 to 3."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         w_q, w_k, w_v = torch.split(self.projection(), [2 * n * d for n in (H, G, G)])
         future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
@@ -145,20 +148,14 @@ class DifferentialAttention(Attention):
             rows = weight[index * d : (index + 1) * d]
             return rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
 
-        outputs = []
-        for h in range(H):
-            g = h // (H // G)
-            maps = []
-            for i in range(2):
-                q, k = project(w_q, 2 * h + i), project(w_k, 2 * g + i)
-                scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
-                maps.append(F.softmax(scores, dim=-1))
-            o = self.combined(maps[0], maps[1], lam) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
-            if self.head_norm is not None:
-                mean_square = o.pow(2).mean(-1, keepdim=True)
-                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
-            outputs.append((1 - self.lambda_init) * o)
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+        g = h // (H // G)
+        maps = []
+        for i in range(2):
+            q, k = project(w_q, 2 * h + i), project(w_k, 2 * g + i)
+            scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
+            maps.append(F.softmax(scores, dim=-1))
+        o = self.combined(maps[0], maps[1], lam) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
+        return (1 - self.lambda_init) * (o if self.head_norm is None else self.head_norm.formula(o))
 
     def projection(self) -> Tensor:
         """For `reference`: W_Q, W_K and W_V as one matrix, rows as `_project` returns them."""

@@ -54,10 +54,8 @@ class DifferentialAttentionV2(GroupedAttention):
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
     queries_per_head: ClassVar[int] = 2
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        super()._make_parameters(config)
         assert isinstance(config, DiffV2Config)
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
 
@@ -72,6 +70,15 @@ class DifferentialAttentionV2(GroupedAttention):
         both = attention_map(q, k, scale=self.scale, mask=None)
         return self._difference(both.transpose(1, 2), further).transpose(1, 2)
 
+    def learned_lambdas(self, x: Tensor) -> Tensor | None:
+        """See `Attention.learned_lambdas`: one for each position and head."""
+        if self.lambda_form == "none":
+            return None
+        return self._factor(self.qkv_proj(x)[..., -self.num_heads :])
+
+    def _factor(self, lam: Tensor) -> Tensor:
+        return torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
+
     def _difference(self, both: Tensor, lam: Tensor) -> Tensor:
         """[B, T, 2H, *] and X W_lambda [B, T, H] -> [B, T, H, *]."""
         pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
@@ -79,25 +86,21 @@ class DifferentialAttentionV2(GroupedAttention):
         first, second = split.unbind(2 + pairs.index(2))
         if self.lambda_form == "none":
             return first - second
-        lam = torch.sigmoid(lam) if self.lambda_form == "sigmoid" else lam
-        return first - lam.unsqueeze(-1) * second
+        return first - self._factor(lam).unsqueeze(-1) * second
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Write the formula down, head by head."""
-        H, outputs = self.num_heads, []
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        H = self.num_heads
         w_lambda = self.qkv_proj.weight[(2 * H + 2 * self.num_kv_heads) * self.head_dim :]
-        for h in range(H):
-            pair = (2 * h, 2 * h + 1) if self.pairing == "same_group" else (h, H + h)
-            first, second = (
-                F.softmax(self.one_logits(x, rope, j), dim=-1) @ self.one_value(x, j) for j in pair
-            )
-            lam = torch.ones_like(x[..., :1])
-            if self.lambda_form != "none":
-                lam = x @ w_lambda[h : h + 1].T
-            if self.lambda_form == "sigmoid":
-                lam = 1 / (1 + torch.exp(-lam))
-            outputs.append(first - lam * second)
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+        pair = (2 * h, 2 * h + 1) if self.pairing == "same_group" else (h, H + h)
+        first, second = (
+            F.softmax(self.one_logits(x, rope, j), dim=-1) @ self.one_value(x, j) for j in pair
+        )
+        if self.lambda_form == "none":
+            return first - second
+        lam = x @ w_lambda[h : h + 1].T
+        lam = 1 / (1 + torch.exp(-lam)) if self.lambda_form == "sigmoid" else lam
+        return first - lam * second
 
     @classmethod
     def further_rows(cls, config: AttentionConfig) -> int:

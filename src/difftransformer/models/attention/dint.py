@@ -44,7 +44,7 @@ class DintAttention(DifferentialAttention):
             held, v = cache.update(held, v, self.layer_index)
         k, first_q = self._split(held)
         whole = None if mask is None else _square(mask)
-        scale = self.head_dim**-0.5
+        scale = self.scale
         rows = self.kernel.attention(first_q, k[:, 0::2], v, scale=scale, mask=whole)
         second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)
         T, lam = x.shape[1], self.current_lambda()
@@ -58,7 +58,7 @@ class DintAttention(DifferentialAttention):
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`; quadratic in S, for A3."""
         q, _, _ = self.heads(x, rope)
-        (k, first_q), T, scale = self._split(keys), x.shape[1], self.head_dim**-0.5
+        (k, first_q), T, scale = self._split(keys), x.shape[1], self.scale
         rows = attention_map(first_q, k[:, 0::2], scale=scale, mask=None)
         second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=None)
         means = _row_means(rows.transpose(1, 2), T, None).transpose(1, 2)

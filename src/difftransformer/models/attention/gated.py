@@ -41,32 +41,26 @@ class GatedAttention(GroupedAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        super()._make_parameters(config)
         assert isinstance(config, GatedConfig)
         self.gates = config.gates
-        self.gate_proj = Linear(d_model, self.num_heads * self.gates)
+        self.gate_proj = Linear(self.d_model, self.num_heads * self.gates)
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """See `Attention.output`: gate, and project."""
         gates = torch.sigmoid(self.gate_proj(x))
         return super().output(context * gates.view(*context.shape[:3], self.gates), x)
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Write the formula down, head by head."""
-        outputs, n = [], self.gates
-        for h in range(self.num_heads):
-            g = x @ self.gate_proj.weight[h * n : (h + 1) * n].T
-            a = F.softmax(self.one_logits(x, rope, h), dim=-1)
-            outputs.append(1 / (1 + torch.exp(-g)) * (a @ self.one_value(x, h)))
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        g = x @ self.gate_proj.weight[h * self.gates : (h + 1) * self.gates].T
+        a = F.softmax(self.one_logits(x, rope, h), dim=-1)
+        return 1 / (1 + torch.exp(-g)) * (a @ self.one_value(x, h))
 
     @classmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(2H + 2G) d columns of d_model, and H or H d more for the gates."""
         assert isinstance(config, GatedConfig)
-        return (
-            super().parameter_count(config, d_model) + config.output_heads * config.gates * d_model
-        )
+        gates = config.output_heads * config.gates
+        return super().parameter_count(config, d_model) + gates * d_model

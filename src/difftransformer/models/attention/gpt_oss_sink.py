@@ -35,10 +35,8 @@ class SinkAttention(GroupedAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        super()._make_parameters(config)
         assert isinstance(config, GptOssSinkConfig)
         self.sink_std = config.sink_std
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
@@ -56,14 +54,10 @@ class SinkAttention(GroupedAttention):
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Write the formula down, head by head."""
-        outputs = []
-        for h in range(self.num_heads):
-            z = self.one_logits(x, rope, h).exp()
-            a = z / (self.sinks[h].exp() + z.sum(-1, keepdim=True))
-            outputs.append(a @ self.one_value(x, h))
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        z = self.one_logits(x, rope, h).exp()
+        return z / (self.sinks[h].exp() + z.sum(-1, keepdim=True)) @ self.one_value(x, h)
 
     def init_parameters(self, generator: torch.Generator) -> None:
         """Draw the sinks."""

@@ -25,21 +25,11 @@ class GroupedAttention(Attention):
 
     queries_per_head: ClassVar[int] = 1
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
-        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
-        self.head_dim = config.head_dim
+    def _make_parameters(self, config: AttentionConfig) -> None:
         self.num_queries = self.queries_per_head * self.num_heads
         heads = self.num_queries + 2 * self.num_kv_heads
-        self.qkv_proj = Linear(d_model, heads * self.head_dim + self.further_rows(config))
-        self.o_proj = Linear(self.num_heads * self.head_dim, d_model)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the logits."""
-        return float(self.head_dim**-0.5)
+        self.qkv_proj = Linear(self.d_model, heads * self.head_dim + self.further_rows(config))
+        self.o_proj = Linear(self.num_heads * self.head_dim, self.d_model)
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None

@@ -25,11 +25,13 @@ class Variant(NamedTuple):
     """``module:Class`` below this package."""
     interpretation: str | None = None
     """What its source leaves open, and what ours does there; tables and reports say so."""
+    upstream: str | None = None
+    """Model type of transformers' own that a whole model of it is."""
 
 
 _VARIANTS = {
-    "softmax": Variant("softmax:SoftmaxAttention"),
-    "diff_v1": Variant("diff_v1:DifferentialAttention"),
+    "softmax": Variant("softmax:SoftmaxAttention", upstream="llama"),
+    "diff_v1": Variant("diff_v1:DifferentialAttention", upstream="diffllama"),
     "diff_v2": Variant("diff_v2:DifferentialAttentionV2"),
     "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention"),
     "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention"),
@@ -57,14 +59,18 @@ def variants() -> tuple[str, ...]:
     return tuple(_VARIANTS)
 
 
+def upstream_types() -> dict[str, str]:
+    """Variant of each upstream model type that is one of ours."""
+    return {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
+
+
 def variant_location(name: str) -> str:
     """``module:Class`` of a variant, without importing it.
 
     Raises:
         ConfigError: no variant of that name.
     """
-    found: Variant = lookup(_VARIANTS, name, "variant", "model.attention.variant")
-    return f"{__package__}.{found.location}"
+    return f"{__package__}.{_variant(name).location}"
 
 
 def interpretation(name: str) -> str | None:
@@ -73,8 +79,12 @@ def interpretation(name: str) -> str | None:
     Raises:
         ConfigError: no variant of that name.
     """
-    found: Variant = lookup(_VARIANTS, name, "variant", "model.attention.variant")
-    return found.interpretation
+    return _variant(name).interpretation
+
+
+def _variant(name: str, place: str = "model.attention.variant") -> Variant:
+    found: Variant = lookup(_VARIANTS, name, "variant", place)
+    return found
 
 
 def attention_class(name: str) -> type[Attention]:
@@ -107,7 +117,7 @@ def configure(
     """
     if "variant" not in options:
         raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
-    lookup(_VARIANTS, options["variant"], "variant", f"{where}.variant")
+    _variant(options["variant"], f"{where}.variant")
     kind = attention_class(options["variant"]).config_class
     config: AttentionConfig = validate(kind, options, where)
     return _resolve(config, d_model, where)
@@ -124,33 +134,27 @@ def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConf
             f"a width that divides it (nearest: {_near(d_model, width)}), or set num_heads"
         )
     num_heads = config.num_heads or d_model // width
-    num_kv_heads = config.num_kv_heads or _shared(num_heads, config.heads_per_kv_head, where)
-    num_heads = _multiplied(num_heads, config.num_heads_multiplier, where)
-    if num_heads % num_kv_heads:
-        raise ConfigError(
-            f"{where}.num_kv_heads: {num_kv_heads} does not divide num_heads {num_heads}; nearest "
-            f"that do: {_near(num_heads, num_kv_heads)}"
-        )
-    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
-    return config.model_copy(update={**heads, "num_heads_multiplier": 1, "heads_per_kv_head": 1})
-
-
-def _shared(num_heads: int, sharing: int, where: str) -> int:
-    if num_heads % sharing:
-        raise ConfigError(
-            f"{where}.heads_per_kv_head: {sharing} does not divide num_heads {num_heads}; nearest "
-            f"that do: {_near(num_heads, sharing)}"
-        )
-    return num_heads // sharing
-
-
-def _multiplied(num_heads: int, factor: float, where: str) -> int:
+    if not (num_kv_heads := config.num_kv_heads):
+        _require_divisor(config.heads_per_kv_head, num_heads, f"{where}.heads_per_kv_head")
+        num_kv_heads = num_heads // config.heads_per_kv_head
+    factor = config.num_heads_multiplier
     if (num_heads * factor) % 1:
         raise ConfigError(
             f"{where}.num_heads_multiplier: {factor:g} times {num_heads} heads is no whole number; "
             f"take a factor that makes one, or set num_heads"
         )
-    return int(num_heads * factor)
+    num_heads = int(num_heads * factor)
+    _require_divisor(num_kv_heads, num_heads, f"{where}.num_kv_heads")
+    heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads}
+    return config.model_copy(update={**heads, "num_heads_multiplier": 1, "heads_per_kv_head": 1})
+
+
+def _require_divisor(found: int, num_heads: int, place: str) -> None:
+    if num_heads % found:
+        raise ConfigError(
+            f"{place}: {found} does not divide num_heads {num_heads}; nearest that do: "
+            f"{_near(num_heads, found)}"
+        )
 
 
 def _near(number: int, wanted: int) -> str:

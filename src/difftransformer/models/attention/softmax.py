@@ -9,7 +9,6 @@ latter with `norm` ("+GroupNorm"). Shapes as in `models.attention.base`.
 
 from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -38,10 +37,8 @@ class SoftmaxAttention(GroupedAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        super()._make_parameters(config)
         assert isinstance(config, SoftmaxConfig)
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
 
@@ -50,16 +47,10 @@ class SoftmaxAttention(GroupedAttention):
         context = context if self.head_norm is None else self.head_norm(context)
         return super().output(context, x)
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Equation 1 of the Transformer, head by head."""
-        outputs = []
-        for h in range(self.num_heads):
-            o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
-            if self.head_norm is not None:
-                mean_square = o.pow(2).mean(-1, keepdim=True)
-                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
-            outputs.append(o)
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`: equation 1 of the Transformer."""
+        o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
+        return o if self.head_norm is None else self.head_norm.formula(o)
 
     @classmethod
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:

@@ -39,10 +39,7 @@ class OffByOneAttention(GroupedAttention):
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()
 
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Write the formula down, head by head."""
-        outputs = []
-        for h in range(self.num_heads):
-            z = self.one_logits(x, rope, h).exp()
-            outputs.append(z / (1 + z.sum(-1, keepdim=True)) @ self.one_value(x, h))
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        z = self.one_logits(x, rope, h).exp()
+        return z / (1 + z.sum(-1, keepdim=True)) @ self.one_value(x, h)

@@ -18,17 +18,16 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, hand_to_taps
-from difftransformer.models.matrices import Linear
-from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.rotary import Rope, rotate, split_heads
+from difftransformer.models.rotary import Rope, rotate
 
 SOURCE = "github snap-research/TDA"
 
 
-class TdaConfig(AttentionConfig):
+class TdaConfig(DiffV1Config):
     """Options of `tda`; ``num_heads`` counts differential heads, as in V1."""
 
     beta: float = setting(
@@ -45,36 +44,20 @@ class TdaConfig(AttentionConfig):
         meaning="RMSNorm over each head's output of 2d, one gain shared by all heads.",
         source="ours; the source could not be read",
     )
-    norm_eps: float = setting(
-        1e-5, meaning="Added to the mean square in that norm.", source="as in diff_v1", gt=0
-    )
-
-    @property
-    def value_dim(self) -> int:
-        """Both maps of a head share one value of 2d."""
-        return 2 * self.head_dim
 
 
-class ThresholdDifferentialAttention(Attention):
-    """TDA in plain PyTorch: maps are written out, T x S for each head, whatever the backend.
-
-    Rows of ``qkv_proj`` as in V1: queries [H, 2, d], keys [G, 2, d], values [G, 2d].
-    """
+class ThresholdDifferentialAttention(DifferentialAttention):
+    """TDA in plain PyTorch: maps are written out, T x S for each head, whatever the backend."""
 
     config_class: ClassVar[type[AttentionConfig]] = TdaConfig
 
-    def __init__(
-        self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
-    ) -> None:
-        super().__init__(config, d_model, layer_index, backend)
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        super()._make_parameters(config)
         assert isinstance(config, TdaConfig)
-        self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
-        self.head_dim = d = config.head_dim
-        self.beta, self.power, self.lambda_init = config.beta, config.power, config.lambda_init
-        self.qkv_proj = Linear(d_model, (2 * self.num_heads + 4 * self.num_kv_heads) * d)
-        self.o_proj = Linear(self.num_heads * 2 * d, d_model)
+        self.beta, self.power = config.beta, config.power
+
+    def _make_lambdas(self) -> None:
         self.lambdas = nn.Parameter(torch.empty(self.num_heads))
-        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
 
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
@@ -90,11 +73,15 @@ class ThresholdDifferentialAttention(Attention):
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """See `Attention.output`: the norm, if there is one, and the projection."""
         context = context if self.head_norm is None else self.head_norm(context)
-        return super().output(context, x)
+        return self.project(context)
 
     def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
         """See `Attention.attention_rows`."""
         return self._map(self.heads(x, rope)[0], keys, None)
+
+    def learned_lambdas(self, x: Tensor) -> Tensor:
+        """See `Attention.learned_lambdas`: one for each head."""
+        return self.lambdas.clamp(0, 1).view(1, 1, -1)
 
     def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
@@ -111,13 +98,8 @@ class ThresholdDifferentialAttention(Attention):
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
         return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
 
-    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of every head, with their positions in them."""
-        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        return split_heads(self.qkv_proj(x), rope, heads, 2 * self.head_dim)[:3]
-
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Write the formula down, head by head and query by query."""
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`: query by query."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [2 * n * d for n in (H, G, G)])
 
@@ -126,26 +108,18 @@ class ThresholdDifferentialAttention(Attention):
             turned = rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
             return turned / turned.pow(2).sum(-1, keepdim=True).sqrt()
 
-        outputs = []
-        for h in range(H):
-            g = h // (H // G)
-            v = x @ w_v[2 * d * g : 2 * d * (g + 1)].T
-            pairs = [(unit(w_q, 2 * h + i), unit(w_k, 2 * g + i)) for i in range(2)]
-            lam = self.lambdas[h].clamp(0, 1)
-            rows = []
-            for i in range(1, x.shape[1] + 1):
-                tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / d).sqrt()
-                first, second = (
-                    F.relu((k[:, :i] * q[:, i - 1 : i]).sum(-1) - tau) ** self.power
-                    for q, k in pairs
-                )
-                rows.append(((first - lam * second).unsqueeze(-1) * v[:, :i]).sum(dim=1))
-            o = torch.stack(rows, dim=1)
-            if self.head_norm is not None:
-                mean_square = o.pow(2).mean(-1, keepdim=True)
-                o = o / torch.sqrt(mean_square + self.head_norm.epsilon) * self.head_norm.weight
-            outputs.append(o)
-        return torch.cat(outputs, dim=-1) @ self.o_proj.weight.T
+        g = h // (H // G)
+        v = x @ w_v[2 * d * g : 2 * d * (g + 1)].T
+        pairs = [(unit(w_q, 2 * h + i), unit(w_k, 2 * g + i)) for i in range(2)]
+        lam, rows = self.lambdas[h].clamp(0, 1), []
+        for i in range(1, x.shape[1] + 1):
+            tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / d).sqrt()
+            first, second = (
+                F.relu((k[:, :i] * q[:, i - 1 : i]).sum(-1) - tau) ** self.power for q, k in pairs
+            )
+            rows.append(((first - lam * second).unsqueeze(-1) * v[:, :i]).sum(dim=1))
+        o = torch.stack(rows, dim=1)
+        return o if self.head_norm is None else self.head_norm.formula(o)
 
     def init_parameters(self, generator: torch.Generator) -> None:
         """Set lambda of every head."""
@@ -155,11 +129,5 @@ class ThresholdDifferentialAttention(Attention):
     def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
         """(4H + 4G) d columns of d_model, H lambdas, 2d gains with the norm."""
         assert isinstance(config, TdaConfig)
-        H, d = config.output_heads, config.head_dim
-        columns = 4 * (H + config.kv_heads) * d
-        return columns * d_model + H + (2 * d if config.norm else 0)
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Two logits of d, and their difference once with the value of 2d, in each head."""
-        return config.output_heads * (2 * config.head_dim + config.value_dim)
+        vectors = 4 * config.head_dim
+        return super().parameter_count(config, d_model) - vectors + config.output_heads

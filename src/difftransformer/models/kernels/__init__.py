@@ -29,7 +29,6 @@ class Kernel(Protocol):
         self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
     ) -> Tensor:
         """softmax(q k' scale) v: q [B, H, T, d], k [B, G, S, d], v [B, G, S, e] -> [B, T, H, e]."""
-        ...
 
     def attention_with_lse(
         self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
@@ -39,7 +38,6 @@ class Kernel(Protocol):
         Both carry gradients: with them anything that joins a softmax's denominator, such as a
         sink s, is a factor sigmoid(lse - s) on the output.
         """
-        ...
 
     def differential_attention(
         self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
@@ -49,7 +47,6 @@ class Kernel(Protocol):
         q [B, 2H, T, d] and k [B, 2G, S, d] hold the pair of a head side by side, v [B, G, S, e],
         lam is a scalar -> [B, T, H, e].
         """
-        ...
 
 
 # Imported, not named by strings: the fingerprint of a job follows imports.

@@ -29,26 +29,16 @@ KEPT_KEYS = 1024
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`; computed in float32 at least."""
-    B, _, T, d = q.shape
-    G, S, e = v.shape[1:]
-    q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
-    out, _ = _blocked(q, k, values, None, scale, mask)
-    return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype)
+    return _single(q, k, v, scale, mask, with_lse=False)[0]
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`; computed in float32 at least."""
-    B, _, T, d = q.shape
-    G, S, e = v.shape[1:]
-    q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
-    out, lse = _blocked(q, k, values, None, scale, mask, with_lse=True)
+    out, lse = _single(q, k, v, scale, mask, with_lse=True)
     assert lse is not None
-    return (
-        out.view(B, -1, T, e).transpose(1, 2).to(v.dtype),
-        lse.view(B, -1, T).transpose(1, 2),
-    )
+    return out, lse.view(len(q), -1, q.shape[2]).transpose(1, 2)
 
 
 def differential_attention(
@@ -70,6 +60,16 @@ def differential_attention(
     k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)
     out, _ = _blocked(q, k, values, lam, scale, mask)
     return out.view(B, -1, T, e).transpose(1, 2).contiguous().to(v.dtype)
+
+
+def _single(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, *, with_lse: bool
+) -> tuple[Tensor, Tensor | None]:
+    B, _, T, d = q.shape
+    G, S, e = v.shape[1:]
+    q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
+    out, lse = _blocked(q, k, values, None, scale, mask, with_lse)
+    return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype), lse
 
 
 def _blocked(

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import flex, sdpa
-from difftransformer.models.kernels.sdpa import difference, joint_keys, padded_queries
+from difftransformer.models.kernels import sdpa
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -45,7 +44,7 @@ def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`; FlexAttention, as flash-attn's lse has no gradient."""
-    return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
+    return sdpa.flex_attention_with_lse(q, k, v, scale=scale, mask=mask)
 
 
 def differential_attention(
@@ -57,5 +56,5 @@ def differential_attention(
     """
     if q.shape[-2] == 1:
         return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask)
-    both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
-    return difference(both, lam)
+    both = attention(sdpa.padded_queries(q), sdpa.joint_keys(k), v, scale=scale, mask=mask)
+    return sdpa.difference(both, lam)

@@ -1,0 +1,116 @@
+"""Settings of generated rows: key-value retrieval, and labelled items.
+
+The labels of items must be read from the row itself.
+"""
+
+from pydantic import model_validator
+
+from difftransformer.config.base import Settings, setting
+
+
+class RecallConfig(Settings):
+    """Rows of key-value retrieval: needles (key, value) in a predictable haystack, then queries."""
+
+    row_length: int = setting(
+        65, meaning="Tokens of a training row: the sequence length and one.", unit="tokens", ge=4
+    )
+    num_keys: int = setting(32, meaning="Keys in the vocabulary.", unit="tokens", ge=1)
+    num_values: int = setting(32, meaning="Values in the vocabulary.", unit="tokens", ge=1)
+    num_fillers: int = setting(64, meaning="Haystack tokens in the vocabulary.", ge=2)
+    max_needles: int = setting(4, meaning="A training row holds 1 to this many needles.", ge=1)
+    num_queries: int = setting(16, meaning="Queries at the end of a training row.", ge=1)
+    predictability: float = setting(
+        0.8, meaning="Probability that x[t+1] = pi(x[t-1]) in the haystack.", ge=0, le=1
+    )
+
+    @property
+    def vocab_size(self) -> int:
+        """Fillers, keys and values: three ranges without overlap."""
+        return self.num_fillers + self.num_keys + self.num_values
+
+    @property
+    def vocabulary(self) -> tuple[int, int, int]:
+        """What decides the meaning of a token id: numbers of fillers, keys and values."""
+        return self.num_fillers, self.num_keys, self.num_values
+
+    @property
+    def haystack_length(self) -> int:
+        """Tokens of a training row before its first query."""
+        return self.row_length - 2 * self.num_queries
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RecallConfig":
+        if self.haystack_length < 2 * self.max_needles:
+            raise ValueError(
+                f"row_length {self.row_length} is too short for {self.max_needles} needles and "
+                f"{self.num_queries} queries of 2 tokens each: use at least "
+                f"{2 * (self.max_needles + self.num_queries)}"
+            )
+        if self.max_needles > min(self.num_keys, self.num_values):
+            raise ValueError(
+                f"max_needles {self.max_needles} is more than num_keys {self.num_keys} or "
+                f"num_values {self.num_values}: needles of a row differ in both"
+            )
+        return self
+
+
+class ClassificationConfig(Settings):
+    """Rows of labelled items: the words of a class and its label, again and again.
+
+    Which label a class has is drawn anew for each row, so it can only be read from the items
+    before; which words belong to a class is the same for all rows, so it can be learned.
+    """
+
+    items: int = setting(32, meaning="Labelled items in a training row.", unit="items", ge=2)
+    words: int = setting(2, meaning="Words of an item, all different.", unit="tokens", ge=1)
+    num_classes: int = setting(32, meaning="Classes in the vocabulary.", unit="classes", ge=2)
+    words_per_class: int = setting(4, meaning="Words that belong to a class.", unit="words", ge=1)
+    num_labels: int = setting(32, meaning="Labels in the vocabulary.", unit="tokens", ge=2)
+    min_classes: int = setting(2, meaning="Fewest classes of a training row.", unit="classes", ge=1)
+    max_classes: int = setting(8, meaning="Most classes of a training row.", unit="classes", ge=2)
+
+    @property
+    def item_length(self) -> int:
+        """Tokens of an item with its label."""
+        return self.words + 1
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a training row: the sequence length and one."""
+        return self.items * self.item_length
+
+    @property
+    def vocab_size(self) -> int:
+        """Labels, then the words of one class after the other."""
+        return self.num_labels + self.num_classes * self.words_per_class
+
+    @property
+    def vocabulary(self) -> tuple[int, int, int]:
+        """What decides the meaning of a token id: labels, classes and words of a class."""
+        return self.num_labels, self.num_classes, self.words_per_class
+
+    @property
+    def most_classes(self) -> int:
+        """Classes that one row or prompt can have."""
+        return min(self.num_classes, self.num_labels)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ClassificationConfig":
+        if self.words > self.words_per_class:
+            raise ValueError(
+                f"words {self.words} of an item differ, but a class has words_per_class "
+                f"{self.words_per_class}"
+            )
+        if not self.min_classes <= self.max_classes <= self.most_classes:
+            raise ValueError(
+                f"min_classes {self.min_classes} to max_classes {self.max_classes} must ascend and "
+                f"stay within num_classes {self.num_classes} and num_labels {self.num_labels}"
+            )
+        return self
+
+
+GeneratedRows = RecallConfig | ClassificationConfig
+"""Settings of any generated rows."""
+
+GENERATED = ("recall", "classification")
+"""Builtin sources that generate rows; a dataset has settings of the same name for them."""

@@ -1,0 +1,232 @@
+"""What a measurement says of itself; `difftransformer.config.measurements` finds it.
+
+A measurement is a folder of ``difftransformer.measurements``: ``settings.py`` has a `Suite` or a
+`Timing` where models are asked something, and `Options` where its sections are told more;
+``measure.py`` measures; ``report.py`` has ``section(view)``, ``figure(view)`` or both.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+
+Fact = int | float | bool | str | None
+
+AVERAGE = "average"
+"""Name of the unweighted mean over tasks."""
+LONGEST_ITEM = 512
+"""Tokens of a question or of a solved example at most, where a suite reads them only later."""
+
+
+class Reading(NamedTuple):
+    """What a suite has in memory at one time.
+
+    Attributes:
+        sequences: B, sequences in memory.
+        new: T, positions computed at one time.
+        total: S, positions with those of the cache.
+        rows: Positions whose logits exist.
+        lower: The settings to lower, with their values.
+        cached: Whether keys and values of S positions are kept.
+        loss_chunk: Positions whose logits exist at one time, where losses are taken in chunks.
+        map_bytes: Bytes for each weight of a layer's maps, or logit before it, where a suite looks
+            at them all: the selection of those that causal attention sees, or sums in float64.
+    """
+
+    sequences: int
+    new: int
+    total: int
+    rows: int
+    lower: str
+    cached: bool = False
+    loss_chunk: int | None = None
+    map_bytes: float = 0.0
+
+
+class Ngrams(Settings):
+    """Which n-grams are too frequent in training to count."""
+
+    n: int = setting(meaning="Length of the n-grams.", unit="tokens")
+    max_count: int = setting(meaning="Most occurrences of one that counts.", unit="occurrences")
+
+
+class Suite(Settings):
+    """What one suite asks of a model: the base of every measurement's own ``Suite``.
+
+    ``kind`` is a Literal with the name of the folder.
+    """
+
+    measures_pretrained: ClassVar[bool] = False
+    """Whether it measures models from elsewhere too."""
+    judged: ClassVar[bool] = False
+    """Whether it leaves answers that ``judge.py`` of its folder judges."""
+    repeats: ClassVar[str | None] = None
+    """Key that names the suite it repeats; that suite's settings are filled in as ``suite``."""
+    repeatable: ClassVar[bool] = False
+    """Whether another suite may repeat it: it has one number that a model is better or worse by."""
+
+    kind: str
+    batch_size: int = setting(32, meaning="Sequences held in memory.", unit="sequences", gt=0)
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto",
+        meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
+    )
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+        "auto", meaning="Attention implementation; auto picks, logs and records its choice."
+    )
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", meaning="bf16: autocast with fp32 weights; sums are float64 under both."
+    )
+
+    @property
+    def asked(self) -> "Suite":
+        """What is asked of a model: itself, or the suite that it repeats."""
+        return self
+
+    @property
+    def ngrams(self) -> Ngrams | None:
+        """N-grams frequent in training that it must be given; None for none."""
+        return None
+
+    @classmethod
+    def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
+        """Whether `benchmarks` of config.yaml says where the items of an entry come from."""
+        return False
+
+    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+        """Say in one line what of it a run's model or data cannot be asked; None: all fits."""
+        return None
+
+    def files(self) -> Iterable[Path]:
+        """Files with its items.
+
+        Raises:
+            DataError: A folder is missing, or (`MissingItemsError`) lacks something.
+        """
+        return ()
+
+    def digest(self) -> str | None:
+        """sha256 of the content of its items; None where it reads none."""
+        return None
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Say what it has in memory; ``longest``: positions of the longest row of the data."""
+        raise NotImplementedError(type(self).__name__)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """Names of its metrics on a model, in their order."""
+        raise NotImplementedError(type(self).__name__)
+
+    def metric_words(self, name: str) -> str:
+        """Say in words what one of its metrics is, for suites that repeat it."""
+        return f"{name}, share right"
+
+
+class WindowSuite(Suite):
+    """What is measured on windows of tokens from the start of the validation split."""
+
+    map_bytes: ClassVar[float] = 0.0
+    """See `Reading`."""
+
+    seq_len: int = setting(
+        meaning="Positions of a window of the validation split; windows do not overlap.",
+        unit="tokens",
+        gt=1,
+    )
+    max_tokens: int | None = setting(
+        65_536,
+        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+
+    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+        """Windows must not be longer than the model's context."""
+        longest = run.model.max_positions
+        if self.seq_len <= longest:
+            return None
+        return f"seq_len {self.seq_len} is longer than its max_positions {longest}"
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, a batch at a time."""
+        length = min(self.seq_len, model.max_positions)
+        return Reading(
+            self.batch_size, length, length, 0, self.lower("seq_len"), map_bytes=self.map_bytes
+        )
+
+    def lower(self, *keys: str) -> str:
+        """Name the settings to lower where memory is short, with their values."""
+        names = ("batch_size", *keys)
+        return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
+
+
+class Options(Settings):
+    """What a section of an artifact tells its measurement beside rows and suites."""
+
+    suites: ClassVar[int] = 1
+    """How many suites of evaluations.yaml a section reads."""
+    trained: ClassVar[bool] = True
+    """Whether its rows must be trained."""
+    tuning: ClassVar[bool] = False
+    """Whether it only shows how learning rates were chosen."""
+    seeded: ClassVar[bool] = True
+    """Whether its numbers are over seeds, which a note of the table then names."""
+    twinned: ClassVar[bool] = False
+    """Whether each row has a `twin`, another run that it shows beside it."""
+    needs_family: ClassVar[bool] = False
+    """Whether its rows are families."""
+
+    @property
+    def swept(self) -> bool:
+        """Whether the scale sweeps the rows' learning rates for it."""
+        return False
+
+    @property
+    def reads_histories(self) -> bool:
+        """Whether its table is made of curves, not of final numbers alone."""
+        return False
+
+    @property
+    def twin_suites(self) -> Sequence[str]:
+        """Suites that the twins of the rows are measured by."""
+        return ()
+
+    @property
+    def timing(self) -> str | None:
+        """Measurement whose timings it shows; None for none."""
+        return None
+
+    def check_family(self, setups: Sequence[str]) -> None:
+        """Check the setups of its family.
+
+        Raises:
+            ValueError: They cannot be shown.
+        """
+
+    def facts(self, run: RunSlice) -> dict[str, Fact]:
+        """What a row is, shown and not measured."""
+        attention = run.model.attention
+        return {
+            "d_model": run.model.d_model,
+            "layers": run.model.num_layers,
+            "heads": attention["num_heads"],
+            "head_dim": attention["head_dim"],
+            "norm": attention.get("norm", False),
+        }
+
+
+def log_places(first: int, last: int, number: int) -> list[int]:
+    """Return positions evenly spaced on a logarithmic axis, ascending, of equal ones one.
+
+    Args:
+        first: The smallest; below ``last``.
+        last: The largest, which is always among them.
+        number: How many, two or more.
+    """
+    step = (last / first) ** (1 / (number - 1))
+    found = {round(first * step**index) for index in range(number - 1)}
+    return [*sorted(found - {last}), last]

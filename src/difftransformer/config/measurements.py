@@ -1,0 +1,147 @@
+"""Measurements found by the names of their folders, and the settings of jobs that these type.
+
+Nothing here knows which measurements there are.
+"""
+
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
+
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.measurement import Options, Suite
+from difftransformer.config.run import PretrainedModel
+from difftransformer.config.timing import Timing, TimingSlice
+from difftransformer.config.validation import lookup, validate
+from difftransformer.errors import ConfigError
+
+Role = Literal["settings", "measure", "report", "judge"]
+_ROOM = Path(__file__).resolve().parents[1] / "measurements"
+_PAGE = "see docs/adding_a_measurement.md"
+
+
+class Measurement(NamedTuple):
+    """A measurement as its folder has it."""
+
+    name: str
+    options: type[Options]
+    suite: type[Suite] | None
+    timing: type[Timing] | None
+
+
+@cache
+def measurements() -> tuple[str, ...]:
+    """Names of all measurements, sorted.
+
+    Raises:
+        ConfigError: A folder lacks something; one line with its name.
+    """
+    found = (path for path in _ROOM.iterdir() if path.is_dir() and path.name[0] not in "._")
+    folders = sorted(found, key=lambda path: path.name)
+    for folder in folders:
+        _check_folder(folder)
+    return tuple(folder.name for folder in folders)
+
+
+@cache
+def measurement(name: str, where: str = "measurement") -> Measurement:
+    """Return a measurement; only its ``settings.py`` is imported.
+
+    Raises:
+        ConfigError: There is none of this name, offers the nearest; or it breaks the contract.
+    """
+    lookup(dict.fromkeys(measurements()), name, "measurement", where)
+    settings = import_module(module_of(name, "settings"))
+    options = getattr(settings, "Options", Options)
+    suite, timing = getattr(settings, "Suite", None), getattr(settings, "Timing", None)
+    for kind, own in ((Options, options), (Suite, suite), (Timing, timing)):
+        if own is not None and not (isinstance(own, type) and issubclass(own, kind)):
+            raise ConfigError(
+                f"measurements/{name}/settings.py: {kind.__name__} is not that of "
+                f"config.{kind.__module__.rpartition('.')[2]}; {_PAGE}"
+            )
+    if suite is not None and suite.model_fields["kind"].annotation != Literal[name]:
+        raise ConfigError(f"measurements/{name}/settings.py: kind of Suite is not {name!r}")
+    return Measurement(name, options, suite, timing)
+
+
+def module_of(name: str, role: Role) -> str:
+    """Name of a measurement's module: loaded by name, so fingerprints add it."""
+    return f"difftransformer.measurements.{name}.{role}"
+
+
+def suite_class(kind: object, where: str) -> type[Suite]:
+    """Return the settings of the suites of a kind.
+
+    Raises:
+        ConfigError: No measurement of this name has suites; offers the nearest name.
+    """
+    suites = {name: suite for name in measurements() if (suite := measurement(name).suite)}
+    return lookup(suites, str(kind), "kind", where)
+
+
+def _check_folder(folder: Path) -> None:
+    """Check what can be seen without an import, so that a half-made folder is named at once."""
+    place = f"measurements/{folder.name}"
+    for file in ("__init__.py", "settings.py", "report.py"):
+        if not (folder / file).is_file():
+            raise ConfigError(f"{place}: lacks {file}; {_PAGE}")
+    classes = _defined(folder / "settings.py")
+    if {"Suite", "Timing"} & classes and "measure" not in _defined(folder / "measure.py"):
+        raise ConfigError(f"{place}: measure.py has no function measure; {_PAGE}")
+    if not {"section", "figure"} & _defined(folder / "report.py"):
+        raise ConfigError(f"{place}/report.py: has neither section(view) nor figure(view); {_PAGE}")
+
+
+def _defined(path: Path) -> set[str]:
+    """Names that a module defines or imports at its top; none where there is no module."""
+    if not path.is_file():
+        return set()
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
+    names = {one.name for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
+    imported = (one for one in body if isinstance(one, ast.ImportFrom))
+    return names | {alias.asname or alias.name for one in imported for alias in one.names}
+
+
+# --- what an evaluation job, and one of timings, gets
+
+
+def _typed(raw: Any) -> Any:
+    """A suite as its ``kind`` says; what is no mapping goes on to pydantic's own complaint."""
+    if not isinstance(raw, dict):
+        return raw
+    return validate(suite_class(raw.get("kind"), "config.kind"), raw, "config")
+
+
+AnySuite = Annotated[SerializeAsAny[Suite], BeforeValidator(_typed)]
+"""A suite of whichever measurement its ``kind`` names."""
+
+
+class EvaluationSlice(Settings):
+    """One suite on one run at one scale, resolved: nothing in it refers to another entry."""
+
+    scale: str = setting(meaning="Name of the scale the run was resolved at.")
+    run: str = setting(meaning="Name of the run in runs.yaml.")
+    suite: str = setting(meaning="Name of the suite in evaluations.yaml.")
+    config: AnySuite = setting(meaning="What the suite measures.")
+    pretrained: PretrainedModel | None = setting(
+        None, meaning="The model where it comes from elsewhere; null: the run's own."
+    )
+
+
+class TimedSlice(TimingSlice):
+    """A `TimingSlice` as it is read back."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_config(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or not isinstance(raw.get("config"), dict):
+            return raw
+        timing = measurement(str(raw.get("measurement"))).timing
+        return raw | {"config": validate(timing, raw["config"], "config")}

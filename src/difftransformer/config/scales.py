@@ -1,0 +1,204 @@
+"""What a scale makes of the other files: the runs it adds, the rows it replaces, and its checks."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from difftransformer.config.artifacts import ArtifactConfig, ClaimConfig, SectionConfig
+from difftransformer.config.inheritance import Layers, ancestry
+from difftransformer.config.project import RunEntry, ScaleConfig, SweepEntry
+from difftransformer.config.run import RunSettings
+from difftransformer.config.validation import lookup, nearest, validate, validate_part
+from difftransformer.errors import ConfigError
+
+Entries = Mapping[str, object]
+Runs = Mapping[str, RunEntry]
+StandIns = Mapping[str, Mapping[str, str | None]]
+"""Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
+
+An artifact names the models that the paper shows. A small scale trains no 3B model for them, and a
+large one asks for needles in English, not in the words of a generated corpus: the artifact and its
+claims stay the same, and a scale says which of its runs stand in for the rows.
+"""
+
+# --- runs that it adds to those of runs.yaml: changed ones, its own, those of families and sweeps
+
+
+def scale_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
+    """Return the runs that a scale changes or adds."""
+    found = {}
+    for name, changes in scale.runs.items():
+        place, layers = f"{scale_file}: runs.{name}", Layers()
+        if name in runs:
+            layers.add(runs[name].model_dump(exclude_unset=True), f"runs.yaml: runs.{name}")
+        layers.add(changes, place)
+        found[name] = validate(RunEntry, layers.values, place, layers.origin)
+    return found
+
+
+def setup_of(runs: Runs, name: str, where: str) -> str | None:
+    """Return the setup of a run: its own, or that of its nearest base with one.
+
+    Raises:
+        ConfigError: a base is unknown, or the bases form a circle.
+    """
+    chain = reversed(ancestry(runs, name, where))
+    return next((entry.setup for entry in chain if entry.setup), None)
+
+
+def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:
+    """Return run id -> setup of a run at every setup of a family, in their order.
+
+    At its own setup a run is itself, so nothing is trained twice.
+    """
+    own = setup_of(runs, run, where)
+    return {run if setup == own else f"{run}_{setup}": setup for setup in setups}
+
+
+def family_runs(
+    runs: Runs, artifacts: Mapping[str, ArtifactConfig], scale: ScaleConfig, file: str, folder: str
+) -> dict[str, RunEntry]:
+    """Return the runs that families add: rows of an artifact at several setups of the scale.
+
+    Args:
+        runs: The runs without them.
+        artifacts: All there are.
+        scale: Where the families are.
+        file: The scale's file, for errors.
+        folder: The artifacts' folder, for errors.
+
+    Raises:
+        ConfigError: an unknown family, setup or run; offers the nearest name.
+    """
+    added: dict[str, RunEntry] = {}
+    sections = [(name, part) for name, one in artifacts.items() for part in one.sections]
+    for name, part in sections:
+        if part.family is None:
+            continue
+        where, place = f"{folder}/{name}.yaml", f"{file}: families.{part.family}"
+        setups = lookup(scale.families, part.family, "family", f"{file}: families")
+        try:
+            part.asked.check_family(setups)
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from None
+        for setup in setups:
+            lookup(scale.setups, setup, "setup", place)
+        for row in part.rows:
+            entry = lookup(runs, row.run, "run", where)
+            for member, setup in members(runs, row.run, setups, where).items():
+                if member != row.run:
+                    label = f"{entry.label}, {setup}"
+                    added[member] = RunEntry(base=row.run, setup=setup, label=label)
+    return added
+
+
+def sweep_runs(runs: Runs, sweep: SweepEntry, scale_file: str) -> dict[str, RunEntry]:
+    """Return a run for each learning rate of a sweep's grids."""
+    expanded = {}
+    for name, rates in sweep.rates().items():
+        label = lookup(runs, name, "run", f"{scale_file}: sweeps").label
+        for index, rate in enumerate(rates):
+            changes = {"training": {"lr": rate}}
+            run = RunEntry(base=name, label=f"{label}, lr {rate:g}", set=changes)
+            expanded[sweep_run(name, index)] = run
+    return expanded
+
+
+def sweep_run(run: str, index: int) -> str:
+    """Return the id of the sweep's run of ``run`` at its ``index``-th learning rate."""
+    return f"sweep_{run}_{index}"
+
+
+# --- rows that show another run at a scale, or are left out of it
+
+
+def check_stand_ins(
+    stand_ins: StandIns, artifacts: Mapping[str, ArtifactConfig], runs: Collection[str], place: str
+) -> None:
+    """Check that every artifact has the rows that others stand in for, and that those are runs.
+
+    Raises:
+        ConfigError: One line with the key path, the unknown name and the nearest one; or with the
+            artifact of which a section is left without rows or shows a run twice.
+    """
+    for name, rows in stand_ins.items():
+        artifact = lookup(artifacts, name, "artifact", f"{place}: stand_ins")
+        known, where = artifact.runs(), f"{place}: stand_ins.{name}"
+        for run, other in rows.items():
+            if run not in known:
+                raise ConfigError(f"{where}: '{run}' is none of its rows{nearest(run, known)}")
+            if other is not None and other not in runs:
+                raise ConfigError(f"{where}.{run}: unknown run '{other}'{nearest(other, runs)}")
+        for part in stand_in_rows(artifact, rows).sections:
+            left = [row.run for row in part.rows]
+            if not left or len(set(left)) < len(left):
+                what = "no rows are left" if not left else f"a run stands twice among {left}"
+                raise ConfigError(f"{where}: section '{part.title}': {what}")
+
+
+def stand_in_rows(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
+    """Return the artifact and its claims with the rows replaced; published values stay."""
+    if not runs:
+        return artifact
+    changes = {
+        "sections": [_section(part, runs) for part in artifact.sections],
+        "interventions": [other for run in artifact.interventions if (other := runs.get(run, run))],
+        "claims": {name: _claim(claim, runs) for name, claim in artifact.claims.items()},
+    }
+    return artifact.model_copy(update=changes)
+
+
+def _claim(claim: ClaimConfig, runs: Mapping[str, str | None]) -> ClaimConfig:
+    row, against = runs.get(claim.row) or claim.row, claim.against
+    if isinstance(against, str):
+        against = runs.get(against) or against
+    return claim.model_copy(update={"row": row, "against": against})
+
+
+def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConfig:
+    rows = [
+        row.model_copy(
+            update={
+                "run": other,
+                "paper": row.paper or row.run,
+                "against": runs.get(row.against or "", row.against),
+                "twin": runs.get(row.twin or "", row.twin),
+            }
+        )
+        for row in part.rows
+        if (other := runs.get(row.run, row.run)) is not None
+    ]
+    against = runs.get(part.against or "", part.against)
+    return part.model_copy(update={"rows": rows, "against": against})
+
+
+# --- what its entries and those of runs.yaml must be by themselves, used or overridden
+
+
+def check_settings(scale: ScaleConfig, scale_file: str, runs: Runs, runs_file: str) -> None:
+    """Check setups and the `set` of runs key by key: one that overrides another must not hide it.
+
+    Raises:
+        ConfigError: an unknown key, or a value of a wrong type or size.
+    """
+    for name, setup in scale.setups.items():
+        own = setup.model_dump(include={"model", "training"}, exclude_unset=True)
+        validate_part(RunSettings, own, f"{scale_file}: setups.{name}")
+    for name, entry in runs.items():
+        file = scale_file if name in scale.runs else runs_file
+        validate_part(RunSettings, entry.set, f"{file}: runs.{name}.set")
+
+
+def check_names(
+    scale: ScaleConfig, file: str, runs: Entries, datasets: Entries, suites: Entries
+) -> None:
+    """Check that what a scale changes is there; ``file`` is its own, for errors.
+
+    Raises:
+        ConfigError: an unknown name; offers the nearest one.
+    """
+    for key, what, changed, known in (
+        ("datasets", "dataset", scale.datasets, datasets),
+        ("suites", "suite", scale.suites, suites),
+        ("learning_rates", "run", scale.learning_rates, runs),
+    ):
+        for name in changed:
+            lookup(known, name, what, f"{file}: {key}")

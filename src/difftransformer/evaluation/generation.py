@@ -1,0 +1,139 @@
+"""Greedy generation: how prompts are encoded, where answers end, and what prompts share.
+
+What many prompts have in common is computed once. They are answered in the order of their tokens,
+so that each follows the one it shares the longest prefix with, and their keys and values lie in one
+cache that is cut back to that prefix. Nothing else differs from generating for each prompt alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from tokenizers import Encoding, Tokenizer
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.cache import PrefixCache
+
+
+def encode(tokenizer: Tokenizer, text: str) -> Encoding:
+    """Encode a text as it stands: nothing is added, and no special token is read out of it."""
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
+    """Load a dataset's tokenizer, such that no special token is read out of a text.
+
+    Raises:
+        DataError: The dataset has none.
+    """
+    path = dataset.folder / "tokenizer.json"
+    if not path.is_file():
+        raise DataError(f"{path}: no such tokenizer; rebuild the dataset with `tokenise`")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # of no kind of its own
+        raise DataError(f"{path}: damaged ({error}); rebuild the dataset with `tokenise`") from None
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class AnswerEnds:
+    """Where a generated answer ends, and what of it is kept.
+
+    Attributes:
+        tokenizer: What tokens are decoded with.
+        end: Token that ends an answer; None where there is none.
+        until: Texts that end one and are not part of it.
+    """
+
+    tokenizer: Tokenizer
+    end: int | None
+    until: Sequence[str] = ()
+
+    def ended(self, new: list[int]) -> bool:
+        """Whether these new tokens are a whole answer."""
+        text = self.tokenizer.decode(new) if self.until else ""
+        return new[-1] == self.end or any(stop in text for stop in self.until)
+
+    def text(self, answer: list[int]) -> str:
+        """Return the answer without its end."""
+        kept = answer[:-1] if answer[-1] == self.end else answer
+        text: str = self.tokenizer.decode(kept)
+        for stop in self.until:
+            text = text.partition(stop)[0]
+        return text
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt: its tokens, room for new ones, and whether new ones are a whole answer."""
+
+    prompt: list[int]
+    new_tokens: int
+    ended: Callable[[list[int]], bool]
+
+
+@dataclass
+class Generator:
+    """Answers requests greedily, one at a time.
+
+    Attributes:
+        scorer: The model.
+        chunk: Positions of a prompt computed at one time.
+        share: Whether a prompt reuses the prefix it shares with the one before.
+        computed: Prompt positions computed so far.
+        given: Prompt positions asked for so far.
+    """
+
+    scorer: Scorer
+    chunk: int
+    share: bool = True
+    computed: int = 0
+    given: int = 0
+
+    def generate(self, requests: Sequence[Request]) -> list[list[int]]:
+        """New tokens of every request, in the order of the requests.
+
+        Raises:
+            ConfigError: A prompt and its answer are longer than the model's context.
+        """
+        capacity = max((len(one.prompt) + one.new_tokens for one in requests), default=0)
+        if capacity > self.scorer.max_positions:
+            raise ConfigError(
+                f"a prompt and its answer take {capacity} positions, the model's context is "
+                f"{self.scorer.max_positions}: lower lengths or max_new_tokens"
+            )
+        answers: list[list[int]] = [[] for _ in requests]
+        cache, held = PrefixCache(capacity), list[int]()
+        for index in sorted(range(len(requests)), key=lambda i: requests[i].prompt):
+            request = requests[index]
+            # The last token is computed anew: its state is what the answer starts from.
+            common = min(_common(held, request.prompt), len(request.prompt) - 1)
+            if not self.share:
+                cache, common = PrefixCache(capacity), 0
+            cache.keep(common)
+            answers[index] = list(self._answer(request, common, cache))
+            held = request.prompt
+        return answers
+
+    def _answer(self, request: Request, common: int, cache: PrefixCache) -> Iterator[int]:
+        prompt, new = request.prompt, list[int]()
+        self.given += len(prompt)
+        self.computed += len(prompt) - common
+        for start in range(common, len(prompt), self.chunk):
+            choice = self.scorer.next_choice(prompt[start : start + self.chunk], cache)
+        while True:
+            new.append(choice)
+            yield choice
+            if len(new) == request.new_tokens or request.ended(new):
+                return
+            choice = self.scorer.next_choice([choice], cache)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,0 +1,162 @@
+"""lm-eval as measurements call it: models, and its own evaluator of one task, without its noise.
+
+Models are its own `HFLM`, around one of ours or one from elsewhere.
+"""
+
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.models.huggingface import HFLM
+
+from difftransformer.config.measurement import AVERAGE, Suite
+from difftransformer.errors import CheckpointError
+from difftransformer.evaluation.identity import model_files
+from difftransformer.evaluation.item_files import first_line
+from difftransformer.evaluation.memory import require_memory_for_files
+from difftransformer.evaluation.subject import PretrainedSubject, Subject
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import Number
+
+_NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
+_Request = tuple[tuple[str, str], list[int], list[int]]
+
+
+class CountingLM(HFLM):  # type: ignore[misc]
+    """`HFLM` that counts the requests whose beginning does not fit into the context.
+
+    lm-eval drops the first tokens of those and only warns, and stops at an answer that is longer
+    than the whole context; here such an answer loses its first tokens as well, and is counted.
+
+    Attributes:
+        requests: Requests so far.
+        cut: Those of them that lost tokens.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.requests = self.cut = 0
+        super().__init__(*arguments, **options)
+
+    def _loglikelihood_tokens(
+        self, requests: list[_Request], *arguments: Any, **options: Any
+    ) -> list[tuple[float, bool]]:
+        longest = self.max_length
+        fitting = [(text, context, answer[-longest:]) for text, context, answer in requests]
+        self.requests += len(requests)
+        self.cut += sum(len(context) + len(answer) > longest + 1 for _, context, answer in requests)
+        found: list[tuple[float, bool]] = super()._loglikelihood_tokens(
+            fitting, *arguments, **options
+        )
+        return found
+
+
+def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> CountingLM:
+    """Wrap a model as the `lm_eval` command would.
+
+    Raises:
+        CheckpointError: The model or its tokenizer cannot be loaded.
+    """
+    options: dict[str, Any] = {"batch_size": suite.batch_size}
+    if suite.precision == "bf16":
+        options["mixed_precision_dtype"] = "bfloat16"
+    if isinstance(subject, PretrainedSubject):
+        return _from_elsewhere(subject, options)
+    from transformers import AutoTokenizer
+
+    from difftransformer.models.hf import DiffTransformerForCausalLM
+
+    model, folder = subject.scorer.model, subject.dataset.folder
+    assert isinstance(model, Transformer), type(model)
+    if not (folder / "tokenizer.json").is_file():
+        raise CheckpointError(
+            f"{folder}: has no tokenizer.json, so its models cannot be asked in words: evaluate a "
+            "run that is trained on text"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    face = DiffTransformerForCausalLM.wrap(model, eos_token_id=tokenizer.eos_token_id)
+    return CountingLM(pretrained=face, tokenizer=tokenizer, **options)
+
+
+def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> CountingLM:
+    model = subject.model
+    files = model_files(model)
+    local = bool(files)
+    if local:
+        require_memory_for_files(files, subject.device, model.name)
+    # An absolute path is no id of the hub, so nothing is asked there.
+    name = str(model.folder.resolve()) if local and model.folder else model.name
+    if model.safetensors:
+        options["use_safetensors"] = True
+    try:
+        return CountingLM(
+            pretrained=name,
+            revision=model.revision or "main",
+            dtype=model.dtype,
+            trust_remote_code=model.trust_remote_code,
+            weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
+            device=str(subject.device),
+            **options,
+        )
+    except Exception as error:  # transformers, the hub and the network fail in many ways
+        where = "" if local else " from the Hugging Face hub"
+        cure = (
+            "is it a causal language model with its tokenizer?"
+            if local
+            else "check its id, its revision and the network, or name a folder"
+        )
+        raise CheckpointError(
+            f"{model.name}: cannot be loaded{where} ({first_line(error)}); {cure}"
+        ) from None
+
+
+def quiet() -> None:
+    """Let only errors of the harness and what it uses reach the log."""
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def ask(model: LM, task: Task, limit: int | None) -> dict[str, Any]:
+    """Evaluate one task: the heart of `simple_evaluate`, which reads the environment every time."""
+    found: dict[str, Any] = lm_eval.evaluate(
+        lm=model,
+        task_dict={"tasks": {task.task_name: task}, "groups": {}, "group_map": {}},
+        limit=limit,
+        log_samples=True,
+    )
+    return found
+
+
+def average(tasks: Sequence[str], metrics: Mapping[str, Number], beside: str) -> dict[str, float]:
+    """Unweighted means over tasks of the scores and of another metric, {task}_{beside}.
+
+    Returns:
+        average, average_stderr (tasks are independent) and average_{beside}.
+    """
+
+    def column(ending: str) -> list[float]:
+        return [float(metrics[f"{task}{ending}"] or 0.0) for task in tasks]
+
+    errors = column("_stderr")
+    return {
+        AVERAGE: math.fsum(column("")) / len(tasks),
+        f"{AVERAGE}_stderr": math.sqrt(math.fsum(error**2 for error in errors)) / len(tasks),
+        f"{AVERAGE}_{beside}": math.fsum(column(f"_{beside}")) / len(tasks),
+    }
+
+
+@contextmanager
+def bars_for_people() -> Iterator[None]:
+    """Keep progress bars off a stderr that nobody watches, such as a log."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,146 @@
+"""Needle prompts: needles in a haystack and questions about them, in one of two formats.
+
+A sample is a context with N needles and questions about R of them. The first one asked for, the
+answer needle, stands at the depth; all others stand at random places. Prompts depend on the suite
+and the dataset alone, and samples of all depths share their haystack, so that prompts share
+prefixes.
+
+Those in English are in `text`; here are those in the words of the builtin recall corpus, for models
+trained on its rows. A key is a city, a value its number: ``f12 k07 v31 f60 ... k07``, and the model
+answers ``v31``. The answer needle starts at the token that the depth says, exactly. Each question
+is a prompt of its own on the same context, for a training row never asks for two values at once.
+
+Shapes: H = tokens of the haystack, N = needles.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from difftransformer.config.generated_rows import RecallConfig
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.recall import RecallVocabulary, haystack
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, RetrievalSuite, Span
+from difftransformer.evaluation.retrieval.text import TextPrompts
+
+
+class PromptBuilder(Protocol):
+    """A format of prompts.
+
+    Attributes:
+        tokenizer: What prompts are encoded with.
+        opening: Tokens before every prompt; spans count them.
+        new_tokens: Room for an answer, in tokens.
+        until: Texts that end an answer.
+        end: Token that ends an answer; None where there is none.
+    """
+
+    tokenizer: Tokenizer
+    opening: list[int]
+    new_tokens: int
+    until: list[str]
+    end: int | None
+
+    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
+        """Make one sample of a cell; the same arguments give the same prompt."""
+
+    def ids(self, text: str) -> list[int]:
+        """Tokens of a prompt, the opening first."""
+
+
+def open_builder(
+    suite: RetrievalSuite,
+    dataset: PackedDataset,
+    *,
+    max_positions: int,
+    new_tokens: int | None = None,
+) -> PromptBuilder:
+    """Return the builder of a suite's format on a dataset.
+
+    Args:
+        suite: Format, lengths, depths, samples and seed.
+        dataset: The run's dataset; text comes from its validation split.
+        max_positions: Longest context of the model.
+        new_tokens: Room for an answer; None is the format's own.
+
+    Raises:
+        ConfigError: The prompts do not fit the dataset or the model.
+        DataError: The dataset has no tokenizer.
+    """
+    recall = dataset.manifest.recall
+    unfit = suite.unfit(max_positions, recall)
+    if unfit is not None:
+        raise ConfigError(f"needle prompts on {dataset.folder}: {unfit}")
+    tokenizer = open_tokenizer(dataset)
+    if recall is not None:
+        return RecallPrompts(suite, recall, tokenizer, new_tokens)
+    return TextPrompts(suite, dataset, tokenizer, new_tokens)
+
+
+class RecallPrompts:
+    """See `PromptBuilder`."""
+
+    def __init__(
+        self,
+        suite: RetrievalSuite,
+        recall: RecallConfig,
+        tokenizer: Tokenizer,
+        new_tokens: int | None,
+    ) -> None:
+        self._suite, self._recall = suite, recall
+        self._vocabulary = RecallVocabulary.of(recall)
+        self.tokenizer = tokenizer
+        self.opening: list[int] = []
+        self.new_tokens = 1 if new_tokens is None else new_tokens
+        self.until: list[str] = []
+        self.end: int | None = None
+
+    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
+        """See `PromptBuilder.prompt`."""
+        H = self._suite.haystack(cell.length, self._recall)
+        seed = self._suite.questions_seed
+        # The stream of the haystack knows neither N nor depth: prompts share what they can.
+        tokens = haystack(self._recall, 1, H, np.random.default_rng([seed, 0, H, sample]))[0]
+        draw = np.random.default_rng([seed, 1, H, cell.needles, cell.depth, sample])
+        keys = draw.permutation(self._vocabulary.keys)[: cell.needles]
+        values = draw.permutation(self._vocabulary.values)[: cell.needles]
+        start = answer_start(cell.depth, H)
+        places = np.array([start, *_other_places(start, cell.needles - 1, H, draw)])
+        tokens[places], tokens[places + 1] = keys, values
+        asked = slice(0, cell.asked)
+        return NeedlePrompt(
+            context=self._words(tokens),
+            questions=tuple(f" {self._words([key])}" for key in keys[asked]),
+            answers=tuple((self._words([value]),) for value in values[asked]),
+            needle=Span(start, start + 2),
+            value=Span(start + 1, start + 2),
+            question=Span(H, H + 1),
+        )
+
+    def ids(self, text: str) -> list[int]:
+        """See `PromptBuilder.ids`."""
+        ids: list[int] = encode(self.tokenizer, text).ids
+        return ids
+
+    def _words(self, tokens: "np.typing.ArrayLike") -> str:
+        text: str = self.tokenizer.decode(np.asarray(tokens).tolist())
+        return text
+
+
+def answer_start(depth: int, haystack_length: int) -> int:
+    """First token of the answer needle: depth % of the way from the first to the last place."""
+    return (depth * (haystack_length - 2) + 50) // 100
+
+
+def _other_places(start: int, count: int, H: int, draw: np.random.Generator) -> list[int]:
+    """Draw starts of the other needles one after the other, each among all places still free."""
+    free = np.ones(H - 1, dtype=bool)
+    places = [start]
+    while len(places) <= count:
+        # A place is taken with its neighbours, whose pairs would overlap with it.
+        free[max(0, places[-1] - 1) : places[-1] + 2] = False
+        places.append(int(draw.choice(np.flatnonzero(free))))
+    return places[1:]

@@ -1,0 +1,175 @@
+"""Prompts that hide needles: their settings, which several measurements share, and one prompt."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from difftransformer.config.base import distinct, setting
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import RecallConfig
+from difftransformer.config.measurement import Reading, Suite
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+
+SPACE_OF_A_NEEDLE = 3
+"""Haystack tokens for each needle with which random places without overlap always exist."""
+
+MOST_CITIES = 50
+"""Cities that needles of format text may name."""
+
+Depth = Annotated[int, Field(ge=0, le=100)]
+Length = Annotated[int, Field(gt=0)]
+
+
+class Cell(NamedTuple):
+    """One setting of the prompts: N needles, R of them asked for, context length and depth."""
+
+    needles: int
+    asked: int
+    length: int | None
+    depth: int
+
+
+class Span(NamedTuple):
+    """Positions start, ..., stop - 1."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class NeedlePrompt:
+    """One sample.
+
+    Attributes:
+        context: Haystack with its needles.
+        questions: Each is appended to the context and generated from.
+        answers: Numbers that each question asks for.
+        needle: Positions of the answer needle among the tokens of the prompt.
+        value: Positions of its number.
+        question: Positions of the first question, up to the end of its prompt.
+    """
+
+    context: str
+    questions: tuple[str, ...]
+    answers: tuple[tuple[str, ...], ...]
+    needle: Span
+    value: Span
+    question: Span
+
+
+class RetrievalSuite(Suite):
+    """Prompts that hide needles in a haystack and ask for some of them.
+
+    The first needle asked for, the answer needle, stands at the depth; the others at random places.
+    """
+
+    format: Literal["text", "recall"] = setting(
+        "recall",
+        meaning="text: sentences with a city's magic number in held-out text of the run's dataset; "
+        "recall: keys and values of the builtin corpus `recall` in its own haystack, for models "
+        "trained on that.",
+        source="text: template of LWM (github LargeWorldModel/LWM, eval_needle_multi.py); the "
+        "DIFF paper does not print its own",
+    )
+    lengths: Annotated[list[Length], Field(min_length=1), AfterValidator(distinct)] | None = (
+        setting(
+            None,
+            meaning="Context lengths: positions of haystack, question and answer together; null, "
+            "for recall alone: questions start where they did in training rows.",
+            unit="tokens",
+        )
+    )
+    depths: Annotated[list[Depth], Field(min_length=1), AfterValidator(distinct)] = setting(
+        [0, 25, 50, 75, 100],
+        meaning="Where the answer needle stands, from the start (0) to the end (100) of the "
+        "haystack; in text at the last sentence end before.",
+        unit="%",
+        source="arXiv 2410.05258v2, section 3.4",
+    )
+    samples: int = setting(
+        50,
+        meaning="Prompts for each cell of needles, length and depth.",
+        unit="prompts",
+        source="arXiv 2410.05258v2, section 3.4",
+        gt=0,
+    )
+    questions_seed: int = setting(
+        30_001, meaning="Seed of the prompts, the same for every run and seed.", ge=0
+    )
+    chunk: int = setting(
+        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _lengths_of_text(self) -> Self:
+        if self.format == "text" and self.lengths is None:
+            raise ValueError("lengths: format text needs them, such as [4096]")
+        return self
+
+    @property
+    def most_needles(self) -> int:
+        """Most needles in a prompt."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def contexts(self) -> list[int | None]:
+        """Context lengths to ask at; a single None where the training rows' own is meant."""
+        return [None] if self.lengths is None else list(self.lengths)
+
+    def haystack(self, length: int | None, recall: RecallConfig) -> int:
+        """Tokens of a recall haystack, before a question and its answer of a token each."""
+        return recall.haystack_length if length is None else length - 2
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """One prompt, a chunk at a time."""
+        lower = f"{self.kind}.chunk ({self.chunk})"
+        if self.lengths:
+            longest = min(max(self.lengths), model.max_positions)
+            lower += f" or {self.kind}.lengths ({longest})"
+        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
+
+    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+        """See `Suite.misfit`."""
+        return self.unfit(run.model.max_positions, dataset.recall)
+
+    def unfit(self, max_positions: int, recall: RecallConfig | None) -> str | None:
+        """Say in one line why these prompts do not fit a model and its dataset; None if they do.
+
+        Args:
+            max_positions: Longest context of the model.
+            recall: Recall settings of the dataset; None for a dataset of text.
+        """
+        needles = self.most_needles
+        if (self.format == "recall") != (recall is not None):
+            here = "text" if recall is None else "recall rows"
+            return f"format: {self.format} does not go with a dataset of {here}"
+        if recall is None and needles > MOST_CITIES:
+            return f"{needles} needles name a city each, there are {MOST_CITIES}"
+        for length in self.contexts:
+            if recall is not None:
+                haystack = self.haystack(length, recall)
+                if misfit := _recall_misfit(needles, haystack, recall):
+                    return misfit
+            positions = length if length is not None else haystack + 2
+            if positions > max_positions:
+                return (
+                    f"lengths: a context of {positions} is longer than the model's positions, "
+                    f"max_positions {max_positions}"
+                )
+        return None
+
+
+def _recall_misfit(needles: int, haystack: int, recall: RecallConfig) -> str | None:
+    if needles > min(recall.num_keys, recall.num_values):
+        return (
+            f"{needles} needles differ in key and value, the dataset has {recall.num_keys} keys "
+            f"and {recall.num_values} values"
+        )
+    if SPACE_OF_A_NEEDLE * needles > haystack:
+        return (
+            f"lengths: {needles} needles at random places need a haystack of "
+            f"{SPACE_OF_A_NEEDLE * needles} tokens, got {haystack}"
+        )
+    return None

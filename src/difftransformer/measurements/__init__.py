@@ -1,0 +1,1 @@
+"""One folder a measurement, found by its name; see `difftransformer.config.measurements`."""

@@ -1,0 +1,1 @@
+"""Context RMS by position: how large the heads' outputs are, beside what a mechanism allows."""

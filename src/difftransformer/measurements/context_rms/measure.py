@@ -1,0 +1,121 @@
+"""Context RMS by position (DIFF V2 post): how large the heads' outputs are before W_O.
+
+Three readings of one head at one position n, a root mean square over the width e each:
+
+    before   what the heads put out, before a headwise norm
+    after    what W_O gets, behind the norm of a variant that has one
+    weights  |a|, the Euclidean norm of the head's weights over the positions 1 to n
+
+`before` and `after` are divided by the RMS of the layer's values at 1 to n. `weights` is what the
+post derives its bounds from: with uncorrelated values of RMS 1 the expected square of the context
+is the sum of the squared weights.
+
+Shapes: B = windows, T = positions, H = output heads, G = value heads, L = layers, e = width.
+"""
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from difftransformer.evaluation.subject import Metrics, Subject, validation_inputs
+from difftransformer.evaluation.watching import (
+    AFTER,
+    BEFORE,
+    watched_heads,
+    watched_lambdas,
+    watched_maps,
+)
+from difftransformer.measurements.context_rms.settings import (
+    KINDS,
+    QUANTILES,
+    Suite,
+    lambda_metric,
+    place_metric,
+)
+from difftransformer.models.cache import PrefixCache
+
+
+def measure(suite: Suite, subject: Subject) -> Metrics:
+    """Mean over windows, layers and heads, and the range of the middle 90% of them.
+
+    Returns:
+        {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
+        magnification, the mean of after / before at the last position, and magnification_top, the
+        largest; lambda_l{l}, the factor of the maps that a layer subtracts, mean over its heads and
+        where it depends on the token over all of them, None where it subtracts none; tokens.
+
+    Raises:
+        ConfigError: windows longer than the model's context.
+        DataError: the validation split is missing or too short.
+    """
+    at = torch.tensor(suite.places) - 1
+    found: dict[str, list[Tensor]] = defaultdict(list)
+    model = subject.scorer.model
+    lambdas: dict[int, list[Tensor]] = {layer: [] for layer in range(model.config.num_layers)}
+
+    def see(layer: int, factors: Tensor) -> None:
+        lambdas[layer].append(factors.double().cpu().mean(dim=(1, 2)))
+
+    tokens = 0
+    with watched_lambdas(model, see):
+        for batch in validation_inputs(suite, subject):
+            for kind, part in _sizes(subject, batch, at).items():
+                found[kind].append(part)
+            tokens += batch.numel()
+    sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
+    learned: Metrics = {
+        lambda_metric(layer): float(torch.cat(parts).mean()) if parts else None
+        for layer, parts in lambdas.items()
+    }
+    return _metrics(suite, sizes) | learned | {"tokens": tokens}
+
+
+def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
+    """Every kind at the positions ``at`` in all layers and heads, [B * L * H, places]."""
+    scorer = subject.scorer
+    found: dict[str, dict[int, Tensor]] = {kind: {} for kind in KINDS}
+
+    def heads(layer: int, kind: str, outputs: Tensor) -> None:
+        found[kind][layer] = _rms(outputs.double().cpu()[:, at]).transpose(1, 2)
+
+    def maps(layer: int, weights: Tensor) -> None:
+        found["weights"][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
+
+    cache = PrefixCache(tokens.shape[1])
+    number = scorer.model.config.attention["num_heads"]
+    with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):
+        scorer.states(tokens, cache)
+    for layer in found[BEFORE]:
+        unit = value_rms(cache.held(layer)[1])[:, None, at]
+        for kind in (BEFORE, AFTER):
+            found[kind][layer] = found[kind][layer] / unit
+    return {
+        kind: torch.stack(list(layers.values()), dim=1).flatten(0, 2)
+        for kind, layers in found.items()
+    }
+
+
+def value_rms(values: Tensor) -> Tensor:
+    """RMS of all values of a layer [B, G, T, e] at each position and those before it, [B, T]."""
+    squares = values.double().cpu().square().mean(dim=(1, 3))
+    return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
+
+
+def _rms(outputs: Tensor) -> Tensor:
+    return outputs.square().mean(-1).sqrt()
+
+
+def _metrics(suite: Suite, sizes: dict[str, Tensor]) -> Metrics:
+    metrics: Metrics = {}
+    for kind in KINDS:
+        for column, place in zip(sizes[kind].unbind(1), suite.places, strict=True):
+            metrics[place_metric(kind, place)] = float(column.mean())
+            for ending, quantile in QUANTILES.items():
+                value = float(torch.quantile(column, quantile))
+                metrics[place_metric(kind, place, ending)] = value
+    ratio = sizes[AFTER][:, -1] / sizes[BEFORE][:, -1].clamp_min(torch.finfo(torch.float64).tiny)
+    return metrics | {
+        "magnification": float(ratio.mean()),
+        "magnification_top": float(ratio.max()),
+    }

@@ -1,0 +1,160 @@
+"""The context RMS by position, as columns beside its bounds and as a panel for each mechanism."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from difftransformer.measurements.context_rms.bounds import published, with_bounds
+from difftransformer.measurements.context_rms.settings import (
+    QUANTILES,
+    Options,
+    lambda_metric,
+    place_metric,
+)
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import mean_cells
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.curves import Curve, draw
+from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
+from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.sections import Metric, metric_frame, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+TITLES = {
+    "weights": "Weights alone, as the bounds assume",
+    "before": "Measured, before a headwise norm",
+    "after": "Measured, what W_O gets",
+}
+"""Kinds in the order of the report."""
+_COLUMNS, _DECIMALS = 4, 2
+
+
+def section(view: View[Options]) -> list[Section]:
+    """Make the sections, one a kind; the middle 90% of heads and windows is in the csv.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    weights, before, after = (_section(view, kind) for kind in TITLES)
+    return [_with_lambdas(view, with_bounds(view, weights)), before, after]
+
+
+def _section(view: View[Options], kind: str) -> Section:
+    at = view.suite.places
+    metrics = [Metric(place_metric(kind, n), f"n = {n}") for n in at]
+    metrics += [
+        Metric(place_metric(kind, n, ending), f"n = {n}, {quantile:.0%}", hidden=True)
+        for n in at
+        for ending, quantile in QUANTILES.items()
+    ]
+    if kind == "after":
+        metrics.append(Metric("magnification", "Magnified by ↓"))
+        metrics.append(Metric("magnification_top", "at most ↓"))
+    notes = _notes(view) if kind == "weights" else []
+    made = metric_section(view, metrics, decimals=_DECIMALS, notes=notes)
+    return made.model_copy(update={"title": TITLES[kind]})
+
+
+def _with_lambdas(view: View[Options], section: Section) -> Section:
+    """Add the learned factor of the subtracted maps: its range, and in the csv every layer."""
+    metrics = [
+        Metric(lambda_metric(layer), f"λ, layer {layer + 1}")
+        for layer in range(int(view.rows[0].facts["layers"] or 0))
+    ]
+    found = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
+    cells = [cell for cell in found if cell.value is not None]
+    for row in view.rows:
+        seeds = [seed for cell in found if cell.row == row.run for seed in cell.seeds]
+        values = [seed.value for seed in seeds if seed.value is not None]
+        if values:
+            low, high = plain(min(values), _DECIMALS), plain(max(values), _DECIMALS)
+            text = low if low == high else f"{low} to {high}"
+            cells.append(Cell(row=row.run, column="lambda", text=text, seeds=seeds))
+    columns = [Column(id=one.id, header=one.header, tidy_only=True) for one in metrics]
+    note = (
+        "Learned λ: the factor of the map that a head subtracts, from the smallest to the largest "
+        "over layers and seeds; mean over heads, and over tokens where it depends on them. A layer "
+        "with a negative one adds its maps."
+    )
+    return section.model_copy(
+        update={
+            "columns": [*section.columns, Column(id="lambda", header="Learned λ"), *columns],
+            "cells": [*section.cells, *cells],
+            "notes": [*section.notes, note],
+        }
+    )
+
+
+def _notes(view: View[Options]) -> list[str]:
+    tokens = defined(view.evaluated()[0], "tokens")
+    return [
+        "Root mean square of a head's output before W_O at position n, mean over windows, layers "
+        f"and heads, over {count(tokens)} held-out tokens. The bounds take uncorrelated values "
+        "with an RMS of 1: the first section has the Euclidean norm of a row of weights, which is "
+        "the context RMS of such values; a gate behind the weighted sum is in the bounds, not in "
+        "the norm. Measured: in units of the RMS of the layer's values up to n, which are neither "
+        "uncorrelated nor of one size, so the bounds need not hold.",
+        "Magnified by: RMS of what W_O gets over RMS before the headwise norm, at the last n.",
+        view.training_note(),
+    ]
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a panel for each mechanism, with all readings and its published bounds."""
+    import matplotlib.pyplot as plt
+
+    at, look = view.suite.places, looks(list(TITLES))
+    lines = -(-len(view.rows) // _COLUMNS)
+    figure, grid = plt.subplots(
+        lines, _COLUMNS, figsize=(12, 2.5 * lines + 0.6), layout="constrained", sharex=True,
+        sharey=True, squeeze=False,
+    )  # fmt: skip
+    for axes in grid.ravel()[len(view.rows) :]:
+        axes.set_axis_off()
+    for place, (axes, row) in enumerate(zip(grid.ravel(), view.rows, strict=False)):
+        _bounds(axes, view, row.run, at)
+        for kind in TITLES:
+            _reading(axes, view.evaluated(row), kind, at, look[kind])
+        lowest = place + _COLUMNS >= len(view.rows)
+        axes.tick_params(labelbottom=lowest)
+        tidy(axes, x="position n" if lowest else "", y="", title=printable(row.label))
+    shared = grid[0, 0]
+    shared.set_xscale("log")
+    shared.set_yscale("log")
+    shared.set_xticks(at, list(map(str, at)))
+    shared.minorticks_off()
+    figure.supylabel("context RMS", fontsize=9)
+    bound = _bound_line([], [], "published bounds")
+    legend_below(figure, shared, handles=[bound], ncols=len(TITLES) + 1)
+    return figure
+
+
+def _reading(axes: "Axes", found: Sequence[Result], kind: str, at: list[int], look: Look) -> None:
+    """Draw the mean over seeds; the band holds the middle 90% of heads and windows."""
+    curve, low, high = (
+        Curve(at, [[defined(one, place_metric(kind, n, ending)) for one in found] for n in at])
+        for ending in ("", *QUANTILES)
+    )
+    draw(axes, curve._replace(band=None), look, TITLES[kind])
+    axes.fill_between(at, low.y, high.y, color=look.colour, alpha=0.15, lw=0)
+
+
+def _bounds(axes: "Axes", view: View[Options], run: str, at: list[int]) -> None:
+    """Draw a row's published bounds; a lower one of 0 is off any logarithmic axis."""
+    known = published(view, run)
+    if known is None:
+        return
+    axes.add_line(_bound_line(at, [known[2]] * len(at)))
+    if known[1]:
+        axes.add_line(_bound_line(at, [known[1] / n**0.5 for n in at]))
+
+
+def _bound_line(x: Sequence[float], y: Sequence[float], label: str = "") -> "Line2D":
+    from matplotlib.lines import Line2D
+
+    return Line2D(x, y, ls=":", color=INK, lw=1.2, label=label)

@@ -1,0 +1,85 @@
+"""What is asked about context magnitudes."""
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Fact, Reading, WindowSuite, log_places
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+
+KINDS = ("before", "after", "weights")
+"""Readings of a head, see `measure`."""
+QUANTILES = {"_low": 0.05, "_high": 0.95}
+"""Ending of a metric -> which part of windows, layers and heads lies below it."""
+
+
+def place_metric(kind: str, place: int, ending: str = "") -> str:
+    """Metric of a kind at a position: the mean, or a quantile by its ending."""
+    return f"{kind}_p{place}{ending}"
+
+
+def lambda_metric(layer: int) -> str:
+    """Metric of the learned lambda of a layer, which count from 0."""
+    return f"lambda_l{layer}"
+
+
+class Suite(WindowSuite):
+    """Root mean square of the heads' outputs before W_O, by position (DIFF V2 post).
+
+    As measured, in units of the values' own RMS, before a headwise norm and as W_O gets them; and
+    under the post's assumption of uncorrelated values with an RMS of 1, where it is the Euclidean
+    norm of a row of weights.
+    """
+
+    map_bytes: ClassVar[float] = 18.0
+
+    kind: Literal["context_rms"] = setting(meaning="Which measurement the suite is.")
+    positions: int = setting(
+        7,
+        meaning="Positions with a metric, evenly spaced on a logarithmic axis from first_position "
+        "to seq_len; of equal ones one.",
+        ge=2,
+    )
+    first_position: int = setting(
+        2, meaning="The smallest of these positions.", unit="tokens", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _positions_lie_inside(self) -> "Suite":
+        if self.first_position >= self.seq_len:
+            raise ValueError(
+                f"first_position {self.first_position} must be below seq_len {self.seq_len}"
+            )
+        return self
+
+    @property
+    def places(self) -> list[int]:
+        """Positions with a metric, ascending; the last one is ``seq_len``."""
+        return log_places(self.first_position, self.seq_len, self.positions)
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, whose values are kept in a cache."""
+        return super().reading(model, longest)._replace(cached=True)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        endings = ("", *QUANTILES)
+        names = [place_metric(k, n, end) for k in KINDS for n in self.places for end in endings]
+        lambdas = [lambda_metric(layer) for layer in range(model.num_layers)]
+        return [*names, "magnification", "magnification_top", *lambdas, "tokens"]
+
+
+class Options(measurement.Options):
+    """Bounds depend on a row's mechanism and on its lambda, which each layer learns."""
+
+    def facts(self, run: RunSlice) -> dict[str, Fact]:
+        """Which attention a row has, and DIFF V2's form of lambda."""
+        attention = run.model.attention
+        return {
+            "variant": attention["variant"],
+            "lambda_form": attention.get("lambda_form"),
+            "layers": run.model.num_layers,
+        }

@@ -1,0 +1,132 @@
+"""Decoded tokens per second by batch size and context length, ratios, and bytes of the cache."""
+
+import math
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING
+
+from difftransformer.measurements.decoding.settings import MODE, MODEL, Options, load_name
+from difftransformer.reporting.cells import Place
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.curves import Curve, draw
+from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.rounds import Timings, quartiles
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def section(view: View[Options]) -> list[Section]:
+    """Make speeds and bytes of the first section's rows and, between them, ratios of each section.
+
+    Raises:
+        UserError: The timings are missing, or lack a row.
+    """
+    first, *further = view.sections
+    if view.part is not first.part:
+        return []  # its ratios stand among the first one's
+    timings = Timings(view.results, view.options.timing)
+    return [
+        _speeds(first, timings),
+        _ratios(first, timings, "Ratio to the Transformer"),
+        *(_ratios(part, timings, part.title) for part in further),
+        _held(first, timings),
+    ]
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw the first section by context: medians, with the quartiles of the rounds as bands."""
+    import matplotlib.pyplot as plt
+
+    timings = Timings(view.results, view.options.timing)
+    contexts, batches = timings.config.contexts, timings.config.batches
+    figure, panels = plt.subplots(
+        1, len(batches), figsize=(4.2 * len(batches), 3.9), layout="constrained", squeeze=False
+    )
+    for axes, batch in zip(panels[0], batches, strict=True):
+        for row in view.rows:
+            speeds = [timings.fastest(load_name(batch, one), row.run, MODE) for one in contexts]
+            curve = Curve(contexts, speeds, median, quartiles)
+            draw(axes, curve, view.look[row.run], printable(row.label))
+        axes.set_xscale("log")
+        axes.set_xticks(contexts, list(map(str, contexts)))
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        tidy(axes, x="positions in the cache", y="tokens per second", title=f"Batch of {batch}")
+    legend_below(figure, panels[0][0])
+    return figure
+
+
+def cache_bytes(timings: Timings, row: str) -> float:
+    """Bytes that the cache grows by with each position of a sequence.
+
+    Raises:
+        UserError: The row was not timed.
+    """
+    return defined(timings.result, f"cache_bytes/{row}")
+
+
+def _speeds(view: View[Options], timings: Timings) -> Section:
+    """Bytes of the cache for each position, and tokens per second of every round."""
+    columns = [Column(id="cache_bytes", header="KV bytes a token ↓")]
+    columns += [Column(id=name, header=f"{one.label} ↑") for name, one in timings.calls.items()]
+    cells = []
+    for row in view.rows:
+        size = cache_bytes(timings, row.run)
+        cells.append(timings.one_cell(Place(row.run, "cache_bytes"), size, f"{size:,.0f}"))
+    cells += [
+        timings.speed_cell(Place(row.run, name), timings.fastest(name, row.run, MODE))
+        for row in view.rows
+        for name in timings.calls
+    ]
+    return section_of(view, columns, cells, _notes(view, timings))
+
+
+def _ratios(view: View[Options], timings: Timings, title: str) -> Section:
+    """Speed of every row over that of the row it is compared with, round by round.
+
+    The first column has the geometric mean over all batch sizes and context lengths.
+    """
+    ratio, calls = f"ratio{view.reference()}", timings.calls
+    columns = [Column(id=ratio, header="All ↑")]
+    columns += [Column(id=f"{id}_{ratio}", header=f"{one.label} ↑") for id, one in calls.items()]
+    compared, cells = [], []
+    for row in view.rows:
+        if row.against is None:
+            continue
+        compared.append(Row(run=row.run, label=row.label))
+        found = [timings.overall(calls, row.run, row.against, MODE)]
+        found += [timings.ratios(name, row.run, row.against, MODE) for name in calls]
+        cells += [
+            timings.ratio_cell(Place(row.run, column.id), values)
+            for column, values in zip(columns, found, strict=True)
+        ]
+    return Section(title=title, columns=columns, rows=compared, cells=cells)
+
+
+def _held(view: View[Options], timings: Timings) -> Section:
+    """MiB of the whole cache: the bytes of a position for every position of every sequence."""
+    loads = dict(zip(timings.calls, timings.config.loads, strict=True))
+    calls, cells = timings.calls.items(), []
+    columns = [Column(id=f"{name}_mib", header=f"{call.label} ↓") for name, call in calls]
+    for row, (name, load) in product(view.rows, loads.items()):
+        mib = cache_bytes(timings, row.run) * math.prod(load) / 2**20
+        cells.append(timings.one_cell(Place(row.run, f"{name}_mib"), mib, plain(mib, 1)))
+    return section_of(view, columns, cells, []).model_copy(update={"title": "KV cache, MiB"})
+
+
+def _notes(view: View[Options], timings: Timings) -> list[str]:
+    model = timings.result.settings["models"][view.rows[0].run][MODEL]
+    return [
+        f"Tokens per second of greedy decoding with a KV cache, {timings.config.new_tokens} tokens "
+        f"at a time: {timings.rounds_note('row and backend')} Ratios are taken within a round; the "
+        "first is the geometric mean over batch sizes and context lengths.",
+        f"{timings.machine_note()} {model['num_layers']} layers, d_model {model['d_model']}, "
+        f"head_dim {model['attention']['head_dim']}; all rows have the parameters of the first, by "
+        "the width of their feed-forward. KV bytes: what the tensors of the cache grow by for each "
+        "position, all layers.",
+    ]

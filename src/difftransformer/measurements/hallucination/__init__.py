@@ -1,0 +1,1 @@
+"""Contextual hallucination: what a model writes about a document, and what judges find."""

@@ -1,0 +1,1 @@
+"""Language understanding: zero- and few-shot accuracy on multiple-choice tasks of lm-eval."""

@@ -1,0 +1,199 @@
+"""Zero- and few-shot accuracy on multiple-choice tasks, by lm-eval's own evaluator.
+
+Each task is one call of `lm_eval.evaluate`, the heart of `simple_evaluate`, which would read the
+environment for five seconds every time: prompts, scores, metrics and standard errors are lm-eval's.
+A finished task is kept, so a killed job goes on with the next one.
+
+Tasks are those bundled with lm-eval, on pinned or local data. Only the folders of the tasks in
+question are read: the whole collection takes 20 seconds. A task in an inline group is merged over
+the registered one, which a dict alone is not.
+"""
+
+import json
+import logging
+import math
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import lm_eval
+import lm_eval.tasks
+from lm_eval.api.task import Task
+from lm_eval.defaults import DEFAULT_OTHER_SEED
+from lm_eval.tasks import TaskManager
+from lm_eval.utils import handle_non_serializable
+
+from difftransformer.errors import DataError
+from difftransformer.evaluation.harness import ask, average, bars_for_people, language_model, quiet
+from difftransformer.evaluation.item_files import first_line
+from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
+from difftransformer.measurements.language_understanding.settings import Suite, metric_of
+from difftransformer.measurements.language_understanding.tasks import (
+    LANGUAGE_TASKS,
+    check_items,
+    task_files,
+)
+from difftransformer.provenance.atomic import replacing, write_text
+
+logger = logging.getLogger(__name__)
+
+_SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
+
+
+def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
+    """Accuracies with lm-eval's standard errors, and their unweighted mean.
+
+    Args:
+        suite: Tasks, solved examples, items and where they come from.
+        subject: The model. ``details`` gets ``{task}.jsonl``, every item with its prompts, scores
+            and outcome, and ``{task}.json``, what lm-eval says of the task and itself.
+
+    Returns:
+        For each task: {task} (acc or acc_norm, see `LANGUAGE_TASKS`), {task}_stderr,
+        {task}_samples, {task}_chance (mean over its items of 1 / number of answers), {task}_cut
+        (share of requests too long for the context, which lose their first tokens) and
+        {task}_version of the task in lm-eval. Over tasks: average, average_stderr (tasks are
+        independent) and average_chance.
+
+    Raises:
+        CheckpointError: The model cannot be loaded.
+        DataError: Items are missing or damaged, or the hub cannot be reached.
+    """
+    quiet()
+    subject.state.mkdir(parents=True, exist_ok=True)
+    unfinished = [task for task in suite.tasks if not _summary(subject.state, task).is_file()]
+    for task in set(suite.tasks) - set(unfinished):
+        logger.info("%s: already measured", task)
+    if unfinished:
+        _evaluate(suite, subject, unfinished)
+    metrics: Metrics = {}
+    for task in suite.tasks:
+        for path in (_summary(subject.state, task), _samples(subject.state, task)):
+            shutil.copyfile(path, subject.details / path.name)
+        metrics |= json.loads(_summary(subject.state, task).read_text(encoding="utf-8"))["metrics"]
+    return metrics | average(suite.tasks, metrics, "chance")
+
+
+def task_manager(tasks: list[str]) -> TaskManager:
+    """Return a manager that knows the folders of these tasks."""
+    bundled = Path(lm_eval.tasks.__file__).parent
+    folders = sorted({LANGUAGE_TASKS[task].folder for task in tasks})
+    return TaskManager(
+        include_path=[str(bundled / name) for name in folders], include_defaults=False
+    )
+
+
+def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Task:
+    """Load a task with its items.
+
+    Args:
+        manager: See `task_manager`.
+        suite: Where the items come from.
+        task: lm-eval's name of the task.
+        cache: Folder for what `datasets` makes of local files.
+
+    Raises:
+        DataError: An item in a file cannot be asked, or the hub cannot be reached.
+    """
+    files = task_files(task, suite.data)
+    for path in files.values():
+        check_items(task, path)
+    override: dict[str, Any] = (
+        local_override(task, files, cache)
+        if files
+        else {"task": task, "dataset_kwargs": {"revision": LANGUAGE_TASKS[task].revision}}
+    )
+    override["num_fewshot"] = suite.num_fewshot
+    try:
+        group = {"group": "language_understanding", "task": [override]}
+        loaded: Task = manager.load([group])["tasks"][task]
+    except Exception as error:  # the hub, the network and `datasets` fail in many ways
+        if files:
+            raise
+        raise DataError(
+            f"{task}: {LANGUAGE_TASKS[task].dataset} cannot be had from the Hugging Face hub "
+            f"({first_line(error)}); check the network, or set `benchmarks` to a folder with "
+            "its items or to builtin"
+        ) from None
+    loaded.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
+    return loaded
+
+
+def local_override(task: str, files: dict[str, Path], cache: Path) -> dict[str, Any]:
+    """Return what makes a bundled task read files.
+
+    Without training items solved examples come from the validation items. lm-eval leaves the asked
+    item out of its own examples only if it is of the `test_split`; so where the validation items
+    are asked too, they are declared as that.
+    """
+    asked = "test" if "test" in files else "validation"
+    override: dict[str, Any] = {
+        "task": task,
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {
+            "data_files": {split: str(path.resolve()) for split, path in files.items()},
+            "cache_dir": str(cache),
+        },
+    }
+    override |= {key: split if split in files else None for split, key in _SPLITS.items()}
+    override["test_split"] = asked
+    if "train" not in files:
+        override["fewshot_split"] = "validation" if "validation" in files else asked
+    return override
+
+
+def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[str]) -> None:
+    """Measure tasks one by one; the summary of a task is written last."""
+    manager = task_manager(tasks)
+    with TemporaryDirectory() as cache, bars_for_people():
+        loaded = {task: load_task(manager, suite, task, Path(cache)) for task in tasks}
+        model = language_model(suite, subject)
+        for task in tasks:
+            started, requests, cut = monotonic(), model.requests, model.cut
+            found = ask(model, loaded[task], suite.limit)
+            share = (model.cut - cut) / (model.requests - requests)
+            _keep(subject.state, task, found, share)
+            seconds = monotonic() - started
+            logger.info("%s: %d items in %.1f s", task, len(found["samples"][task]), seconds)
+
+
+def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
+    """Write the items, then the summary that marks the task as measured."""
+    samples = found["samples"][task]
+    with replacing(_samples(folder, task)) as aside, aside.open("w", encoding="utf-8") as file:
+        for sample in samples:
+            file.write(_json(sample) + "\n")
+    name, results = LANGUAGE_TASKS[task].metric, found["results"][task]
+    choices = [len(sample["filtered_resps"]) for sample in samples]
+    metrics = {
+        "": results[f"{name},none"],
+        "stderr": results[f"{name}_stderr,none"],
+        "samples": len(samples),
+        "chance": math.fsum(1 / count for count in choices) / len(choices),
+        "cut": cut,
+        "version": float(found["versions"][task]),
+    }
+    kept = {
+        "metrics": {metric_of(task, part): value for part, value in metrics.items()},
+        "results": results,
+        "lm_eval_version": lm_eval.__version__,
+        "config": found["configs"][task],
+        "n-samples": found["n-samples"][task],
+        "n-shot": found["n-shot"][task],
+    }
+    write_text(_summary(folder, task), _json(kept, indent=1) + "\n")
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, default=handle_non_serializable, ensure_ascii=False, indent=indent)
+
+
+def _summary(folder: Path, task: str) -> Path:
+    return folder / f"{task}.json"
+
+
+def _samples(folder: Path, task: str) -> Path:
+    return folder / f"{task}.jsonl"

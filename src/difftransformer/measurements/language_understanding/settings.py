@@ -1,0 +1,96 @@
+"""What is asked about language understanding."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator
+
+from difftransformer.config.base import distinct, setting
+from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
+from difftransformer.config.measurement import Suite as Base
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.validation import nearest
+from difftransformer.evaluation.item_files import BUILTIN, named_digest
+from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
+
+
+def metric_of(task: str, part: str = "") -> str:
+    """Metric of a task or of the average over them: its accuracy, or a part beside that."""
+    return f"{task}_{part}" if part else task
+
+
+def _known_tasks(tasks: list[str]) -> list[str]:
+    for task in tasks:
+        if task not in LANGUAGE_TASKS:
+            raise ValueError(f"unknown task '{task}'{nearest(task, LANGUAGE_TASKS)}")
+    return distinct(tasks)
+
+
+class Suite(Base):
+    """Multiple-choice tasks of lm-eval, by its own evaluator: one number a task and their mean.
+
+    Measures any causal language model, also one from elsewhere (`pretrained`).
+    """
+
+    measures_pretrained: ClassVar[bool] = True
+    repeatable: ClassVar[bool] = True
+
+    kind: Literal["language_understanding"] = setting(meaning="Which measurement the suite is.")
+    tasks: Annotated[list[str], AfterValidator(_known_tasks)] = setting(
+        list(LANGUAGE_TASKS),
+        meaning="Tasks by lm-eval's names; the average is over all of them.",
+        source="arXiv 2410.05258, tables 1 and 8",
+        min_length=1,
+    )
+    num_fewshot: int = setting(
+        0, meaning="Solved examples before each question.", unit="examples", ge=0
+    )
+    limit: int | None = setting(
+        None, meaning="First so many items of each task; null: all.", unit="items", ge=2
+    )
+    data: str = setting(
+        "hub",
+        meaning="'hub': pinned revisions from the Hugging Face hub; 'builtin': a few items of our "
+        "own; else a folder with <task>/<split>.jsonl or .jsonl.gz. `benchmarks` of config.yaml "
+        "wins over it.",
+    )
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+        "sdpa",
+        meaning="Attention of the models trained here; sdpa is what the `lm_eval` command runs on "
+        "an exported checkpoint.",
+    )
+
+    @property
+    def stand_in(self) -> str | None:
+        """What stands in for the benchmarks; None where the items are theirs."""
+        return "our own few items" if self.data == BUILTIN else None
+
+    @classmethod
+    def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
+        """It always does."""
+        return True
+
+    def files(self) -> list[Path]:
+        """Files of all tasks."""
+        return [path for task in self.tasks for path in task_files(task, self.data).values()]
+
+    def digest(self) -> str:
+        """Digest of all of them."""
+        return named_digest(
+            (f"{task}/{split}", path)
+            for task in self.tasks
+            for split, path in task_files(task, self.data).items()
+        )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Questions behind their solved examples, a batch at a time."""
+        length = min(model.max_positions, LONGEST_ITEM * (1 + self.num_fewshot))
+        lower = f"{self.kind}.batch_size ({self.batch_size})"
+        return Reading(self.batch_size, length, length, self.batch_size * length, lower)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        parts = ("", "stderr", "samples", "chance", "cut", "version")
+        of_tasks = [metric_of(task, part) for task in self.tasks for part in parts]
+        return [*of_tasks, *(metric_of(AVERAGE, part) for part in ("", "stderr", "chance"))]

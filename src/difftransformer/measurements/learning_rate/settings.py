@@ -1,0 +1,21 @@
+"""What a section of a learning-rate sweep is told."""
+
+from typing import ClassVar, Literal
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+
+
+class Options(measurement.Options):
+    """What rates are compared by."""
+
+    suites: ClassVar[int] = 0
+    tuning: ClassVar[bool] = True
+
+    metric: str = setting(meaning="Metric of the trainings, such as validation_loss")
+    better: Literal["lower", "higher"] = setting("lower", meaning="Which of its values are better")
+
+    @property
+    def swept(self) -> bool:
+        """Always."""
+        return True

@@ -1,0 +1,200 @@
+"""Decoding among the labels of a set alone, token by token, for many items behind one prompt.
+
+Every label is a path of tokens that ends with the token behind a label, so no label is a part of
+another. Two decoders are there, and for each of them a table of the log-probabilities of all tokens
+of all labels, computed without any cache, gives the same answer (`brute_force`):
+
+- greedy (Ratner et al. 2023): at each step the likeliest of the tokens that go on to a label. It
+  equals picking, place by place, the largest entry among the labels still possible.
+- exact: the label with the largest sum of log-probabilities. A path is followed only while its sum
+  so far is the largest, so most labels are never computed; what comes next can only lower a sum.
+
+The keys and values of a prompt are computed once: the cache is cut back to the prompt before each
+item, and to the item before each part of a label. Nothing else differs from answering each alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import takewhile
+from typing import Literal
+
+from torch import Tensor
+
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.cache import PrefixCache
+
+Path = tuple[int, ...]
+LogProbabilities = Callable[[Path], Tensor]
+"""Log-probabilities [V] of what follows the item and a path."""
+Decoding = Literal["greedy", "exact"]
+
+
+class Labels:
+    """Labels by their paths, and what may follow each part of a path.
+
+    Args:
+        paths: Tokens of each label, the ending among them.
+        names: The labels, for messages.
+
+    Raises:
+        DataError: Two labels have the same tokens, or one is the beginning of another.
+    """
+
+    def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
+        self.paths = list(paths)
+        self._index: dict[Path, int] = {}
+        self._next: dict[Path, list[int]] = {}
+        for index, path in enumerate(paths):
+            if path in self._index:
+                raise DataError(
+                    f"labels '{names[self._index[path]]}' and '{names[index]}' have the same tokens"
+                )
+            self._index[path] = index
+            for place, token in enumerate(path):
+                following = self._next.setdefault(path[:place], [])
+                if token not in following:
+                    following.append(token)
+        for path, index in self._index.items():
+            if not path or path in self._next:
+                raise DataError(f"label '{names[index]}' is empty, or the beginning of another")
+
+    def index(self, path: Path) -> int | None:
+        """Number of the label that a path is; None for a part of one."""
+        return self._index.get(path)
+
+    def following(self, path: Path) -> list[int]:
+        """Tokens that go on from a path to a label, in the order of the labels."""
+        return self._next[path]
+
+
+def decode(labels: Labels, log_probabilities: LogProbabilities, decoding: Decoding) -> int:
+    """Return the number of the label that the model continues with; the first of equals wins."""
+    decoder = _greedy if decoding == "greedy" else _exact
+    return decoder(labels, log_probabilities)
+
+
+def _greedy(labels: Labels, log_probabilities: LogProbabilities) -> int:
+    path: Path = ()
+    while (found := labels.index(path)) is None:
+        options = labels.following(path)
+        if len(options) > 1:
+            values = log_probabilities(path)[options]
+            options = [options[int(values.argmax())]]
+        path = (*path, options[0])
+    return found
+
+
+def _exact(labels: Labels, log_probabilities: LogProbabilities) -> int:
+    best: list[tuple[float, int, Path]] = [(0.0, 0, ())]
+    pushed = 0
+    while True:
+        negative, _, path = heappop(best)
+        found = labels.index(path)
+        if found is not None:
+            return found
+        options = labels.following(path)
+        values = log_probabilities(path)[options].double().tolist()
+        for token, value in zip(options, values, strict=True):
+            pushed += 1
+            heappush(best, (negative - value, pushed, (*path, token)))
+
+
+def brute_force(labels: Labels, table: Sequence[Sequence[float]], decoding: Decoding) -> int:
+    """Return what decoding must give, from the log-probability of every token of every label.
+
+    Args:
+        labels: The labels.
+        table: For each label the log-probability of each of its tokens behind those before.
+        decoding: Which decoder.
+    """
+    if decoding == "exact":
+        sums = [sum(row) for row in table]
+        return sums.index(max(sums))
+    left, place = list(range(len(table))), 0
+    while len(left) > 1:
+        top = max(left, key=lambda index: table[index][place])
+        token = labels.paths[top][place]
+        left = [index for index in left if labels.paths[index][place] == token]
+        place += 1
+    return left[0]
+
+
+@dataclass
+class SharedPrompt:
+    """Answers items among labels.
+
+    Attributes:
+        scorer: The model.
+        labels: What can be answered.
+        decoding: How.
+        chunk: Positions of a prompt computed at one time.
+        share: Whether items share the prompt; if not, each computes it anew.
+        computed: Positions computed so far.
+        given: Positions that items would have computed alone so far.
+    """
+
+    scorer: Scorer
+    labels: Labels
+    decoding: Decoding
+    chunk: int
+    share: bool = True
+    computed: int = 0
+    given: int = 0
+
+    def answers(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> list[int]:
+        """Return the number of each item's label.
+
+        Args:
+            prompt: Tokens of the demonstrations.
+            items: Tokens of each item, at least one.
+
+        Raises:
+            ConfigError: The prompt and an item are longer than the model's context.
+        """
+        capacity = self.capacity(prompt, items)
+        if capacity > self.scorer.max_positions:
+            raise ConfigError(
+                f"demonstrations, an item and its label take {capacity} positions, the model's "
+                f"context is {self.scorer.max_positions}: lower `demonstrations` of the suite, or "
+                "set `numbers: fitting`"
+            )
+        cache, found = PrefixCache(capacity), list[int]()
+        for place, item in enumerate(items):
+            if place == 0 or not self.share:
+                cache = PrefixCache(capacity)
+                self.scorer.read(prompt, cache, self.chunk)
+                self.computed += len(prompt)
+            cache.keep(len(prompt))
+            self.given += len(prompt)
+            found.append(self._answer(item, cache))
+        return found
+
+    def capacity(self, prompt: Sequence[int], items: Sequence[Sequence[int]]) -> int:
+        """Positions of the prompt with its longest item and label, whose last token is not read."""
+        longest = max(map(len, self.labels.paths)) - 1
+        return len(prompt) + max(map(len, items)) + longest
+
+    def _answer(self, item: Sequence[int], cache: PrefixCache) -> int:
+        before = cache.get_seq_length()
+        read: Sequence[int] = ()
+
+        def log_probabilities(path: Path) -> Tensor:
+            nonlocal read
+            tokens = (*item, *path)
+            # The last token is always computed: its state is what the next one comes from.
+            common = min(_common(read, tokens), len(tokens) - 1)
+            cache.keep(before + common)
+            new, read = tokens[common:], tokens
+            self.computed += len(new)
+            self.given += len(new)
+            return self.scorer.next_log_probabilities(new, cache)
+
+        return decode(self.labels, log_probabilities, self.decoding)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

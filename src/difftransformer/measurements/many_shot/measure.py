@@ -1,0 +1,226 @@
+"""Many-shot in-context learning: accuracy by the number of demonstrations and by their order.
+
+Prompts depend on the suite, the labelled set and the tokenizer alone, so all runs and seeds answer
+the same questions. Beside the numbers stand every answer (predictions.jsonl) and what sharing a
+prompt among its items saved (prompt_sharing.json).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from time import perf_counter
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.measurements.many_shot.examples import (
+    Example,
+    LabelledSet,
+    arrange,
+    asked,
+    choose,
+    open_sets,
+)
+from difftransformer.measurements.many_shot.label_decoding import Labels, SharedPrompt
+from difftransformer.measurements.many_shot.settings import Suite, accuracy_metric
+from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, SEPARATOR
+from difftransformer.provenance.atomic import write_text
+
+Counts = Counter[tuple[int, int]]
+"""Right answers by number of demonstrations and order."""
+
+
+def measure(suite: Suite, subject: Subject) -> Metrics:
+    """Accuracies with the counts behind them.
+
+    Args:
+        suite: Set, numbers of demonstrations, orders, items.
+        subject: The model and its dataset.
+
+    Returns:
+        accuracy_, correct_ and asked_ of every number of demonstrations n{K} that was measured, and
+        accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. computed_positions of
+        given_positions tells how many positions were computed and how many the items would have
+        computed alone.
+
+    Raises:
+        ConfigError: The suite does not fit the model or its dataset.
+        DataError: Items are missing or damaged.
+    """
+    rows = subject.dataset.manifest.classification
+    longest = subject.scorer.max_positions
+    if misfit := suite.unfit(longest, rows):
+        raise ConfigError(f"many-shot prompts on {subject.dataset.folder}: {misfit}")
+    sets, prompts = open_sets(suite, rows), Prompts(suite, subject)
+    draws = [Draw(suite, sets(number), prompts, number) for number in range(suite.draws)]
+    shared = [
+        SharedPrompt(subject.scorer, one.labels, suite.decoding, suite.chunk) for one in draws
+    ]
+    numbers = _numbers(suite, draws, shared, longest)
+    counts: Counts = Counter()
+    lines: list[dict[str, Any]] = []
+    for draw, prompt in zip(draws, shared, strict=True):
+        for number, seed in product(numbers, range(suite.order_seeds)):
+            found = prompt.answers(draw.prompt(number, seed), draw.items)
+            some = draw.lines(number, seed, found)
+            counts[number, seed] += sum(one["correct"] for one in some)
+            lines += some
+    write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+    positions = {
+        "computed_positions": sum(one.computed for one in shared),
+        "given_positions": sum(one.given for one in shared),
+    }
+    speed = _speed(suite, draws[0], subject, max(numbers))
+    write_text(subject.details / "prompt_sharing.json", json.dumps(positions | speed, indent=2))
+    return {**_metrics(suite, numbers, counts), **positions}
+
+
+class Prompts:
+    """Text of demonstrations and items as tokens.
+
+    A prompt is put together from pieces that are encoded one by one, so that a label has the same
+    tokens in a demonstration as where it is decoded.
+    """
+
+    def __init__(self, suite: Suite, subject: Subject) -> None:
+        manifest = subject.dataset.manifest
+        self._tokenizer: Tokenizer = open_tokenizer(subject.dataset)
+        self._prefixes = ("", "")
+        separator = ""
+        self.opening: list[int] = []
+        if not suite.generated:
+            self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
+            assert manifest.tokenizer.eos_id is not None
+            # In training every document starts behind the end of another one.
+            self.opening = [manifest.tokenizer.eos_id]
+        self._separator = self._ids(separator)
+
+    def item(self, text: str) -> list[int]:
+        """Tokens of an item up to where its label begins."""
+        before, after = self._prefixes
+        return self._ids(f"{before}{text}\n{after}".rstrip())
+
+    def label(self, label: str) -> tuple[int, ...]:
+        """Tokens of a label, with the one behind it, which tells where it ends."""
+        return (*self._ids(f" {label}"), *self._separator[:1])
+
+    def demonstration(self, example: Example) -> list[int]:
+        """Tokens of an item with its label, up to the next item."""
+        return [*self.item(example.text), *self.label(example.label), *self._separator[1:]]
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = encode(self._tokenizer, text).ids
+        return ids
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One choice of demonstrations and items."""
+
+    suite: Suite
+    known: LabelledSet
+    prompts: Prompts
+    number: int
+
+    @property
+    def _seed(self) -> int:
+        return self.suite.items_seed + self.number
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Labels as tokens."""
+        return Labels([self.prompts.label(one) for one in self.known.labels], self.known.labels)
+
+    @cached_property
+    def _asked(self) -> list[Example]:
+        return asked(self.known.test, self.suite.test_items, seed=self._seed)
+
+    @cached_property
+    def items(self) -> list[list[int]]:
+        """Tokens of the items asked."""
+        return [self.prompts.item(example.text) for example in self._asked]
+
+    def prompt(self, number: int, order_seed: int) -> list[int]:
+        """Tokens of so many demonstrations in an order."""
+        chosen = choose(self.known.train, self.known.labels, number, seed=self._seed)
+        arranged = arrange(chosen, self.suite.order, seed=order_seed)
+        tokens = [token for one in arranged for token in self.prompts.demonstration(one)]
+        return self.prompts.opening + tokens
+
+    def lines(self, number: int, order_seed: int, found: Sequence[int]) -> list[dict[str, Any]]:
+        """One record for each answer."""
+        return [
+            {
+                "draw": self.number,
+                "demonstrations": number,
+                "order_seed": order_seed,
+                "item": item,
+                "label": example.label,
+                "answer": self.known.labels[answer],
+                "correct": self.known.labels[answer] == example.label,
+            }
+            for item, (example, answer) in enumerate(zip(self._asked, found, strict=True))
+        ]
+
+
+def _numbers(
+    suite: Suite, draws: Sequence[Draw], shared: Sequence[SharedPrompt], longest: int
+) -> list[int]:
+    """Numbers of demonstrations to measure.
+
+    Raises:
+        ConfigError: One must fit but does not, or none does.
+    """
+    needed = {
+        number: max(
+            one.capacity(draw.prompt(number, 0), draw.items)
+            for draw, one in zip(draws, shared, strict=True)
+        )
+        for number in sorted(suite.demonstrations)
+    }
+    fitting = [number for number, positions in needed.items() if positions <= longest]
+    wanted = 1 if suite.numbers != "all" else len(needed)
+    if len(fitting) < wanted:
+        number = sorted(suite.demonstrations)[len(fitting)]
+        raise ConfigError(
+            f"demonstrations: {number} of {suite.task} with an item and its label take "
+            f"{needed[number]} positions, the model has {longest}: use fewer"
+            + (", or set `numbers: fitting`" if fitting else "")
+        )
+    return fitting[-1:] if suite.numbers == "largest" else fitting
+
+
+def _metrics(suite: Suite, numbers: Sequence[int], counts: Counts) -> Metrics:
+    metrics: Metrics = {"chance": 1 / suite.num_classes}
+    items = suite.draws * suite.test_items
+    for number in numbers:
+        orders = [counts[number, seed] for seed in range(suite.order_seeds)]
+        metrics |= {
+            accuracy_metric(number): sum(orders) / (items * len(orders)),
+            f"correct_n{number}": sum(orders),
+            f"asked_n{number}": items * len(orders),
+            **{accuracy_metric(number, seed): found / items for seed, found in enumerate(orders)},
+        }
+    return metrics
+
+
+def _speed(suite: Suite, draw: Draw, subject: Subject, number: int) -> dict[str, float | int]:
+    """Time some items with a shared prompt, and each alone."""
+    prompt, items = draw.prompt(number, 0), draw.items[: suite.timed_items]
+    if not items:
+        return {}
+    seconds = {}
+    for name, share in (("shared_seconds", True), ("alone_seconds", False)):
+        begun = perf_counter()
+        SharedPrompt(subject.scorer, draw.labels, suite.decoding, suite.chunk, share).answers(
+            prompt, items
+        )
+        seconds[name] = perf_counter() - begun
+    speed_up = seconds["alone_seconds"] / seconds["shared_seconds"]
+    return {"timed_items": len(items), **seconds, "speed_up": speed_up}

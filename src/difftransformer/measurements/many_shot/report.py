@@ -1,0 +1,128 @@
+"""Many-shot learning as columns: accuracy by demonstrations, and its spread over orders."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
+from statistics import fmean, stdev
+
+from difftransformer.measurements.many_shot.figure import (
+    accuracy,
+    by_order,
+    figure,
+    measured,
+    orders_name,
+    plateau,
+    titled,
+)
+from difftransformer.measurements.many_shot.settings import Options
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+__all__ = ["figure", "section"]
+
+DECIMALS = 1
+_MOST_SHOWN = 8
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section, in %: by the number of demonstrations, or the spread over their orders.
+
+    Raises:
+        UserError: a result is missing, rows were asked different questions, or in one order alone
+            where a spread is asked for.
+    """
+    metrics, note = _spread(view) if view.options.by == "order" else _numbers(view)
+    notes = [f"{_asked(view)} {note}", _sharing(view), view.training_note()]
+    return metric_section(titled(view), metrics, decimals=DECIMALS, notes=notes)
+
+
+def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
+    """Accuracy by the number of demonstrations, and their plateau."""
+    suite, numbers = view.suite, measured(view.suite, view.evaluated())
+    shown, late = _spaced(numbers), plateau(numbers)
+    # So many demonstrations of a stand-in are not as many of the set: nothing published beside.
+    start = f"{suite.task}_generated_n" if suite.generated else f"{suite.task}_n"
+    metrics = [
+        Metric(f"{start}{n}", f"{n} ↑", partial(accuracy, number=n), hidden=n not in shown)
+        for n in numbers
+    ]
+
+    def mean(result: Result) -> float:
+        return fmean(accuracy(result, number) for number in late)
+
+    metrics.append(Metric(f"{suite.task}_plateau", "Plateau ↑", mean, compared=True))
+    return metrics, (
+        "Columns are numbers of demonstrations; the plateau is the mean over "
+        f"{', '.join(map(str, late))}."
+    )
+
+
+def _spread(view: View[Options]) -> tuple[list[Metric], str]:
+    """Spread of accuracy over orders of the same demonstrations."""
+    suite, number = view.suite, measured(view.suite, view.evaluated())[-1]
+
+    def column(ending: str, header: str, value: Callable[[list[float]], float]) -> Metric:
+        return Metric(
+            f"{orders_name(suite)}_{ending}", header, lambda one: value(by_order(suite, one))
+        )
+
+    spreads = [
+        column("margin", "Best − worst ↓", lambda found: max(found) - min(found)),
+        column("deviation", "SD ↓", stdev),
+    ]
+    single = [column(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
+    metrics = [
+        column("mean", "Mean ↑", fmean),
+        *(replace(one, compared=True) for one in spreads),
+        column("best", "Best", max),
+        column("worst", "Worst", min),
+        *(replace(one, hidden=True) for one in single),
+    ]
+    return metrics, (
+        f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "
+        "deviation over orders. A model that guesses, or is always right, has no spread either."
+    )
+
+
+def _spaced(numbers: Sequence[int]) -> list[int]:
+    """At most so many numbers, from the first to the last; the csv has all."""
+    last = len(numbers) - 1
+    if last < _MOST_SHOWN:
+        return list(numbers)
+    return [numbers[round(place * last / (_MOST_SHOWN - 1))] for place in range(_MOST_SHOWN)]
+
+
+def _asked(view: View[Options]) -> str:
+    suite = view.suite
+    what = "Items are the labelled set itself, in the template of long-context-icl."
+    if suite.generated:
+        what = (
+            "Items are words of the classes that models were trained on; each draw gives "
+            f"{suite.classes} classes new labels, which the prompt alone tells."
+        )
+    if suite.stray_words:
+        what += (
+            f" {suite.stray_words:.0%} of the words of demonstrations are of another class; "
+            "training has none."
+        )
+    several = f" in each of {suite.draws} draws of demonstrations" if suite.draws > 1 else ""
+    decoding = {"greedy": "greedily", "exact": "by the likeliest label"}
+    return (
+        f"{what} {suite.test_items} items{several}, decoded {decoding[suite.decoding]} among the "
+        f"labels of the set; guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
+    )
+
+
+def _sharing(view: View[Options]) -> str:
+    computed, given = (
+        sum(defined(result, f"{kind}_positions") for result in view.evaluated())
+        for kind in ("computed", "given")
+    )
+    return (
+        "Items share the KV cache of their prompt: of the positions that they would have computed "
+        f"alone, {computed / given:.0%} were."
+    )

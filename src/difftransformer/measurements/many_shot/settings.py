@@ -1,0 +1,247 @@
+"""What is asked about many-shot in-context learning."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from difftransformer.config.base import distinct, setting
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import ClassificationConfig
+from difftransformer.config.measurement import Options as AnyOptions
+from difftransformer.config.measurement import Reading
+from difftransformer.config.measurement import Suite as AnySuite
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+from difftransformer.config.validation import nearest
+from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import (
+    BUILTIN,
+    HUB,
+    MissingItemsError,
+    jsonl_file,
+    named_digest,
+)
+from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
+
+GENERATED = "generated"
+SPLITS = ("train", "test")
+
+
+def accuracy_metric(number: int, order: int | None = None) -> str:
+    """Metric of the accuracy at a number of demonstrations, in one order or over all."""
+    return f"accuracy_n{number}" + ("" if order is None else f"_o{order}")
+
+
+def _known(task: str) -> str:
+    if task not in CLASSIFICATION_TASKS:
+        raise ValueError(f"unknown task '{task}'{nearest(task, CLASSIFICATION_TASKS)}")
+    return task
+
+
+class Suite(AnySuite):
+    """Accuracy at classifying items from demonstrations alone, by their number and their order.
+
+    A prompt is demonstrations, equally many of each class, and one item whose label the model
+    continues with, among the labels of the set. Which demonstrations stand in a prompt depends on
+    their number, never on the order's seed.
+    """
+
+    kind: Literal["many_shot"] = setting(meaning="Which measurement the suite is.")
+    task: Annotated[str, AfterValidator(_known)] = setting(
+        meaning="Labelled set: trec, trec_fine, banking77 or clinic150."
+    )
+    data: str = setting(
+        "hub",
+        meaning="'hub': pinned revisions from the Hugging Face hub; 'generated': items in the "
+        "words of the run's own dataset of labelled items, which stand in for the set; else a "
+        "folder with <task>/train.jsonl and test.jsonl, or .jsonl.gz. `benchmarks` of config.yaml "
+        "wins over hub and folders.",
+        min_length=1,
+    )
+    classes: int | None = setting(
+        None, meaning="Classes of a generated set; null for the others.", unit="classes", ge=2
+    )
+    stray_words: float = setting(
+        0.0,
+        meaning="Probability that a word of a demonstration is of another class of the set, of any "
+        "equally often; items asked have none. Of generated sets.",
+        ge=0,
+        lt=1,
+    )
+    demonstrations: Annotated[
+        list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)
+    ] = setting(
+        meaning="Numbers of demonstrations in a prompt, multiples of the classes.",
+        unit="demonstrations",
+    )
+    numbers: Literal["all", "fitting", "largest"] = setting(
+        "all",
+        meaning="all: every number must fit the context; fitting: those that do not are left out; "
+        "largest: the largest that fits is measured alone.",
+    )
+    order: Literal["random", "alternating"] = setting(
+        "random",
+        meaning="random: any permutation; alternating: the classes in turn, in one cycle.",
+        source="arXiv 2410.05258v2, figure 7",
+    )
+    order_seeds: int = setting(
+        1,
+        meaning="Orders of the same demonstrations, an accuracy each.",
+        unit="orders",
+        source="figure 7 has 10 random orders, and 30 alternating",
+        gt=0,
+    )
+    draws: int = setting(
+        1,
+        meaning="Independent choices of demonstrations and items, over which an order's accuracy "
+        "is averaged; a generated set also draws its classes and labels.",
+        gt=0,
+    )
+    test_items: int = setting(
+        100,
+        meaning="Items asked in each draw.",
+        unit="items",
+        source="figures 6 and 7: accuracies step by 1%, in 7b by 3.3% (digitised)",
+        gt=0,
+    )
+    decoding: Literal["greedy", "exact"] = setting(
+        "greedy",
+        meaning="greedy: token by token, the likeliest of those that go on to a label; exact: the "
+        "label whose tokens have the largest product of probabilities.",
+        source="greedy: Ratner et al. 2023, whom the paper follows",
+    )
+    items_seed: int = setting(
+        43, meaning="Seed of the choice of demonstrations and items, the same for every run.", ge=0
+    )
+    chunk: int = setting(
+        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
+    )
+    timed_items: int = setting(
+        2,
+        meaning="Items answered a second time, each alone, to measure what sharing a prompt saves "
+        "(in the details, never among the metrics); 0: none.",
+        unit="items",
+        ge=0,
+    )
+
+    @property
+    def generated(self) -> bool:
+        """Whether items are of the run's own generated words."""
+        return self.data == GENERATED
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the set."""
+        return self.classes or CLASSIFICATION_TASKS[self.task].classes
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "Suite":
+        if self.generated != (self.classes is not None):
+            raise ValueError(
+                f"classes: belong to data: generated and are required there, got {self.classes} "
+                f"with data: {self.data}"
+            )
+        if self.stray_words and not self.generated:
+            raise ValueError(
+                f"stray_words: belong to data: generated, got {self.stray_words} with data: "
+                f"{self.data}"
+            )
+        odd = [number for number in self.demonstrations if number % self.num_classes]
+        if odd:
+            raise ValueError(
+                f"demonstrations: {odd} are no multiples of the {self.num_classes} classes of "
+                f"{self.task}"
+            )
+        return self
+
+    @classmethod
+    def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
+        """Generated items belong to the model's own words, and no others are builtin."""
+        return entry.get("data") != GENERATED and benchmarks != BUILTIN
+
+    def files(self) -> list[Path]:
+        """Both splits; none for the hub and for generated items.
+
+        Raises:
+            DataError: The folder is missing.
+            MissingItemsError: It lacks a split of the task.
+        """
+        if self.generated or self.data == HUB:
+            return []
+        root, found = Path(self.data).expanduser(), []
+        if not root.is_dir():
+            raise DataError(
+                f"benchmarks: {root}: no such folder; name one with <task>/train.jsonl and "
+                "test.jsonl, or 'hub'"
+            )
+        folder = root / CLASSIFICATION_TASKS[self.task].folder
+        for split in SPLITS:
+            path = jsonl_file(folder, split)
+            if path is None:
+                raise MissingItemsError(
+                    f"benchmarks: {folder}: holds no {split}.jsonl (or .jsonl.gz), which "
+                    f"{self.task} needs; put it there, or set `data` of the suite to hub",
+                    folder / f"{split}.jsonl",
+                )
+            found.append(path)
+        return found
+
+    def digest(self) -> str | None:
+        """sha256 over the content of both splits; None without files."""
+        files = self.files()
+        return named_digest(zip(SPLITS, files, strict=True)) if files else None
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """A prompt at a time, in chunks."""
+        lower = f"{self.kind}.chunk ({self.chunk})"
+        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`; of numbers that do not fit there are none."""
+        orders = range(self.order_seeds)
+        by_number = [
+            [accuracy_metric(n), f"correct_n{n}", f"asked_n{n}"]
+            + [accuracy_metric(n, order) for order in orders]
+            for n in sorted(self.demonstrations)
+        ]
+        names = [name for names in by_number for name in names]
+        return ["chance", *names, "computed_positions", "given_positions"]
+
+    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+        """See `unfit`."""
+        return self.unfit(run.model.max_positions, dataset.classification)
+
+    def unfit(self, max_positions: int, rows: ClassificationConfig | None) -> str | None:
+        """Say in one line why it does not fit a model and its dataset; None if it may.
+
+        Args:
+            max_positions: Longest context of the model.
+            rows: Settings of the dataset if it is of labelled items.
+        """
+        if self.generated != (rows is not None):
+            here = "labelled items" if rows is not None else "none"
+            return f"data: {self.data} does not go with a dataset that has {here} of its own"
+        if rows is None:
+            return None
+        if self.num_classes > rows.most_classes:
+            return f"classes: {self.num_classes}, the dataset has {rows.most_classes} at most"
+        sizes = [number * rows.item_length + rows.words for number in self.demonstrations]
+        needed = max(sizes) if self.numbers == "all" else min(sizes)
+        if needed > max_positions:
+            return (
+                f"demonstrations: they and an item take {needed} positions, the model has "
+                f"max_positions {max_positions}: use fewer"
+            )
+        return None
+
+
+class Options(AnyOptions):
+    """What a section shows of it."""
+
+    by: Literal["number", "order"] = setting(
+        "number",
+        meaning="number: accuracy by the number of demonstrations; order: its spread over orders "
+        "of the largest number.",
+    )

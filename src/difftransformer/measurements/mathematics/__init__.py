@@ -1,0 +1,1 @@
+"""Mathematics: accuracy and length of output on eight sets, also along training."""

@@ -1,0 +1,267 @@
+"""Accuracy and length of output on sets of mathematics, by lm-eval's own evaluator.
+
+Each set is one call of it, and each finished one is kept, so a killed job goes on with the next.
+Where training kept weights on its way, all of them can be measured, the final ones last. Answers
+are compared by `math_verify`, which bounds its time by signals, so they are judged in the main
+thread, where lm-eval does it.
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import lm_eval
+from lm_eval.api.instance import Instance
+from math_verify import parse, verify
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.data.math_sets import MATH_SETS, Item, boxed
+from difftransformer.errors import CheckpointError
+from difftransformer.evaluation.generation_task import GenerationTask
+from difftransformer.evaluation.harness import (
+    CountingLM,
+    ask,
+    average,
+    bars_for_people,
+    language_model,
+    quiet,
+)
+from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.measurements.mathematics.set_items import set_items
+from difftransformer.measurements.mathematics.settings import (
+    Suite,
+    ending_of,
+    kept_tokens,
+    metric_of,
+)
+from difftransformer.models.checkpoint import WEIGHTS, load_weights
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.result import TRAINING, read_result
+from difftransformer.training.checkpoint import KEPT, kept_name
+
+logger = logging.getLogger(__name__)
+
+METRIC = "exact_match"
+
+
+class Point(NamedTuple):
+    """Weights of a training: the ending of their metrics, and their file."""
+
+    ending: str
+    weights: Path
+
+
+def measure(suite: Suite, subject: Subject) -> Metrics:
+    """Accuracies with lm-eval's standard errors, their unweighted mean, and lengths of output.
+
+    Args:
+        suite: Sets, items, prompt and room for an output.
+        subject: The model. ``details`` gets ``{set}{ending}.jsonl``, every item with its prompt,
+            output, the answer read from it and the verdict.
+
+    Returns:
+        For each set: {set} (share of right answers), {set}_stderr, {set}_samples, {set}_tokens
+        (mean length of the output in tokens of the model's tokenizer), {set}_filled (share of
+        outputs that fill their room, mostly unfinished) and {set}_cut (share of prompts too long
+        for the context, which lose their first tokens). Over sets: average, average_stderr and
+        average_tokens. With kept weights the same for each of them, ending in _t{tokens trained},
+        before those of the final ones.
+
+    Raises:
+        CheckpointError: Kept weights are missing, or the model's tokenizer cannot be loaded.
+        DataError: Items are missing or damaged, or the hub cannot be reached.
+    """
+    quiet()
+    subject.state.mkdir(parents=True, exist_ok=True)
+    points = _points(suite, subject)
+    _evaluate(suite, subject, points)
+    metrics: Metrics = {}
+    for point in points:
+        found: Metrics = {}
+        for name in suite.tasks:
+            for path in (_summary(subject, name, point), _samples(subject, name, point)):
+                shutil.copyfile(path, subject.details / path.name)
+            found |= json.loads(_summary(subject, name, point).read_text(encoding="utf-8"))
+        found |= average(suite.tasks, found, "tokens")
+        metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
+    return metrics
+
+
+class Verdict(NamedTuple):
+    """What became of an output: the answer read from it, None without one, and if it is right."""
+
+    parsed: str | None
+    correct: bool
+
+
+def judge(output: str, answer: str) -> Verdict:
+    r"""Compare an output with the published answer.
+
+    The answer of an output is what its last ``\boxed{}`` holds, else the last formula or number
+    that `math_verify` finds. Answers in words, which it cannot read, are right if they are the same
+    text but for case and white space.
+    """
+    box = boxed(output)
+    # Of several boxes math_verify would make one set.
+    found = parse(output if box is None else rf"\boxed{{{box}}}")
+    words = _words(output)
+    gold = parse(answer if "$" in answer else f"${answer}$")
+    right = bool(gold and found and verify(gold, found))
+    same = words is not None and _folded(words) == _folded(answer)
+    read = words if same or not found else str(found[-1])
+    return Verdict(read, right or same)
+
+
+class MathTask(GenerationTask):
+    """The items of one set, each asked without solved examples; its score is 1 or 0.
+
+    Attributes:
+        verdicts: By item, once lm-eval has judged it.
+    """
+
+    def __init__(self, name: str, items: list[Item], suite: Suite) -> None:
+        known = MATH_SETS[name]
+        self.verdicts: dict[int, Verdict] = {}
+        self._prompt = suite.prompt
+        documents = [
+            {"index": index, "question": known.question(item), "answer": known.answer(item)}
+            for index, item in enumerate(items)
+        ]
+        super().__init__(
+            f"mathematics_{name}", documents, until=suite.until,
+            new_tokens=suite.max_new_tokens, metric=METRIC,
+        )  # fmt: skip
+
+    def doc_to_text(self, doc: Mapping[str, Any]) -> str:
+        """Prompt of an item."""
+        return self._prompt.replace("{question}", doc["question"])
+
+    def doc_to_target(self, doc: Mapping[str, Any]) -> str:
+        """Published answer."""
+        answer: str = doc["answer"]
+        return answer
+
+    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
+        """One generation."""
+        arguments, metadata = (ctx, self.generation), kwargs["metadata"]
+        return [Instance(self.OUTPUT_TYPE, doc, arguments, idx=0, metadata=metadata)]
+
+    def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
+        """1 if the answer of the output is right, else 0."""
+        verdict = judge(results[0], doc["answer"])
+        self.verdicts[doc["index"]] = verdict
+        return float(verdict.correct)
+
+
+def _points(suite: Suite, subject: Subject) -> list[Point]:
+    """Return the weights to measure, in the order of training; the final ones have no ending."""
+    folder = subject.model
+    assert folder is not None, "this suite needs the folder of the model"
+    final = Point("", folder / WEIGHTS)
+    if not suite.kept_weights:
+        return [final]
+    trained = read_result(folder / TRAINING)
+    training = TrainingConfig.model_validate(trained.settings["training"])
+    kept = [
+        Point(ending_of(tokens), folder / KEPT / kept_name(step))
+        for step, tokens in zip(training.kept_steps, kept_tokens(training), strict=True)
+    ]
+    for point in kept:
+        if not point.weights.is_file():
+            raise CheckpointError(f"{point.weights}: no such file; train run {trained.run} again")
+    return [*kept, final]
+
+
+def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
+    """Measure what is not measured yet; the summary of a set is written last."""
+    todo = {
+        point: names
+        for point in points
+        if (names := [name for name in suite.tasks if not _summary(subject, name, point).is_file()])
+    }
+    if not todo:
+        return
+    wanted = {name for names in todo.values() for name in names}
+    items = {
+        name: set_items(name, suite.data, suite.limit) for name in suite.tasks if name in wanted
+    }
+    model = language_model(suite, subject)
+    ours = subject.scorer.model
+    assert isinstance(ours, Transformer), type(ours)
+    for point, names in todo.items():
+        load_weights(ours, point.weights)
+        for name in names:
+            started = monotonic()
+            task = MathTask(name, items[name], suite)
+            with bars_for_people():
+                found = ask(model, task, None)
+            _keep(suite, subject, model, task, name, point, found)
+            seconds = monotonic() - started
+            logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
+
+
+def _keep(
+    suite: Suite, subject: Subject, model: CountingLM, task: MathTask, name: str,
+    point: Point, found: dict[str, Any],
+) -> None:  # fmt: skip
+    """Write the items, then the summary that marks the set as measured."""
+    lines = [_line(model, task, sample) for sample in found["samples"][task.task_name]]
+    longest = model.max_length - suite.max_new_tokens
+    results = found["results"][task.task_name]
+    count = len(lines)
+    write_text(
+        _samples(subject, name, point),
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines),
+    )
+    summary = {
+        "": results[f"{METRIC},none"],
+        "stderr": results[f"{METRIC}_stderr,none"],
+        "samples": count,
+        "tokens": sum(line["tokens"] for line in lines) / count,
+        "filled": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,
+        "cut": sum(line["prompt_tokens"] > longest for line in lines) / count,
+    }
+    summary = {metric_of(name, part): value for part, value in summary.items()}
+    write_text(_summary(subject, name, point), json.dumps(summary, indent=1) + "\n")
+
+
+def _line(model: CountingLM, task: MathTask, sample: dict[str, Any]) -> dict[str, Any]:
+    document, output = sample["doc"], sample["filtered_resps"][0]
+    prompt = task.doc_to_text(document)
+    verdict = task.verdicts[document["index"]]
+    return {
+        "item": document["index"],
+        "prompt": prompt,
+        "answer": document["answer"],
+        "output": output,
+        "parsed": verdict.parsed,
+        "correct": verdict.correct,
+        "tokens": len(model.tok_encode(output)),
+        "prompt_tokens": len(model.tok_encode(prompt)),
+        "lm_eval": lm_eval.__version__,
+    }
+
+
+def _summary(subject: Subject, name: str, point: Point) -> Path:
+    return subject.state / f"{name}{point.ending}.json"
+
+
+def _samples(subject: Subject, name: str, point: Point) -> Path:
+    return subject.state / f"{name}{point.ending}.jsonl"
+
+
+def _words(output: str) -> str | None:
+    """What an output presents as its answer: in a box, or behind the last `answer is`."""
+    found = boxed(output)
+    if found is None and "answer is" in output:
+        found = output.rpartition("answer is")[2].partition("\n")[0]
+    return None if found is None else found.strip(" :$.")
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.strip(" $.").casefold().split())

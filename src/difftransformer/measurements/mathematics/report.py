@@ -1,0 +1,268 @@
+"""Mathematics: accuracy by set with lengths of output, and its mean by tokens of training."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.measurement import AVERAGE
+from difftransformer.config.training import TrainingConfig
+from difftransformer.config.validation import validate
+from difftransformer.data.math_sets import MATH_SETS
+from difftransformer.errors import UserError
+from difftransformer.measurements.mathematics.settings import Options, Suite, kept_tokens, metric_of
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.curves import draw, over_seeds
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
+from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.statistics import mean_interval
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DECIMALS = 1
+FINAL = "final"
+"""Column of the average after all of stage 1."""
+_BREADTH = 0.7  # of a set's place on the axis, shared by its rows
+_ERRORS = 1.96
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section of accuracy by set, or of its average by tokens of stage 1.
+
+    Raises:
+        UserError: a result is missing, rows were asked different items, or kept their weights after
+            different tokens.
+    """
+    sets = view.suite.tasks
+    if view.options.by == "set":
+        metrics = [_accuracy(name, f"{_label(name)} ↑", name) for name in [*sets, AVERAGE]]
+        metrics.append(_length(AVERAGE, "Output tokens ↓", hidden=False))
+        metrics += [_length(name, f"{_label(name)}, output tokens", hidden=True) for name in sets]
+    else:
+        metrics = []
+        for tokens in _kept(view):
+            metrics.append(_accuracy(f"t{tokens}", f"{count(tokens)} ↑", AVERAGE, tokens))
+            metrics += [
+                _accuracy(metric_of(name, tokens=tokens), _label(name), name, tokens, hidden=True)
+                for name in sets
+            ]
+        metrics.append(_accuracy(FINAL, "all tokens ↑", AVERAGE))
+        metrics += [
+            _accuracy(name, f"{_label(name)}, all tokens", name, hidden=True) for name in sets
+        ]
+    return metric_section(view, metrics, decimals=DECIMALS, notes=_notes(view))
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw the first section."""
+    return _points(view) if view.options.by == "set" else _curves(view)
+
+
+def accuracy(result: Result, name: str) -> float:
+    """Accuracy in % under a name of the suite's metrics.
+
+    Raises:
+        UserError: it was not measured.
+    """
+    return 100 * defined(result, name)
+
+
+def _label(name: str) -> str:
+    return "Avg" if name == AVERAGE else MATH_SETS[name].label
+
+
+def _kept(view: View[Options]) -> list[int]:
+    """Tokens after which all rows were measured, ascending, the last ones left out."""
+    seen: dict[tuple[int, ...], Result] = {}
+    for result in view.trained():
+        raw, place = result.settings["training"], f"{result.job_id}: settings.training"
+        training: TrainingConfig = validate(TrainingConfig, raw, place)
+        seen.setdefault(tuple(kept_tokens(training)), result)
+    if len(seen) > 1:
+        one, two, *_ = seen.values()
+        raise UserError(
+            f"{one.job_id} and {two.job_id} kept weights after different tokens, but share a "
+            "table: rerun the older one"
+        )
+    (tokens,) = seen
+    if not (tokens and view.suite.kept_weights):
+        raise UserError(
+            f"{view.evaluated()[0].job_id} was measured at the end alone: give its run "
+            "`training.keep_weights`, and the suite `kept_weights: true`"
+        )
+    return list(tokens)
+
+
+def _accuracy(
+    id: str, header: str, name: str, tokens: int | None = None, *, hidden: bool = False
+) -> Metric:
+    def remark(result: Result) -> str:
+        error = accuracy(result, metric_of(name, "stderr", tokens))
+        return f"(s.e. {plain(error, DECIMALS)})"
+
+    return Metric(
+        id, header, lambda result: accuracy(result, metric_of(name, tokens=tokens)), remark,
+        hidden, compared=id in (AVERAGE, FINAL),
+    )  # fmt: skip
+
+
+def _length(name: str, header: str, *, hidden: bool) -> Metric:
+    return Metric(metric_of(name, "tokens"), header, hidden=hidden, compared=not hidden)
+
+
+def _notes(view: View[Options]) -> list[str]:
+    suite: Suite = view.suite
+    found, sets = view.evaluated(), suite.tasks
+    words = {
+        "hub": "the sets, from a pinned commit",
+        "builtin": "generated arithmetic in the fields of the sets, not the sets: do not compare "
+        "with published numbers",
+    }
+    amounts = [
+        f"{_label(name)} {defined(found[0], metric_of(name, 'samples')):.0f}" for name in sets
+    ]
+    verifier = {one.provenance.versions.get("math-verify", "unknown") for one in found}
+    notes = [
+        f"Accuracy in %; Avg is the unweighted mean over sets. Items: "
+        f"{words.get(suite.data, 'the sets, from local files')}; {', '.join(amounts)}. No solved "
+        f"examples; answers read and compared by math_verify {', '.join(sorted(verifier))}. A cell "
+        "opens to its seeds with lm-eval's standard error.",
+        f"Outputs are greedy, have room for {suite.max_new_tokens} tokens and are counted in those "
+        f"of the models' own tokenizer; {_span(found, sets, 'filled')} of a set's outputs fill "
+        "their room.",
+        view.training_note(),
+    ]
+    if any(metric(result, metric_of(name, "cut")) for result in found for name in sets):
+        notes.append(
+            f"Prompts too long for the context lose their first tokens: "
+            f"{_span(found, sets, 'cut')} of a set's prompts."
+        )
+    return notes
+
+
+def _span(found: Sequence[Result], sets: Sequence[str], part: str) -> str:
+    shares = [defined(result, metric_of(name, part)) for result in found for name in sets]
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _curves(view: View[Options]) -> "Figure":
+    """Mean accuracy by tokens; published curves have axes of their own."""
+    import matplotlib.pyplot as plt
+
+    paper, look, kept = view.artifact.paper, view.look, _kept(view)
+    panels = 1 + (paper is not None)
+    figure, grid = plt.subplots(
+        1, panels, figsize=(1 + 4.4 * panels, 3.9), layout="constrained", squeeze=False
+    )
+    names = [*(metric_of(AVERAGE, tokens=tokens) for tokens in kept), metric_of(AVERAGE)]
+    for row in view.rows:
+        last = int(defined(view.results.training(row.run, view.seeds[0]), "tokens"))
+        by_seed = [[accuracy(one, name) for name in names] for one in view.evaluated(row)]
+        curve = over_seeds([*kept, last], by_seed)
+        draw(grid[0][0], curve, look[row.run], printable(row.label), marks=5.5)
+    _by_tokens(grid[0][0], stand_in_title("Mean over the sets", view.suite.stand_in))
+    if paper is not None:
+        for row in view.rows:
+            published, one = paper.series.get(row.run), look[row.run]
+            if published is not None:
+                grid[0][1].plot(
+                    published.x, published.y, one.marker, color=one.colour, ls=(0, (4, 2)), lw=1.4,
+                    ms=4.5, mfc="white", label=f"{printable(row.label)}, published",
+                )  # fmt: skip
+        _by_tokens(grid[0][1], f"Published: {paper.scale}")
+    legend_below(figure, *grid[0], ncols=3)
+    return figure
+
+
+def _by_tokens(axes: "Axes", title: str) -> None:
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    tidy(axes, x="tokens of stage 1", y="mean accuracy, %", title=title)
+
+
+def _points(view: View[Options]) -> "Figure":
+    """Accuracies by set above, lengths of output below."""
+    import matplotlib.pyplot as plt
+
+    suite: Suite = view.suite
+    look, paper = view.look, Paper(view.artifact.paper if suite.stand_in is None else None)
+    names = [*suite.tasks, AVERAGE]
+    lengths = [metric_of(name, "tokens") for name in names]
+    figure, (top, bottom) = plt.subplots(
+        2, 1, figsize=(11, 6.4), layout="constrained", height_ratios=(3, 2), sharex=True
+    )
+    for index, row in enumerate(view.rows):
+        middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
+        places = [place + middle for place in range(len(names))]
+        own, one = view.evaluated(row), look[row.run]
+        _marks(top, places, own, names, accuracy, one, printable(row.label))
+        _marks(bottom, places, own, lengths, defined, one, "_")
+        _errors(top, places, own, names, one)
+        _published(top, places, paper, row, names, one)
+    for axes in (top, bottom):
+        for place in range(1, len(names)):
+            axes.axvline(place - 0.5, color=FAINT, lw=1.4 if place == len(names) - 1 else 0.8)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylim(bottom=0)
+    bottom.set_xticks(range(len(names)), [_label(name) for name in names])
+    bottom.set_xlim(-0.5, len(names) - 0.5)
+    known = [
+        f"{row.label} {value:.0f}"
+        for row in view.rows
+        if (value := paper.number(row.run, lengths[-1])) is not None
+    ]
+    beside = f" (published: {', '.join(known)})" if known else ""
+    tidy(top, x="", y="accuracy, %", title=stand_in_title(view.title, suite.stand_in))
+    tidy(bottom, x="", y="tokens", title=f"Mean length of output{beside}")
+    legend_below(figure, top, ncols=3)
+    return figure
+
+
+def _marks(
+    axes: "Axes", places: Sequence[float], found: Sequence[Result], names: Sequence[str],
+    value: Callable[[Result, str], float], look: Look, label: str,
+) -> None:  # fmt: skip
+    """Seeds as small marks, their mean as a large one."""
+    by_seed = [[value(result, name) for name in names] for result in found]
+    for values in by_seed:
+        axes.plot(places, values, "o", color=look.colour, ms=3, mew=0, alpha=0.5)
+    means = [sum(values) / len(found) for values in zip(*by_seed, strict=True)]
+    axes.plot(
+        places, means, look.marker, color=look.colour, ms=7, mew=0.8, mec="white", ls="", zorder=3,
+        label=label,
+    )  # fmt: skip
+
+
+def _errors(
+    axes: "Axes", places: Sequence[float], found: Sequence[Result], names: Sequence[str], look: Look
+) -> None:
+    """The t interval of the mean over seeds; of one seed 1.96 standard errors over its items."""
+    for place, name in zip(places, names, strict=True):
+        middle, _, low, high, _ = mean_interval([accuracy(result, name) for result in found])
+        if low is None or high is None:
+            reach = _ERRORS * accuracy(found[0], metric_of(name, "stderr"))
+            low, high = middle - reach, middle + reach
+        axes.plot(
+            [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6
+        )
+
+
+def _published(
+    axes: "Axes", places: Sequence[float], paper: Paper, row: RowSlice, names: Sequence[str],
+    look: Look,
+) -> None:  # fmt: skip
+    values = [paper.number(row.run, name) for name in names]
+    known = [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
+    if known:
+        axes.plot(
+            [x for x, _ in known], [y for _, y in known], look.marker, color=look.colour,
+            mfc="white", ms=7, mew=1.2, ls="", zorder=2, label=f"{printable(row.label)}, published",
+        )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Items of the sets of mathematics: where they lie, and that each one can be asked. Light."""
+
+from pathlib import Path
+from urllib.request import urlopen
+
+from difftransformer.data.arithmetic import held_out_problems
+from difftransformer.data.math_sets import MATH_SETS, SOURCE, Item
+from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import (
+    BUILTIN,
+    HUB,
+    MissingItemsError,
+    item_lines,
+    items_folder,
+    jsonl_file,
+    parsed,
+    written_lines,
+)
+
+_GENERATED = 100
+_ITEMS_SEED = 20_003
+_SECONDS = 60
+
+
+def set_files(name: str, data: str) -> list[Path]:
+    """Return the files of a set; none where it is generated or comes from the hub.
+
+    Raises:
+        DataError: The folder is missing.
+        MissingItemsError: It holds no items of the set.
+    """
+    if data in (HUB, BUILTIN):
+        return []
+    root = items_folder(data)
+    found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root / name, stem))]
+    if not found:
+        raise MissingItemsError(
+            f"benchmarks: {root / name}: holds no {MATH_SETS[name].files[0]}.jsonl or .jsonl.gz; "
+            f"put {name} there, or take it out of the suite's tasks",
+            root / name / f"{MATH_SETS[name].files[0]}.jsonl",
+        )
+    return found
+
+
+def set_items(name: str, data: str, limit: int | None) -> list[Item]:
+    """Return the first items of a set, or all, each with a question and an answer.
+
+    Raises:
+        DataError: An item in a file cannot be asked, or the hub cannot be reached.
+    """
+    if data == BUILTIN:
+        problems = held_out_problems(name, limit or _GENERATED, _ITEMS_SEED)
+        return [problem.item for problem in problems]
+    if data == HUB:
+        lines = _from_hub(name)
+    else:
+        lines = [
+            (f"{path}: line {number}", line)
+            for path in set_files(name, data)
+            for number, line in item_lines(path)
+        ]
+    items = [_checked(name, place, line) for place, line in lines[:limit]]
+    if not items:
+        raise DataError(f"benchmarks: {data}: {name} holds no items")
+    return items
+
+
+def _from_hub(name: str) -> list[tuple[str, str]]:
+    address = SOURCE.format(name=name)
+    try:
+        with urlopen(address, timeout=_SECONDS) as answer:
+            text: str = answer.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{name}: {address} cannot be read ({error}); check the network, or set `benchmarks` "
+            "to a folder with its items or to builtin"
+        ) from None
+    lines = enumerate(written_lines(text), start=1)
+    return [(f"{address}: line {number}", line) for number, line in lines if line.strip()]
+
+
+def _checked(name: str, place: str, line: str) -> Item:
+    known = MATH_SETS[name]
+    item: Item = parsed(line, place)
+    for field in known.fields:
+        if not isinstance(item, dict) or item.get(field) in (None, ""):
+            raise DataError(
+                f"{place}: field '{field}' is missing; {name} needs {', '.join(known.fields)}"
+            )
+    try:
+        known.question(item)
+        answer = known.answer(item)
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"{place}: a field has another type than {name} needs ({error})") from None
+    if not answer:
+        raise DataError(f"{place}: field '{known.fields[-1]}' holds no answer")
+    return item

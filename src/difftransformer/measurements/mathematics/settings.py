@@ -1,0 +1,158 @@
+"""What is asked about mathematics."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
+
+from difftransformer.config.base import distinct, setting
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
+from difftransformer.config.measurement import Options as BaseOptions
+from difftransformer.config.measurement import Suite as BaseSuite
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import RunSlice
+from difftransformer.config.training import TrainingConfig
+from difftransformer.config.validation import nearest
+from difftransformer.data.math_sets import MATH_SETS, PROMPT
+from difftransformer.evaluation.item_files import BUILTIN, named_digest
+from difftransformer.measurements.mathematics.set_items import set_files
+
+
+def metric_of(name: str, part: str = "", tokens: int | None = None) -> str:
+    """Metric of a set or of the average over them: its accuracy, or a part beside that.
+
+    Args:
+        name: The set.
+        part: Such as stderr.
+        tokens: Of the weights kept after so many tokens of training; None: of the final ones.
+    """
+    return f"{name}{part and f'_{part}'}{ending_of(tokens)}"
+
+
+def ending_of(tokens: int | None) -> str:
+    """What the metrics of weights end in that were kept after so many tokens of training."""
+    return "" if tokens is None else f"_t{tokens}"
+
+
+def kept_tokens(training: TrainingConfig) -> list[int]:
+    """Tokens after which a training keeps its weights, ascending, the last ones left out."""
+    return [step * training.tokens_per_step for step in training.kept_steps]
+
+
+def _known_sets(sets: list[str]) -> list[str]:
+    for name in sets:
+        if name not in MATH_SETS:
+            raise ValueError(f"unknown set '{name}'{nearest(name, MATH_SETS)}")
+    return distinct(sets)
+
+
+def _asks(prompt: str) -> str:
+    if prompt.count("{question}") != 1:
+        raise ValueError("prompt must have {question} once, where the question goes")
+    return prompt
+
+
+class Suite(BaseSuite):
+    """Questions with one answer, asked without examples; the model writes its steps and answers.
+
+    The output is generated greedily, and its answer compared with the published one by
+    `math_verify`. Sets are lm-eval tasks of ours, by its own evaluator.
+    """
+
+    kind: Literal["mathematics"] = setting(meaning="Which measurement the suite is.")
+    tasks: Annotated[list[str], AfterValidator(_known_sets)] = setting(
+        list(MATH_SETS),
+        meaning="Sets; the average is over all of them.",
+        source="arXiv 2410.05258v2, figure 10",
+        min_length=1,
+    )
+    limit: int | None = setting(
+        None,
+        meaning="First so many items of each set; null: all, and of generated sets 100.",
+        unit="items",
+        ge=2,
+    )
+    data: str = setting(
+        "hub",
+        meaning="'hub': a pinned commit of a public repository; 'builtin': generated items in the "
+        "fields of the sets; else a folder with <set>/test.jsonl or .jsonl.gz. `benchmarks` of "
+        "config.yaml wins over it.",
+    )
+    prompt: Annotated[str, AfterValidator(_asks)] = setting(
+        PROMPT, meaning="What the model continues; {question} stands for the question."
+    )
+    until: list[str] = setting(
+        ["Question:"], meaning="Texts that end an output, beside the end of the document."
+    )
+    max_new_tokens: int = setting(
+        1024,
+        meaning="Room for an output.",
+        unit="tokens",
+        source="arXiv 2410.05258v2, appendix C: 1K in stage 1, 16K in stage 2",
+        gt=0,
+    )
+    kept_weights: bool = setting(
+        False,
+        meaning="Whether the weights that training kept on its way (`keep_weights`) are measured "
+        "as well.",
+    )
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+        "sdpa",
+        meaning="Attention of the model; sdpa is what the `lm_eval` command runs on an exported "
+        "checkpoint.",
+    )
+
+    @property
+    def stand_in(self) -> str | None:
+        """What stands in for the sets; None where the items are theirs."""
+        return "generated arithmetic" if self.data == BUILTIN else None
+
+    @classmethod
+    def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
+        """It always does."""
+        return True
+
+    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+        """A prompt must fit before the output."""
+        longest = run.model.max_positions
+        if self.max_new_tokens < longest:
+            return None
+        return (
+            f"max_new_tokens {self.max_new_tokens} leaves no room for a prompt in its "
+            f"max_positions {longest}"
+        )
+
+    def files(self) -> list[Path]:
+        """Files of all sets."""
+        return [path for name in self.tasks for path in set_files(name, self.data)]
+
+    def digest(self) -> str:
+        """Digest of all of them."""
+        return named_digest(
+            (f"{name}/{path.name.partition('.jsonl')[0]}", path)
+            for name in self.tasks
+            for path in set_files(name, self.data)
+        )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Prompts with room for their outputs, a batch at a time."""
+        batch, room = self.batch_size, self.max_new_tokens
+        total = min(model.max_positions, LONGEST_ITEM + room)
+        lower = f"{self.kind}.batch_size ({batch}) or {self.kind}.max_new_tokens ({room})"
+        return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """Those of the final weights; `measure.measure` puts those of kept ones before them."""
+        parts = ("", "stderr", "samples", "tokens", "filled", "cut")
+        of_sets = [metric_of(name, part) for name in self.tasks for part in parts]
+        return [*of_sets, *(metric_of(AVERAGE, part) for part in ("", "stderr", "tokens"))]
+
+
+class Options(BaseOptions):
+    """What is in the columns."""
+
+    by: Literal["set", "tokens"] = setting(
+        "set", meaning="Accuracy by set, or its mean over the sets by tokens of training"
+    )

@@ -1,0 +1,1 @@
+"""Multi-needle retrieval: accuracy by needles, context length and depth."""

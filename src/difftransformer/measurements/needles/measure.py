@@ -1,0 +1,204 @@
+"""Multi-needle retrieval: accuracy by needles, context length and depth, through lm-eval.
+
+Prompts depend on the suite and the dataset alone, so all runs answer the same questions. Beside the
+numbers stand every sample (samples.jsonl) and what sharing prefixes saved (prefix_sharing.json).
+
+One task is one cell: N needles, R of them asked for, a context length and a depth. Any lm-eval
+model can be given the tasks; ours shares the prefixes of prompts.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from time import perf_counter
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.metrics import mean
+from lm_eval.api.model import LM
+from lm_eval.evaluator import evaluate
+
+from difftransformer.evaluation.generation import AnswerEnds, Generator, Request
+from difftransformer.evaluation.generation_task import GenerationTask
+from difftransformer.evaluation.retrieval.prompts import PromptBuilder, open_builder
+from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.measurements.needles.settings import COUNTS, Suite, group_name
+from difftransformer.provenance.atomic import write_text
+
+Counts = dict[Cell, tuple[int, int]]
+"""Right answers and all answers of every cell."""
+
+
+def measure(suite: Suite, subject: Subject) -> Metrics:
+    """Accuracies with the counts behind them.
+
+    Args:
+        suite: Settings [N, R], lengths, depths, samples.
+        subject: The model and its dataset.
+
+    Returns:
+        accuracy_, correct_ and asked_ of every setting n{N}_r{R}, of each of its depths (_d{D})
+        and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
+        share of needles asked for that were answered. computed_positions of given_positions tells
+        how many prompt positions were computed and how many the prompts have.
+
+    Raises:
+        ConfigError: The prompts do not fit the model or its dataset.
+        DataError: Held-out text or the tokenizer is missing.
+    """
+    longest, new_tokens = subject.scorer.max_positions, suite.max_new_tokens
+    builder = open_builder(suite, subject.dataset, max_positions=longest, new_tokens=new_tokens)
+    tasks = {
+        cell: NeedleTask(cell, (builder.prompt(cell, i) for i in range(suite.samples)), builder)
+        for cell in suite.cells
+    }
+    model = SharingModel(Generator(subject.scorer, suite.chunk), builder)
+    named = {task.task_name: task for task in tasks.values()}
+    found = evaluate(model, {"tasks": named, "groups": {}}, bootstrap_iters=0)
+    samples = {cell: found["samples"][task.task_name] for cell, task in tasks.items()}
+    lines = [line for cell, some in samples.items() for line in _lines(cell, some)]
+    write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
+    requests = [model.request(one) for task in tasks.values() for one in task.instances]
+    speed = _speed(suite, subject.scorer, requests)
+    positions = {
+        "computed_positions": model.generator.computed,
+        "given_positions": model.generator.given,
+    }
+    # Seconds are no two times the same: what compares builds leaves out provenance.
+    saved = positions | {"provenance": speed}
+    write_text(subject.details / "prefix_sharing.json", json.dumps(saved, indent=2))
+    counts = {cell: _count(some) for cell, some in samples.items()}
+    return {**_metrics(suite, counts), **positions}
+
+
+class NeedleTask(GenerationTask):
+    """The samples of one cell; a sample's score is the share of asked needles that it answers."""
+
+    def __init__(self, cell: Cell, prompts: Iterable[NeedlePrompt], builder: PromptBuilder) -> None:
+        super().__init__(
+            f"needles_{group_name(cell[:2], cell.length, cell.depth)}",
+            [_document(prompt) for prompt in prompts],
+            until=builder.until,
+            new_tokens=builder.new_tokens,
+            metric="accuracy",
+            **cell._asdict(),
+        )
+
+    def doc_to_text(self, doc: Mapping[str, Any]) -> str:
+        """Prompt up to the question."""
+        context: str = doc["context"]
+        return context
+
+    def doc_to_target(self, doc: Mapping[str, Any]) -> str:
+        """All numbers asked for."""
+        return " ".join(number for numbers in doc["answers"] for number in numbers)
+
+    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
+        """One generation for each question."""
+        return [
+            Instance(
+                request_type=self.OUTPUT_TYPE, doc=doc, arguments=(ctx + question, self.generation),
+                idx=index, metadata=kwargs["metadata"],
+            )
+            for index, question in enumerate(doc["questions"])
+        ]  # fmt: skip
+
+    def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
+        """Share of the numbers asked for that occur in the answer to their question."""
+        return float(mean(answered(doc, results)))
+
+
+class SharingModel(LM):  # type: ignore[misc]
+    """Our models for lm-eval's `generate_until`: greedy, prefixes of prompts shared."""
+
+    def __init__(self, generator: Generator, builder: PromptBuilder) -> None:
+        super().__init__()
+        self.generator, self._builder = generator, builder
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """See lm-eval's LM."""
+        asked = [self.request(one) for one in requests]
+        answers = self.generator.generate(asked)
+        return [self._ends(one).text(answer) for answer, one in zip(answers, requests, strict=True)]
+
+    def request(self, instance: Instance) -> Request:
+        """Tokens of a prompt and when its answer ends."""
+        prompt, settings = instance.args
+        ended = self._ends(instance).ended
+        return Request(self._builder.ids(prompt), settings["max_gen_toks"], ended)
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Needle tasks ask for none."""
+        raise NotImplementedError
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Needle tasks ask for none."""
+        raise NotImplementedError
+
+    def _ends(self, instance: Instance) -> AnswerEnds:
+        return AnswerEnds(self._builder.tokenizer, self._builder.end, instance.args[1]["until"])
+
+
+def answered(doc: Mapping[str, Any], results: list[str]) -> list[bool]:
+    """Whether each number asked for occurs in the answer to its question."""
+    return [
+        number in text
+        for numbers, text in zip(doc["answers"], results, strict=True)
+        for number in numbers
+    ]
+
+
+def _document(prompt: NeedlePrompt) -> dict[str, Any]:
+    return {
+        "context": prompt.context,
+        "questions": list(prompt.questions),
+        "answers": [list(numbers) for numbers in prompt.answers],
+    }
+
+
+def _count(samples: Iterable[dict[str, Any]]) -> tuple[int, int]:
+    found = [right for one in samples for right in answered(one["doc"], one["filtered_resps"])]
+    return sum(found), len(found)
+
+
+def _metrics(suite: Suite, counts: Counts) -> Metrics:
+    """Accuracies over all cells that a name stands for."""
+    metrics: Metrics = {}
+    for name, cells in suite.groups.items():
+        correct, asked = map(sum, zip(*(counts[cell] for cell in cells), strict=True))
+        values = (correct / asked, correct, asked)
+        metrics |= {f"{count}_{name}": one for count, one in zip(COUNTS, values, strict=True)}
+    return metrics
+
+
+def _lines(cell: Cell, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One record for each generation."""
+    for one in samples:
+        answers, texts = one["doc"]["answers"], one["filtered_resps"]
+        for (prompt, _), wanted, text in zip(one["arguments"], answers, texts, strict=True):
+            yield {
+                **cell._asdict(),
+                "sample": one["doc_id"],
+                "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest(),
+                "answer": text,
+                "target": wanted,
+                "correct": [number in text for number in wanted],
+            }
+
+
+def _speed(suite: Suite, scorer: Scorer, requests: list[Request]) -> dict[str, float | int]:
+    """Time some neighbouring prompts with shared prefixes and without."""
+    ordered = sorted(requests, key=lambda one: one.prompt)
+    start = max(0, (len(ordered) - suite.timed_prompts) // 2)
+    some = ordered[start : start + suite.timed_prompts]
+    if not some:
+        return {}
+    seconds = {}
+    for name, share in (("shared_seconds", True), ("naive_seconds", False)):
+        begun = perf_counter()
+        Generator(scorer, suite.chunk, share).generate(some)
+        seconds[name] = perf_counter() - begun
+    speed_up = seconds["naive_seconds"] / seconds["shared_seconds"]
+    return {"timed_prompts": len(some), **seconds, "speed_up": speed_up}

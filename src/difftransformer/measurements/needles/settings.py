@@ -1,0 +1,108 @@
+"""What is asked about retrieval of needles, and what a section shows of it."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
+from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
+
+COUNTS = ("accuracy", "correct", "asked")
+"""What there is of every group of cells: a share, and what it is a share of."""
+
+
+def _pair(pair: list[int]) -> list[int]:
+    needles, asked = pair
+    if not 1 <= asked <= needles:
+        raise ValueError(
+            f"[N, R] = {pair}: R of the N needles are asked for, so R is 1 to N = {needles}"
+        )
+    return pair
+
+
+Pair = Annotated[list[int], Field(min_length=2, max_length=2), AfterValidator(_pair)]
+"""[N, R]: R of N needles are asked for."""
+
+
+def group_name(pair: Sequence[int], length: int | None = None, depth: int | None = None) -> str:
+    """Name of the cells of a setting [N, R], such as n4_r2_l256_d25; None: of all there are."""
+    parts = [f"n{pair[0]}_r{pair[1]}"]
+    parts += [] if length is None else [f"l{length}"]
+    parts += [] if depth is None else [f"d{depth}"]
+    return "_".join(parts)
+
+
+def accuracy_name(pair: Sequence[int], length: int | None = None, depth: int | None = None) -> str:
+    """Metric of the accuracy in these cells."""
+    return f"accuracy_{group_name(pair, length, depth)}"
+
+
+class Suite(RetrievalSuite):
+    """Multi-needle retrieval: the model generates greedily, and a needle counts as answered if its
+    number occurs in the output. Prompts are lm-eval tasks of ours, one for each cell; they are
+    answered one by one, whatever the batch size, so that each reuses what it shares with the last.
+    """
+
+    repeatable: ClassVar[bool] = True
+
+    kind: Literal["needles"] = setting(meaning="Which measurement the suite is.")
+    pairs: Annotated[list[Pair], Field(min_length=1)] = setting(
+        meaning="Settings [N, R]: R of N needles are asked for, an accuracy each.",
+        unit="needles",
+        source="arXiv 2410.05258v2, table 2",
+    )
+    max_new_tokens: int | None = setting(
+        None,
+        meaning="Room for an answer; null: 1 in format recall, where each question is a prompt of "
+        "its own, and 48 in text, where one question asks for R numbers.",
+        unit="tokens",
+        gt=0,
+    )
+    timed_prompts: int = setting(
+        16,
+        meaning="Prompts generated a second time without sharing prefixes, to measure its speed-up "
+        "(in the details, never among the metrics); 0: none.",
+        unit="prompts",
+        ge=0,
+    )
+
+    @property
+    def most_needles(self) -> int:
+        """Largest N."""
+        return max(needles for needles, _ in self.pairs)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every setting with each length and depth, in the order they are asked in."""
+        found = product(self.pairs, self.contexts, self.depths)
+        return list(dict.fromkeys(Cell(n, r, length, depth) for (n, r), length, depth in found))
+
+    @property
+    def groups(self) -> dict[str, list[Cell]]:
+        """Cells by the name of their group: of a setting, each depth and each of several lengths.
+
+        The parts of a name tell what is held fixed.
+        """
+        groups: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            for length in (None, cell.length) if len(self.contexts) > 1 else (None,):
+                for depth in (None, cell.depth):
+                    groups.setdefault(group_name(cell[:2], length, depth), []).append(cell)
+        return groups
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        counts = [f"{count}_{name}" for name in self.groups for count in COUNTS]
+        return [*counts, "computed_positions", "given_positions"]
+
+
+class Options(measurement.Options):
+    """What a section shows of it."""
+
+    by: Literal["setting", "length"] = setting(
+        "setting", meaning="Columns and panels: settings [N, R], or context lengths of the first."
+    )

@@ -1,0 +1,1 @@
+"""Cumulative loss of held-out long documents by position."""

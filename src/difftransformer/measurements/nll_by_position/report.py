@@ -1,0 +1,171 @@
+"""Cumulative loss by position, its paired differences, and the published curves."""
+
+from typing import TYPE_CHECKING
+
+from difftransformer.config.measurement import Options
+from difftransformer.config.papers import PaperTable
+from difftransformer.errors import UserError
+from difftransformer.measurements.nll_by_position.settings import WHOLE, nll_name, places_in
+from difftransformer.reporting.cells import DIFFERENCE, Paper, mean_cells, paired_differences
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import shared_setting
+from difftransformer.reporting.curves import Curve, draw
+from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.sections import Metric, metric_frame, section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DECIMALS = 3
+_POSITION = "position in the document (tokens)"
+
+
+def section(view: View[Options]) -> list[Section]:
+    """Make the section: mean loss in nats per token from the start of a document to a position.
+
+    Where rows are compared, one of paired differences stands behind it.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    metrics = [Metric(nll_name(place), f"{place} ↓") for place in view.suite.places]
+    metrics.append(Metric(WHOLE, "whole window ↓", hidden=True))
+    # The published positions are others.
+    cells = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, Paper(None))
+    columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
+    measured = section_of(view, columns, cells, _notes(view))
+    if not view.compared:
+        return [measured]
+    differences = Section(
+        title=f"Paired difference, {view.compared_with()}",
+        columns=[
+            Column(
+                id=one.id + DIFFERENCE,
+                header=f"Δ {one.header.removesuffix(' ↓')}",
+                tidy_only=one.tidy_only,
+            )
+            for one in columns
+        ],
+        rows=[Row(run=row.run, label=row.label) for row in view.rows if row.against is not None],
+        cells=paired_differences(view.rows, [one.id for one in columns], cells, _DECIMALS),
+    )
+    return [measured, differences]
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw both sections; published curves have axes of their own."""
+    import matplotlib.pyplot as plt
+
+    paper = view.artifact.paper
+    panels = 2 + (paper is not None)
+    figure, grid = plt.subplots(
+        1, panels, figsize=(3.75 * panels, 3.7), layout="constrained", squeeze=False
+    )
+    measured, *differences = section(view)
+    first, second, *published = grid[0]
+    _curves(first, view, measured)
+    _differences(second, view, *differences)
+    if paper is not None:
+        _published(published[0], view, paper)
+    legend_below(figure, first, *published, ncols=6)
+    return figure
+
+
+def _notes(view: View[Options]) -> list[str]:
+    measured, trained = view.evaluated(), view.trained()
+    documents = {defined(result, "documents") for result in measured}
+    if len(documents) > 1:
+        raise UserError(
+            f"rows of '{view.artifact.artifact}' read different documents: rerun the older"
+        )
+    theta = shared_setting(trained, "model", "rope_theta")
+    context = shared_setting(trained, "training", "seq_len")
+    parents = {result.run: result.settings.get("init_from") for result in trained}
+    continued = ", ".join(f"{row.label} continues {parents[row.run]}" for row in view.rows)
+    return [
+        f"Mean cross-entropy in nats over the targets 1 to p of a document, read from its start, "
+        f"then over the {count(documents.pop())} held-out documents with more than "
+        f"{view.suite.length} tokens.",
+        f"Extension to {context} tokens with rotary base {theta:g}; {continued}.",
+        view.training_note(),
+    ]
+
+
+def _curves(axes: "Axes", view: View[Options], measured: Section) -> None:
+    at, look = view.suite.places, view.look
+    for row in view.rows:
+        curve = _curve(measured, row.run, at)
+        draw(axes, curve, look[row.run], printable(row.label), marks=4)
+    _positions(axes, at)
+    tidy(axes, x=_POSITION, y="nats per token", title="Cumulative NLL")
+
+
+def _differences(axes: "Axes", view: View[Options], differences: Section | None = None) -> None:
+    at, look = view.suite.places, view.look
+    labels = {row.run: row.label for row in view.rows}
+    axes.axhline(0, color=INK, lw=0.8)
+    for row in view.rows:
+        if row.against is None or differences is None:
+            continue
+        draw(axes, _curve(differences, row.run, at, DIFFERENCE), look[row.run], "", marks=4)
+        for place in at:
+            cell = differences.cell(row.run, nll_name(place) + DIFFERENCE)
+            if cell is not None and cell.ci_low is not None and cell.ci_high is not None:
+                reach = [cell.ci_low, cell.ci_high]
+                axes.plot([place] * 2, reach, color=look[row.run].colour, lw=1.2)
+    _positions(axes, at)
+    names = {labels[row.against] for row in view.rows if row.against is not None}
+    other = printable(names.pop()) if len(names) == 1 else "its reference"
+    tidy(axes, x=_POSITION, y="nats per token", title=f"Difference to {other}, same seed")
+
+
+def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
+    look = view.look
+    for row in view.rows:
+        if row.run not in paper.rows:
+            continue
+        values = paper.rows[row.run].values
+        points = [
+            (place, float(value))
+            for place in places_in(values)
+            if (value := values[nll_name(place)]) is not None
+        ]
+        one = look[row.run]
+        axes.plot(
+            [place for place, _ in points], [value for _, value in points], one.marker,
+            color=one.colour, ls=(0, (4, 2)), lw=1.4, ms=4.5, mfc="white",
+            label=f"{printable(row.label)}, published",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda place, _: _short(place, 1000))
+    axes.minorticks_off()
+    title = f"Published: {paper.scale}"
+    tidy(axes, x=_POSITION, y="nats per token (levels inferred)", title=title)
+
+
+def _curve(section: Section, run: str, at: list[int], suffix: str = "") -> Curve:
+    """Mean and range over seeds at each position."""
+    by_place = []
+    for place in at:
+        cell = section.cell(run, nll_name(place) + suffix)
+        assert cell is not None
+        by_place.append(list(cell.by_seed().values()))
+    return Curve(at, by_place)
+
+
+def _positions(axes: "Axes", at: list[int]) -> None:
+    """Mark the doublings from the last position down: 512, 256, ..."""
+    axes.set_xscale("log", base=2)
+    ticks = [at[-1] >> shift for shift in range(at[-1].bit_length()) if at[-1] >> shift >= at[0]]
+    shown = ticks[:: max(1, len(ticks) // 6)]
+    axes.set_xticks(shown, [_short(tick, 1024) for tick in shown])
+    axes.minorticks_off()
+
+
+def _short(place: float, thousand: int) -> str:
+    """Write a position shortly: 64K for 65536."""
+    return f"{place / thousand:g}K" if place >= thousand else f"{place:g}"

@@ -1,0 +1,1 @@
+"""Activation outliers: the largest and the median attention logits and layer outputs."""

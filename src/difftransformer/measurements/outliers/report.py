@@ -1,0 +1,101 @@
+"""Activation outliers as columns, and as curves of how many values are how large."""
+
+import json
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.errors import DataError
+from difftransformer.measurements.outliers.settings import (
+    HISTOGRAMS,
+    Options,
+    median_metric,
+    top_metric,
+)
+from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LARGEST_SHARE = 0.7  # the small values look alike
+_X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section of one kind of activation.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    first, kind = view.evaluated()[0], view.options.of
+    metrics = [
+        Metric(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1)
+        for rank in view.suite.ranks
+    ]
+    metrics.append(Metric(median_metric(kind), "Median"))
+    notes = [
+        f"Absolute values over {count(defined(first, 'tokens'))} held-out tokens; the largest are "
+        f"exact, the median is within {defined(first, 'median_error'):.1%}.",
+        view.training_note(),
+    ]
+    return metric_section(view, metrics, decimals=1, notes=notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a panel for each section, the largest values marked."""
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure = plt.figure(figsize=(11, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(view.sections), squeeze=False)[0]
+    for axes, part in zip(panels, view.sections, strict=True):
+        for place, row in enumerate(part.rows):
+            _row(axes, part, place, row)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        tidy(axes, x=_X[part.options.of], y="share of values above x", title=part.title)
+    legend_below(figure, panels[0])
+    return figure
+
+
+def _row(axes: "Axes", view: View[Options], place: int, row: RowSlice) -> None:
+    """One model: its mean curve, and on the axis the largest value of each seed."""
+    look = view.look[row.run]
+    seeds = [dict(_shares_above(view, row.run, seed)) for seed in view.seeds]
+    start = max(min(shares) for shares in seeds)  # below it a seed's share is all, beyond its end 0
+    edges = sorted({edge for shares in seeds for edge in shares if edge >= start})
+    above = {edge: sum(shares.get(edge, 0.0) for shares in seeds) / len(seeds) for edge in edges}
+    edges = [edge for edge in edges if above[edge] <= _LARGEST_SHARE]
+    axes.plot(
+        edges, [above[edge] for edge in edges], color=look.colour, ls=look.dash, lw=1.6,
+        label=printable(row.label),
+    )  # fmt: skip
+    for result in view.evaluated(row):
+        top = metric(result, top_metric(view.options.of, 1))
+        if top is not None:
+            axes.plot(
+                [top], [0.03 + 0.035 * place], look.marker, color=look.colour, ms=5, mew=0,
+                transform=axes.get_xaxis_transform(), clip_on=False,
+            )  # fmt: skip
+
+
+def _shares_above(view: View[Options], run: str, seed: int) -> list[tuple[float, float]]:
+    """Lower edge of each bin, and the share of all values in it or above."""
+    path = view.detail(run, seed, HISTOGRAMS)
+    try:
+        found = json.loads(path.read_text())[view.options.of]
+        counts = found["counts"]
+        above = accumulate(reversed(counts))
+        shares = [number / sum(counts) for number in above]
+        return list(zip(found["edges"], reversed(shares), strict=True))
+    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise DataError(f"{path}: not a file of histograms ({error}); rerun the suite") from None

@@ -1,0 +1,1 @@
+"""Another suite, repeated with attention logits, weights or the key/value cache rounded."""

@@ -1,0 +1,156 @@
+"""Scores by bits, of the rounding that a section is about: columns, and a panel a section."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from difftransformer.measurements.quantised.settings import Options, score_name
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.curves import draw, over_seeds
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Widths = Sequence[int | None]
+_PANELS = 4
+_PUBLISHED = "hellaswag_0shot"
+_ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
+_GROUPS = {
+    "tensor": {
+        "attention_logits": "all logits of a call",
+        "weights": "a matrix",
+        "kv_cache": "all keys, or values, stored in one call",
+    },
+    "head": {
+        "attention_logits": "the logits of one sequence and softmax map",
+        "kv_cache": "the keys, or values, of one sequence and head",
+    },
+    "row": {
+        "attention_logits": "the logits of one query",
+        "weights": "the weights of one output",
+        "kv_cache": "one position of a head",
+    },
+}
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section of one kind of rounding.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    suite, what, paper = view.suite, view.options.what, view.artifact.paper
+    widths = _widths(view)
+    arrow = "↑" if view.options.better == "higher" else "↓"
+    metrics = [
+        Metric(
+            _column(view, bits),
+            f"{'exact' if bits is None else f'{bits} bits'} {arrow}",
+            score_name(what, bits),
+        )
+        for bits in (None, *widths)
+    ]
+
+    def change(result: Result) -> float | None:
+        low, high = (metric(result, score_name(what, bits)) for bits in (widths[-1], widths[0]))
+        return None if low is None or high is None else low - high
+
+    name = f"{view.part.suites[0]}_{what}_change"
+    metrics.append(Metric(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
+    guessing = ""
+    if suite.chance is not None:
+        guessing = f"; guessing gives {plain(defined(view.evaluated()[0], 'chance'), 2)}"
+    notes = [
+        f"Score: {suite.asked.metric_words(suite.score)}{guessing}. One scale for "
+        f"{_GROUPS[getattr(suite.granularity, what)][what]}."
+    ]
+    # The published numbers answer other questions.
+    if paper is not None and suite.measured != _PUBLISHED:
+        view = replace(view, artifact=view.artifact.model_copy(update={"paper": None}))
+        if suite.chance is not None:
+            notes.append(_ITS_SCORE)
+    notes.append(view.training_note())
+    return metric_section(view, metrics, decimals=3, notes=notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw sections that share a suite in one line, the published curves behind the first."""
+    import matplotlib.pyplot as plt
+
+    suites = list(dict.fromkeys(one.part.suites[0] for one in view.sections))
+    figure, grid = plt.subplots(
+        len(suites), _PANELS, figsize=(13, 0.7 + 3.1 * len(suites)), layout="constrained",
+        squeeze=False,
+    )  # fmt: skip
+    for axes in grid.ravel():
+        axes.set_visible(False)
+    for line, suite in enumerate(suites):
+        views = [one for one in view.sections if one.part.suites[0] == suite]
+        for place, one in enumerate(views):
+            axes = grid[line, place]
+            axes.set_visible(True)
+            if place:
+                axes.sharey(grid[line, 0])
+            _section(axes, one)
+            axes.set_ylabel("" if place else axes.get_ylabel())
+    if view.artifact.paper is not None:
+        grid[0, -1].set_visible(True)
+        _published(grid[0, -1], view)
+    legend_below(figure, grid[0, 0])
+    return figure
+
+
+def _widths(view: View[Options]) -> list[int]:
+    return sorted(view.suite.bits, reverse=True)
+
+
+def _section(axes: "Axes", view: View[Options]) -> None:
+    widths: Widths = [None, *_widths(view)]
+    suite, look = view.suite, view.look
+    if suite.chance is not None:
+        chance = defined(view.evaluated()[0], "chance")
+        axes.axhline(chance, color=INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
+    for row in view.rows:
+        scores = [
+            [defined(result, score_name(view.options.what, bits)) for bits in widths]
+            for result in view.evaluated(row)
+        ]
+        curve = over_seeds(range(len(widths)), scores)
+        draw(axes, curve, look[row.run], printable(row.label), marks=4.5)
+    _axes(axes, widths, suite.asked.metric_words(suite.score), view.title.partition(":")[0])
+
+
+def _published(axes: "Axes", view: View[Options]) -> None:
+    """Draw the published rows that stand beside ours, hollow."""
+    assert view.artifact.paper is not None
+    widths, look = _widths(view), view.look
+    for row in view.rows:
+        published = view.artifact.paper.rows.get(row.run)
+        if published is None:
+            continue
+        found = enumerate(published.values.get(_column(view, bits)) for bits in widths)
+        points = [(place, float(value)) for place, value in found if value is not None]
+        one = look[row.run]
+        axes.plot(
+            [place for place, _ in points], [value for _, value in points], color=one.colour,
+            ls=one.dash, lw=1.4, marker=one.marker, mfc="white", ms=5,
+        )  # fmt: skip
+    _axes(axes, widths, "HellaSwag, share right", "Published: attention logits")
+
+
+def _axes(axes: "Axes", widths: Widths, score: str, title: str) -> None:
+    axes.set_xticks(range(len(widths)), ["exact" if bits is None else str(bits) for bits in widths])
+    tidy(axes, x="bits", y=score, title=title)
+
+
+def _column(view: View[Options], bits: int | None) -> str:
+    """Column of a score; None is nothing rounded."""
+    width = "unquantised" if bits is None else f"b{bits}"
+    return f"{view.part.suites[0]}_{view.options.what}_{width}"

@@ -1,0 +1,80 @@
+"""What is asked about key-value retrieval, and what a section shows of it."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from difftransformer.config import measurement
+from difftransformer.config.base import distinct, setting
+from difftransformer.config.measurement import Reading
+from difftransformer.config.model import ModelConfig
+
+Numbers = Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)]
+
+
+def accuracy_name(needles: int) -> str:
+    """Metric, and column, of the accuracy at N pairs; probes while training use it too."""
+    return f"accuracy_n{needles}"
+
+
+class Suite(measurement.Suite):
+    """Accuracy of key-value retrieval by the number of needles N in a row.
+
+    The model answers with its first choice among the whole vocabulary at each answer position,
+    teacher-forced: earlier queries of a row are followed by their right answers.
+    """
+
+    repeatable: ClassVar[bool] = True
+
+    kind: Literal["recall"] = setting(meaning="Which measurement the suite is.")
+    needles: Numbers = setting(
+        meaning="Numbers N of key-value pairs in a row, an accuracy each; more than the dataset's "
+        "max_needles is out of distribution.",
+        unit="pairs",
+        min_length=1,
+    )
+    queries: int = setting(2, meaning="Queries R at the end of a row.", unit="queries", gt=0)
+    samples: int = setting(256, meaning="Rows for each N.", unit="rows", gt=0)
+    haystack_length: int | None = setting(
+        None,
+        meaning="Tokens before the first query; null: that of the training rows, so that queries "
+        "start where they did there.",
+        unit="tokens",
+        gt=0,
+    )
+    rows_seed: int = setting(
+        20_001,
+        meaning="Seed of the rows: the same rows for every run and seed, so that differences are "
+        "paired; never those of a training split.",
+        ge=0,
+    )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole rows, a batch at a time."""
+        rows = self.batch_size * self.queries
+        lower = f"{self.kind}.batch_size ({self.batch_size})"
+        return Reading(self.batch_size, longest, longest, rows, lower)
+
+    def metric_words(self, name: str) -> str:
+        """See `measurement.Suite.metric_words`."""
+        words = {accuracy_name(n): f"retrieval accuracy, N = {n}" for n in self.needles}
+        return words.get(name) or super().metric_words(name)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        return [
+            "chance_vocabulary",
+            *(
+                name
+                for n in self.needles
+                for name in (accuracy_name(n), f"correct_n{n}", f"samples_n{n}", f"chance_n{n}")
+            ),
+        ]
+
+
+class Options(measurement.Options):
+    """What a section shows of it."""
+
+    needles: Numbers = setting(
+        [1, 2, 4, 6, 8, 16], meaning="Numbers of pairs N with a column of accuracy.", unit="pairs"
+    )

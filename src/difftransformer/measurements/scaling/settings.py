@@ -1,0 +1,65 @@
+"""What a section of scaling is told: which size counts, how curves are fitted and read."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Options as Base
+
+
+class Options(Base):
+    """How loss by size, or by training tokens, is fitted and compared between rows."""
+
+    needs_family: ClassVar[bool] = True
+
+    by: Literal["size", "tokens"] = setting(
+        meaning="Whether points are models of several sizes, or validations along one training"
+    )
+    parameters: Literal["one_embedding", "non_embedding", "total"] = setting(
+        "one_embedding",
+        meaning="What the size of a model counts: all but its vocabulary matrices, these and one "
+        "of them, or everything. One, so that tying the embeddings changes no size",
+        source="arXiv 2410.05258 table 10: the stated sizes count one embedding matrix",
+    )
+    points: int = setting(
+        9,
+        meaning="Points of a curve by tokens: the validations nearest to so many equal parts of "
+        "the budget",
+        source="arXiv 2410.05258 figure 3b",
+        ge=2,
+    )
+    offset_from: int = setting(
+        5,
+        meaning="Points from which on loss = a * x^-b + c is fitted; fewer fit c = 0. Ours: with c "
+        "the fit of the published points gives the ratios that the paper states, without it not",
+        unit="points",
+        ge=4,
+    )
+    read_at: float = setting(
+        meaning="Where on its curve a row is compared with the other one, as a share of its "
+        "largest size or budget",
+        gt=0,
+        le=1,
+    )
+    resamples: int = setting(
+        2000, meaning="Bootstrap samples of the seeds behind the intervals of fits", gt=0
+    )
+
+    @property
+    def suites(self) -> int:  # type: ignore[override]
+        """Sizes are evaluated; losses by tokens stand in the histories."""
+        return int(self.by == "size")
+
+    @property
+    def reads_histories(self) -> bool:
+        """By tokens it does."""
+        return self.by == "tokens"
+
+    def check_family(self, setups: Sequence[str]) -> None:
+        """One size is no curve."""
+        if self.by == "size" and len(set(setups)) < 2:
+            raise ValueError(f"a curve needs two sizes or more, got {setups}")
+
+    def has_offset(self, points: int) -> bool:
+        """Whether so many points are enough for a curve with an offset."""
+        return points >= self.offset_from

@@ -1,0 +1,1 @@
+"""Attention sinks: how much attention goes to the first token of a window."""

@@ -1,0 +1,73 @@
+"""Attention sinks as columns, and as a picture of their shares by layer."""
+
+from typing import TYPE_CHECKING
+
+from difftransformer.config.measurement import Options
+from difftransformer.measurements.sinks.settings import layer_metric
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section; shares by layer are in the csv.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    suite, first = view.suite, view.evaluated()[0]
+    metrics = [
+        Metric("share", "Share ↓", compared=True),
+        Metric("sink_heads", "Heads that are sinks ↓"),
+        Metric("weight", "Weight"),
+        Metric("mass", "Sum of weights"),
+    ]
+    metrics += [
+        Metric(name, f"Share, layer {layer}", hidden=True)
+        for layer, name in enumerate(_layers(view), start=1)
+    ]
+    notes = [
+        f"Attention from positions {suite.first_query} to {suite.seq_len} to the first token of a "
+        f"window, whatever it is, over {count(defined(first, 'tokens'))} held-out tokens. Share: "
+        "absolute weight over the sum of a row's absolute weights, mean over positions, layers and "
+        f"heads; equal weights give {defined(first, 'uniform'):.3f}. A head is a sink if its mean "
+        f"share exceeds {suite.threshold:g}. Weight and sum: absolute weights as they are, before "
+        "the gate of a gated head.",
+        view.training_note(),
+    ]
+    return metric_section(view, metrics, decimals=3, notes=notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a mark for each row and layer, and small ones for the seeds."""
+    import matplotlib.pyplot as plt
+
+    names, look = _layers(view), view.look
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for place, row in enumerate(view.rows):
+        aside = 0.7 * ((place + 0.5) / len(view.rows) - 0.5)
+        one = look[row.run]
+        for layer, name in enumerate(names):
+            shares = [defined(result, name) for result in view.evaluated(row)]
+            axes.plot([layer + aside] * len(shares), shares, ".", color=one.colour, ms=3)
+            mean = sum(shares) / len(shares)
+            label = printable(row.label) if not layer else None
+            axes.plot([layer + aside], [mean], one.marker, color=one.colour, ms=7, label=label)
+    uniform = defined(view.evaluated()[0], "uniform")
+    axes.axhline(uniform, color=INK, lw=0.8, ls=":", label="equal weights")
+    axes.set_xticks(range(len(names)), [str(layer + 1) for layer in range(len(names))])
+    axes.set_ylim(bottom=0)
+    tidy(axes, x="layer", y="share of attention on the first token", title=view.title)
+    legend_below(figure, axes)
+    return figure
+
+
+def _layers(view: View[Options]) -> list[str]:
+    """Metrics of the share by layer."""
+    return [layer_metric(layer) for layer in range(int(view.rows[0].facts["layers"] or 0))]

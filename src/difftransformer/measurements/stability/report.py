@@ -1,0 +1,168 @@
+"""Training stability as columns: spikes and divergence, by learning rate or at a row's own."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from difftransformer.errors import UserError
+from difftransformer.measurements.stability.figure import figure
+from difftransformer.measurements.stability.settings import Options
+from difftransformer.measurements.stability.spikes import (
+    KINDS,
+    Stability,
+    by_rate,
+    kind_value,
+    stability_of,
+)
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Paper,
+    Place,
+    mean_cell,
+    paired_differences,
+    seed_values,
+    share_cell,
+)
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import span
+from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.numbers import rate
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+__all__ = ["figure", "section"]
+LARGE = "_large"
+"""Ending of the column over the rates from a row's own on."""
+_PERCENT, _NATS = 2, 3
+
+
+def section(view: View[Options]) -> Section | list[Section]:
+    """Make the section of rows at their own learning rates, or those of a sweep.
+
+    Raises:
+        UserError: a result or a history is missing, or a row's own rate is not swept.
+        DataError: a history lacks steps.
+    """
+    return _swept(view) if view.options.swept else _at_own_rates(view)
+
+
+def _swept(view: View[Options]) -> list[Section]:
+    """Sections, one a kind: rows are architectures, columns are rates."""
+    found = {row.run: by_rate(view, row) for row in view.rows}
+    large, sections = _large_rates(view), []
+    for kind, title in KINDS.items():
+        columns = [Column(id=f"{kind}@{rate(one)}", header=f"lr {rate(one)}") for one in view.rates]
+        cells = [
+            _cell(Place(row.run, f"{kind}@{rate(one)}"), kind, trained)
+            for row in view.rows
+            for one, trained in found[row.run].items()
+        ]
+        if kind.endswith("spikes"):
+            columns += [
+                Column(id=kind + LARGE, header="large rates ↓"),
+                Column(id=kind + LARGE + DIFFERENCE, header="Δ large rates"),
+            ]
+            over = [
+                _over_rates(
+                    Place(row.run, kind + LARGE),
+                    kind,
+                    [found[row.run][one] for one in large[row.run]],
+                )
+                for row in view.rows
+            ]
+            cells += over + paired_differences(view.rows, [kind + LARGE], over, _PERCENT)
+        made = section_of(view, columns, cells, [])
+        sections.append(made.model_copy(update={"title": title}))
+    trained = [one.result for rows in found.values() for row in rows.values() for one in row]
+    notes = [
+        *_definitions(view.options),
+        *_comparison(view),
+        _budget(trained),
+        f"Large rates: from {rate(min(min(large.values())))} on; their mean.",
+    ]
+    sections[0] = sections[0].model_copy(update={"notes": notes})
+    return sections
+
+
+def _at_own_rates(view: View[Options]) -> Section:
+    """Section of rows at their own learning rates: columns are the kinds."""
+    cells = [
+        _cell(Place(row.run, kind), kind, trained)
+        for row in view.rows
+        for trained in [stability_of(view.results, row.run, view.seeds, view.options)]
+        for kind in KINDS
+    ]
+    compared = [kind for kind in KINDS if kind != "diverged"]
+    columns = [Column(id=kind, header=f"{header} ↓") for kind, header in KINDS.items()]
+    columns += [
+        Column(id=kind + DIFFERENCE, header=f"Δ {KINDS[kind]}", tidy_only=kind == "final_loss")
+        for kind in compared
+    ]
+    cells += paired_differences(view.rows, compared, cells, _PERCENT)
+    notes = [*_definitions(view.options), view.training_note(), *_comparison(view)]
+    return section_of(view, columns, cells, notes)
+
+
+def _cell(place: Place, kind: str, trained: Sequence[Stability]) -> Cell:
+    """One kind of one row at one rate, over its seeds."""
+    decimals = _NATS if kind == "final_loss" else _PERCENT
+    values = [(one.result, kind_value(kind)(one)) for one in trained]
+    seeds = seed_values(values, decimals, nothing="diverged")
+    if kind == "diverged":
+        return share_cell(place, seeds)
+    cell = mean_cell(place, seeds, decimals, Paper(None))
+    if kind == "final_loss" and cell.n < len(trained):
+        text = "diverged" if not cell.n else f"{cell.text} ({len(trained) - cell.n} diverged)"
+        return cell.model_copy(update={"text": text})
+    return cell
+
+
+def _over_rates(place: Place, kind: str, found: Sequence[Sequence[Stability]]) -> Cell:
+    """Mean over the large rates, seed by seed, with the jobs of all of them."""
+    value, seeds = kind_value(kind), []
+    for trained in zip(*found, strict=True):
+        values = [value(one) for one in trained]
+        assert None not in values, place
+        mean = fmean(one for one in values if one is not None)
+        (seed,) = seed_values([(trained[0].result, mean)], _PERCENT)
+        jobs = [one.result.job_id for one in trained]
+        seeds.append(seed.model_copy(update={"job_ids": jobs}))
+    return mean_cell(place, seeds, _PERCENT, Paper(None))
+
+
+def _large_rates(view: View[Options]) -> dict[str, list[float]]:
+    """Rates of each row from its own, which the configuration gives it, on."""
+    found = {}
+    for row in view.rows:
+        swept = view.swept(row)
+        own = next((one.learning_rate for one in swept if one.chosen), None)
+        if own is None:
+            raise UserError(
+                f"{row.run}: the sweep has the rates {[one.learning_rate for one in swept]}, its "
+                "own is none of them: add it to the grid in the scale's file"
+            )
+        found[row.run] = [one.learning_rate for one in swept if one.learning_rate >= own]
+    return found
+
+
+def _budget(trained: Sequence[Result]) -> str:
+    """What the trainings of a sweep share, whose rates are columns."""
+    steps = sorted({defined(one, "planned_steps") for one in trained})
+    sizes = sorted({defined(one, "non_embedding_parameters") for one in trained})
+    return f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings."
+
+
+def _definitions(options: Options) -> list[str]:
+    return [
+        f"Spikes, in % of steps: a step is one if its loss, or its gradient norm before clipping, "
+        f"exceeds the median of the {options.window} steps before it by more than "
+        f"{options.threshold:g} robust standard deviations (1.4826 median absolute deviations). "
+        "Every step that is lost to a divergence counts as a spike.",
+        "A run diverges at the first step with a loss or a gradient that is not finite, or with a "
+        "loss above training.divergence_loss after warm-up.",
+    ]
+
+
+def _comparison(view: View[Options]) -> list[str]:
+    compared = f"Δ: paired difference over seeds, {view.compared_with()}."
+    return [compared] if view.compared else []

@@ -1,0 +1,122 @@
+"""How stable trainings were: spikes of the loss and of the gradient norm, and divergence."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.errors import DataError
+from difftransformer.measurements.stability.settings import Options
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.collect import Results, metric
+from difftransformer.reporting.view import View
+
+LOSS, GRADIENT = "loss", "grad_norm"
+"""Columns of a history that can spike."""
+KINDS = {
+    "loss_spikes": "Loss spikes",
+    "gradient_spikes": "Gradient-norm spikes",
+    "diverged": "Diverged seeds",
+    "final_loss": "Validation loss at the end",
+}
+"""What is told of every training, in the words of headings."""
+_ROBUST = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
+
+
+class Stability(NamedTuple):
+    """One training.
+
+    Attributes:
+        result: Its result file.
+        spikes: Column -> share in % of its judged steps that are spikes, where every step that was
+            planned after a divergence counts as one.
+        diverged: 1 or 0.
+        loss: Validation loss at the end; None after a divergence.
+    """
+
+    result: Result
+    spikes: dict[str, float]
+    diverged: float
+    loss: float | None
+
+
+ByRate = dict[float, list[Stability]]
+"""Learning rate -> one training a seed, ascending."""
+
+
+def stability_of(
+    results: Results, run: str, seeds: Sequence[int], options: Options
+) -> list[Stability]:
+    """Judge the trainings of a run, one a seed.
+
+    Raises:
+        UserError: a result or a history is missing, or the training did not record divergence.
+        DataError: a history lacks steps, so that spikes could be missed.
+    """
+    return [_judge(results, run, seed, options) for seed in seeds]
+
+
+def by_rate(view: View[Options], row: RowSlice) -> ByRate:
+    """Judge the trainings of a swept row."""
+    return {
+        one.learning_rate: stability_of(view.results, one.run_id, view.seeds, view.options)
+        for one in view.swept(row)
+    }
+
+
+def kind_value(kind: str) -> Callable[[Stability], float | None]:
+    """Return what reads one of `KINDS` off a training."""
+    return {
+        "loss_spikes": lambda one: one.spikes[LOSS],
+        "gradient_spikes": lambda one: one.spikes[GRADIENT],
+        "diverged": lambda one: one.diverged,
+        "final_loss": lambda one: one.loss,
+    }[kind]
+
+
+def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
+    """Return the places of the spikes in ``values``, ascending.
+
+    A value is a spike if it exceeds the median of the ``window`` values before it by more than
+    ``threshold`` of their robust standard deviations (1.4826 median absolute deviations). The first
+    ``window`` values have too few before them and are not judged. Both statistics shrug off up to
+    half of the window, so a spike does not hide the next one.
+
+    Args:
+        values: One value a step, without gaps.
+        window: Steps before a value that it is compared with.
+        threshold: Robust standard deviations.
+    """
+    assert window > 0, window
+    found = []
+    for place in range(window, len(values)):
+        before = values[place - window : place]
+        middle = median(before)
+        spread = _ROBUST * median(abs(value - middle) for value in before)
+        if values[place] > middle + threshold * spread:
+            found.append(place)
+    return found
+
+
+def _judge(results: Results, run: str, seed: int, options: Options) -> Stability:
+    result, window = results.training(run, seed), options.window
+    diverged, planned = metric(result, "diverged"), metric(result, "planned_steps")
+    assert diverged is not None and planned is not None, result.job_id
+    if planned <= window:
+        raise DataError(
+            f"{result.job_id}: {planned:.0f} steps are no more than the window of {window} steps: "
+            "lower options.window in the artifact's file, or train longer"
+        )
+    shares = {}
+    for column in (LOSS, GRADIENT):
+        series = results.histories.series(run, seed, column)
+        steps = len(series.steps)
+        if series.steps != list(range(1, steps + 1)) or (not diverged and steps < planned):
+            raise DataError(
+                f"{result.job_id}: its history lacks steps, so spikes could be missed: set "
+                "training.log_every to 1 and rerun the training"
+            )
+        found = spikes(series.values, window, options.threshold)
+        lost = planned - max(steps, window)
+        shares[column] = 100 * (len(found) + lost) / (planned - window)
+    return Stability(result, shares, diverged, metric(result, "validation_loss"))

@@ -1,0 +1,1 @@
+"""Throughput and memory of training and forward passes (DIFF paper, table 7)."""

@@ -1,0 +1,98 @@
+"""Training and forward passes of every row at every shape, by every backend.
+
+Shapes: B = batch_size, T = seq_len.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.timing import BatchConfig, TimingSlice
+from difftransformer.evaluation.subject import Metrics
+from difftransformer.evaluation.timing import Turn, peak_memory, time_shape
+from difftransformer.measurements.throughput.settings import Timing
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.device import autocast
+from difftransformer.models.loss import chunked_cross_entropy
+from difftransformer.models.sizes import forward_flops, training_flops
+from difftransformer.models.transformer import Transformer
+from difftransformer.training.process import keep_freed_memory
+
+FLOPS = {"training": training_flops, "forward": forward_flops}
+"""What is timed, and its operations for each token, by formula."""
+
+
+def measure(slice: TimingSlice, device: torch.device) -> Metrics:
+    """Time every row at every shape.
+
+    Returns:
+        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
+        allocates beside the weights; flops_per_token by formula; peak_share, of the device's
+        peak_flops, where those are known.
+    """
+    config = slice.config
+    assert isinstance(config, Timing), slice.measurement
+    if device.type == "cpu":
+        keep_freed_memory()
+    metrics: Metrics = {"peak_flops": device_peak(config, device)}
+    for name, call in config.timed().items():
+        rows = {row: one[name] for row, one in slice.models.items() if name in one}
+        metrics |= _measure(name, call, rows, config, device)
+    return metrics
+
+
+def device_peak(config: Timing, device: torch.device) -> float | None:
+    """FLOP/s that the settings give for this device; None for the CPU or an unknown name."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in config.peak_flops.items() if part in name), None)
+
+
+def _measure(
+    name: str, call: BatchConfig, rows: dict[str, ModelConfig], config: Timing, device: torch.device
+) -> Metrics:
+    """Time all rows at one shape; their models exist together, and no longer than this."""
+    size, peak = (call.batch_size, call.seq_len + 1), device_peak(config, device)
+    vocab_size = min(one.vocab_size for one in rows.values())
+    tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
+    models = {row: Transformer.build(one, "eager", 0).to(device) for row, one in rows.items()}
+    steps = {
+        Turn(row, backend, mode): step(model, backend, mode, tokens, config)
+        for row, model in models.items()
+        for backend in config.backends
+        for mode in FLOPS
+    }
+    metrics = time_shape(name, call, steps, config, device)
+    for turn, run in steps.items():
+        place = "/".join((name, *turn))
+        flops = FLOPS[turn.mode](rows[turn.row], call.seq_len)
+        models[turn.row].zero_grad(set_to_none=True)
+        speed = metrics[f"tokens_per_second/{place}"]
+        assert speed is not None, place
+        metrics[f"flops_per_token/{place}"] = flops
+        metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
+        metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
+    return metrics
+
+
+def step(
+    model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
+) -> Callable[[], None]:
+    """Return one call of a model on tokens [B, T + 1] with one of its backends."""
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    targets = tokens[:, 1:].flatten()
+
+    def run() -> None:
+        for layer in layers:
+            layer.backend = backend
+        model.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(mode == "training"), autocast(tokens.device, config.precision):
+            hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
+            loss = chunked_cross_entropy(hidden, model.output_weight, targets, config.loss_chunk)
+        if mode == "training":
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    return run

@@ -1,0 +1,187 @@
+"""Tokens per second, memory and ratios, by shape and over shapes."""
+
+from collections.abc import Iterable
+from statistics import median
+from typing import TYPE_CHECKING
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.throughput.settings import Options
+from difftransformer.reporting.cells import Place
+from difftransformer.reporting.document import Cell, Column, Row, Section
+from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
+from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.rounds import DECIMALS, Timings, quartiles
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MODES = {"training": "Training", "forward": "Forward"}
+_ASIDE = 0.11
+
+
+def section(view: View[Options]) -> list[Section]:
+    """Make a section over shapes, by the fastest backends, and one for each shape with them all.
+
+    Raises:
+        UserError: The timings are missing, or lack a row.
+    """
+    timings = Timings(view.results, view.options.timing)
+    shapes = timings.config.shapes
+    return [_over_shapes(view, timings), *(_by_backend(view, timings, shape) for shape in shapes)]
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
+    import matplotlib.pyplot as plt
+
+    timings = Timings(view.results, view.options.timing)
+    compared = [row for part in view.sections for row in part.rows if row.against]
+    look = looks([view.rows[0].run, *(row.run for row in compared)])
+    shapes = _drawn_shapes(view, timings)
+    figure, panels = plt.subplots(
+        1, len(MODES), figsize=(11, 4.2), layout="constrained", sharey=True
+    )
+    for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
+        axes.axhline(1.0, color=INK, lw=0.9)
+        for place, row in enumerate(compared):
+            aside = _ASIDE * (place - (len(compared) - 1) / 2)
+            _draw_measured(axes, timings, row, mode, look[row.run], aside)
+            _draw_published(axes, view, row, mode, look[row.run], shapes)
+        axes.set_xticks(range(len(shapes)), list(shapes.values()))
+        axes.set_xlim(-0.5, len(shapes) - 0.5)
+        tidy(axes, x="", y="tokens/s, ratio", title=title)
+        axes.grid(axis="x", visible=False)
+    panels[1].set_ylabel("")
+    legend_below(figure, panels[0])
+    return figure
+
+
+def _over_shapes(view: View[Options], timings: Timings) -> Section:
+    shapes = timings.config.shapes
+    columns = [Column(id=f"{mode}_ratio", header=f"{MODES[mode]}, ratio ↑") for mode in MODES]
+    for shape, known in shapes.items():
+        for mode, name in MODES.items():
+            header = f"{known.label}: {name}"
+            columns.append(Column(id=f"{shape}_{mode}", header=f"{header} ↑"))
+            columns.append(Column(id=f"{shape}_{mode}_ratio", header=f"{header}, ratio ↑"))
+    cells = []
+    for row in view.rows:
+        for mode in MODES:
+            if row.against:
+                overall = timings.overall(shapes, row.run, row.against, mode)
+                cells.append(timings.ratio_cell(Place(row.run, f"{mode}_ratio"), overall))
+            for shape in shapes:
+                place = Place(row.run, f"{shape}_{mode}")
+                best = timings.fastest(shape, row.run, mode)
+                cells.append(timings.speed_cell(place, best, view.paper))
+                if row.against:
+                    ratios = timings.ratios(shape, row.run, row.against, mode)
+                    place = Place(row.run, f"{shape}_{mode}_ratio")
+                    cells.append(timings.ratio_cell(place, ratios))
+    return section_of(view, columns, cells, _notes(view, timings))
+
+
+def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
+    """Every row by every backend at one shape."""
+    turns = [(row, backend) for row in view.rows for backend in timings.config.backends]
+    shared = any(
+        timings.number("peak_share", shape, row.run, backend, "training") is not None
+        for row, backend in turns
+    )
+    columns = []
+    for mode, header in MODES.items():
+        columns.append(Column(id=f"{shape}_{mode}", header=f"{header}, tokens/s ↑"))
+        columns.append(Column(id=f"{shape}_{mode}_memory", header="Memory, MB ↓"))
+        if shared:
+            columns.append(Column(id=f"{shape}_{mode}_share", header="Share of peak ↑"))
+    known = timings.calls[shape]
+    return Section(
+        title=f"{view.title}: {known.label}, batch of {known.batch_size}",
+        columns=columns,
+        rows=[Row(run=f"{row.run}/{one}", label=f"{row.label}, {one}") for row, one in turns],
+        cells=[
+            cell
+            for row, backend in turns
+            for mode in MODES
+            for cell in _measured(timings, shape, row.run, backend, mode)
+        ],
+        notes=[_sizes(view.rows[0], timings, shape)],
+    )
+
+
+def _measured(timings: Timings, shape: str, row: str, backend: str, mode: str) -> list[Cell]:
+    turn, name, column = (shape, row, backend, mode), f"{row}/{backend}", f"{shape}_{mode}"
+    cells = [timings.speed_cell(Place(name, column), timings.speeds(*turn))]
+    for what, ending, unit, decimals in (
+        ("peak_bytes", "memory", 1e6, 1),
+        ("peak_share", "share", 1, DECIMALS),
+    ):
+        value = timings.number(what, *turn)
+        if value is not None:
+            place = Place(name, f"{column}_{ending}")
+            cells.append(timings.one_cell(place, value / unit, plain(value / unit, decimals)))
+    return cells
+
+
+def _notes(view: View[Options], timings: Timings) -> list[str]:
+    labels = {row.run: row.label for row in view.rows}
+    against = {labels[row.against] for row in view.rows if row.against}
+    return [
+        f"{timings.machine_note()} A GPU bound by its matrix units and a CPU bound by memory may "
+        "order the rows differently.",
+        f"Tokens per second: {timings.rounds_note('row, backend and mode')} Training is forward, "
+        "loss and backward, forward has the loss.",
+        f"Ratio to {' and '.join(sorted(against))}, within a round; the first two are geometric "
+        "means over the shapes.",
+        "Memory: bytes of tensors that one call allocates at most, weights not among them.",
+    ]
+
+
+def _sizes(row: RowSlice, timings: Timings, shape: str) -> str:
+    model = timings.result.settings["models"][row.run][shape]
+    return (
+        f"{model['num_layers']} layers, d_model {model['d_model']}, feed-forward "
+        f"{model['ffn_dim']}, head_dim {model['attention']['head_dim']}, vocabulary "
+        f"{model['vocab_size']}."
+    )
+
+
+def _drawn_shapes(view: View[Options], timings: Timings) -> dict[str, str]:
+    """Shapes with the names they are drawn under, the published ones last."""
+    shown = {name: shape.label for name, shape in timings.config.shapes.items()}
+    paper = view.artifact.paper
+    for row in [] if paper is None else paper.rows.values():
+        for name in row.values:
+            if not name.endswith("_forward"):
+                shape = name.removesuffix("_training")
+                shown.setdefault(shape, f"{shape.upper().replace('_', ', ')}\npublished")
+    return shown
+
+
+def _draw_measured(
+    axes: "Axes", timings: Timings, row: RowSlice, mode: str, look: Look, aside: float
+) -> None:
+    assert row.against is not None
+    for place, shape in enumerate(timings.config.shapes):
+        ratios = timings.ratios(shape, row.run, row.against, mode)
+        x = place + aside
+        axes.plot([x] * len(ratios), ratios, ".", color=look.colour, ms=3, alpha=0.35, mew=0)
+        axes.plot([x, x], quartiles(ratios), color=look.colour, lw=2)
+        axes.plot(
+            [x], [median(ratios)], look.marker, color=look.colour, ms=6, mec="white", mew=0.5,
+            label=printable(row.label) if place == 0 else "",
+        )  # fmt: skip
+
+
+def _draw_published(
+    axes: "Axes", view: View[Options], row: RowSlice, mode: str, look: Look, shapes: Iterable[str]
+) -> None:
+    """Ratios of the printed tokens per second, hollow."""
+    assert row.against is not None
+    for place, shape in enumerate(shapes):
+        one, two = (view.paper.number(run, f"{shape}_{mode}") for run in (row.run, row.against))
+        if one is not None and two is not None:
+            axes.plot([place], [one / two], look.marker, mec=look.colour, mfc="white", ms=6)

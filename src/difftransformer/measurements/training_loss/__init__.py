@@ -1,0 +1,1 @@
+"""Validation loss along training, and its differences between rows."""

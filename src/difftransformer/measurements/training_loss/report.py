@@ -1,0 +1,84 @@
+"""Validation loss along training: at equal parts of the budget, and as curves."""
+
+from typing import TYPE_CHECKING
+
+from difftransformer.errors import DataError
+from difftransformer.measurements.training_loss.settings import Options
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Place,
+    mean_cell,
+    paired_differences,
+    seed_values,
+)
+from difftransformer.reporting.curves import same_steps
+from difftransformer.reporting.document import Column, Section
+from difftransformer.reporting.drawing import legend_below, looks
+from difftransformer.reporting.loss_panels import VALIDATION_LOSS, loss_curves, loss_differences
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARTS = (25, 50, 75, 100)
+"""Parts of the budget in % with a column each: the validation nearest to it."""
+_DECIMALS = 3
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section; the learning rate has finished its decay at the last column alone.
+
+    Raises:
+        UserError: a result or a history is missing.
+        DataError: rows were validated at different steps.
+    """
+    trained = view.trained()
+    curves = [view.results.histories.series(r.run, r.seed, VALIDATION_LOSS) for r in trained]
+    tokens = same_steps(view.artifact.artifact, dict(enumerate(curves)))[0].tokens
+    if not tokens:
+        raise DataError(f"{view.artifact.artifact}: its runs have no validation losses")
+    places = {
+        f"loss_{percent}": min(
+            range(len(tokens)), key=lambda index: abs(tokens[index] - tokens[-1] * percent / 100)
+        )
+        for percent in PARTS
+    }
+    cells = []
+    for row in view.rows:
+        own = [(r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run]
+        for name, place in places.items():
+            seeds = seed_values([(result, values[place]) for result, values in own], _DECIMALS)
+            cells.append(mean_cell(Place(row.run, name), seeds, _DECIMALS, view.paper))
+    ending = view.reference()
+    cells += paired_differences(view.rows, list(places), cells, _DECIMALS, ending)
+    columns = [Column(id=n, header=f"{count(tokens[place])} ↓") for n, place in places.items()]
+    notes = [
+        "Validation loss in nats per token while training, by training tokens. Only at the last "
+        "column has the learning rate finished its decay.",
+        view.training_note(),
+    ]
+    if view.compared:
+        columns += [
+            Column(id=one.id + DIFFERENCE + ending, header=f"Δ {one.header.removesuffix(' ↓')}")
+            for one in columns
+        ]
+        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+    return section_of(view, columns, cells, notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw the curves of the first section, and the differences of all that follow training."""
+    import matplotlib.pyplot as plt
+
+    parts = view.sections
+    look = looks(list(dict.fromkeys(row.run for part in parts for row in part.rows)))
+    figure, axes = plt.subplots(
+        1, 1 + len(parts), figsize=(3.9 * (1 + len(parts)), 3.9), layout="constrained"
+    )
+    loss_curves(axes[0], parts[0], look)
+    for panel, part in zip(axes[1:], parts, strict=True):
+        loss_differences(panel, part, look)
+    legend_below(figure, axes[0])
+    return figure

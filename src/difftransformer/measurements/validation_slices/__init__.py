@@ -1,0 +1,1 @@
+"""Validation loss, overall and in the slices AR-Hit and Others."""

@@ -1,0 +1,82 @@
+"""Language modelling: what each row is, validation loss, AR-Hit and Others, and their differences.
+
+The picture has loss curves, their differences to a row, and a forest plot at the end.
+"""
+
+from typing import TYPE_CHECKING
+
+from difftransformer.config.measurement import Options
+from difftransformer.reporting.cells import DIFFERENCE
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import INK
+from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
+from difftransformer.reporting.loss_panels import compared_rows, loss_curves, loss_differences
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LOSSES = (
+    Metric("valid", "Valid ↓", "loss", compared=True),
+    Metric("ar_hit", "AR-Hit ↓", "ar_hit_loss"),
+    Metric("others", "Others ↓", "others_loss"),
+)
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section: losses in nats per token, and paired differences to the row compared with.
+
+    Raises:
+        UserError: a result is missing, or rows were measured with different settings.
+    """
+    suite, first = view.suite, view.evaluated()[0]
+    notes = [
+        f"AR-Hit: last tokens of n-grams with n = {suite.n} that stand earlier in the context and "
+        f"at most {suite.max_count} times in the training data, "
+        f"{defined(first, 'ar_hit_share'):.1%} of {count(defined(first, 'tokens'))} held-out "
+        "tokens; Others: the rest.",
+        view.training_note(),
+    ]
+    if view.compared:
+        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+    return metric_section(
+        view, _LOSSES, decimals=3, notes=notes, facts=True, show_differences=False
+    )
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw the first section; its rows but one are compared with that one."""
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=(11, 7.4), layout="constrained")
+    parts = figure.subfigures(2, 1, height_ratios=(1.2, 1), hspace=0.04, squeeze=False)
+    top, bottom = parts.ravel()
+    left, right = top.subplots(1, 2)
+    loss_curves(left, view, view.look)
+    loss_differences(right, view, view.look)
+    handles, labels = left.get_legend_handles_labels()
+    top.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8, handlelength=2.6)
+    measured = section(view)
+    for axes, loss in zip(bottom.subplots(1, len(_LOSSES), sharey=True), _LOSSES, strict=True):
+        _forest(axes, view, measured, loss)
+    signs = seed_signs(view.seeds)
+    if view.artifact.paper is not None:
+        signs.append(sign("x", f"published ({view.artifact.paper.scale})"))
+    bottom.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
+    return figure
+
+
+def _forest(axes: "Axes", view: View[Options], measured: Section, loss: Metric) -> None:
+    rows, look = compared_rows(view), view.look
+    axes.axvline(0, color=INK, lw=0.8)
+    for place, row in enumerate(rows):
+        cell = measured.cell(row.run, loss.id + DIFFERENCE)
+        assert cell is not None
+        estimate(axes, place, cell, look[row.run])
+    axes.locator_params(axis="x", nbins=5)  # labels of small steps touch where there are more
+    name = loss.header.removesuffix(" ↓")
+    name_lines(axes, [row.label for row in rows], x="nats per token", title=f"Δ {name} at the end")

@@ -1,0 +1,71 @@
+"""What is asked about validation losses."""
+
+from typing import ClassVar, Literal
+
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Ngrams, Reading, WindowSuite
+from difftransformer.config.model import ModelConfig
+
+
+class Suite(WindowSuite):
+    """Validation loss, overall and in the slices AR-Hit and Others.
+
+    AR-Hit: the predicted token is the last one of an n-gram that already occurred earlier in the
+    same window and is not frequent in training. Others: every other token.
+    """
+
+    repeatable: ClassVar[bool] = True
+
+    kind: Literal["validation_slices"] = setting(meaning="Which measurement the suite is.")
+    seq_len: int = setting(
+        meaning="Positions of a window of the validation split; windows do not overlap, and in "
+        "running text they cross document boundaries as in training.",
+        unit="tokens",
+        gt=0,
+    )
+    max_tokens: int | None = setting(
+        None,
+        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+    n: int = setting(
+        2,
+        meaning="Length of the n-grams.",
+        unit="tokens",
+        source="not stated by arXiv 2410.05258; bigrams after Zoology (Arora et al. 2023), "
+        "unverified",
+        ge=2,
+    )
+    max_count: int = setting(
+        1250,
+        meaning="An n-gram seen more often than this in the training split is frequent and "
+        "counts among Others.",
+        unit="occurrences",
+        source="not stated by arXiv 2410.05258; Zoology (Arora et al. 2023), unverified, for "
+        "corpora of billions of tokens: scale it with the corpus",
+        ge=0,
+    )
+    loss_chunk: int = setting(
+        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
+    )
+
+    @property
+    def ngrams(self) -> Ngrams:
+        """N-grams that count among Others."""
+        return Ngrams(n=self.n, max_count=self.max_count)
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, a batch at a time, and the logits of a chunk of them."""
+        found = super().reading(model, longest)
+        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
+
+    def metric_words(self, name: str) -> str:
+        """See `Suite.metric_words`."""
+        return "validation loss, nats" if name == "loss" else super().metric_words(name)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        losses = ["loss", "perplexity", "ar_hit_loss", "others_loss", "ar_hit_share"]
+        sizes = ["tokens", "ar_hit_tokens", "others_tokens", "windows", "windows_across_documents"]
+        return losses + sizes

@@ -1,0 +1,170 @@
+"""What each variant costs and what it scores as columns, and as a forest plot."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.measurement import Fact
+from difftransformer.measurements.variants.settings import Options
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Paper,
+    Place,
+    fact_cell,
+    mean_cell,
+    paired_differences,
+    seed_values,
+)
+from difftransformer.reporting.collect import metric
+from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.drawing import INK, looks
+from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
+from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.rounds import OWN_SIZES, Timings
+from difftransformer.reporting.sections import section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FACTS = {
+    "parameters": "Parameters",
+    "ffn_dim": "FFN",
+    "kv_bytes": "KV bytes a token",
+    "training_flops": "Training FLOPs a token",
+}
+SPEED_RATIO = "speed_ratio"
+_SPEEDS = {"speed": "Training tokens/s ↑", SPEED_RATIO: "Speed, ratio ↑"}
+_ASIDE = 0.38
+
+
+class Panel(NamedTuple):
+    """A column of the table, and the value that the first row has or is compared at."""
+
+    title: str
+    unit: str
+    reference: float | None
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section; each row is a run and its twin.
+
+    Raises:
+        UserError: a result is missing, or lacks a metric.
+    """
+    scores = view.options.scores
+    cells = [cell for row in view.rows for cell in _row(view, row)]
+    speeds, how = _speeds(view)
+    headers = _FACTS | (_SPEEDS if speeds else {})
+    headers |= {name: score.header for name, score in scores.items()}
+    for name, score in scores.items():
+        if score.compared:
+            cells += paired_differences(view.rows, [name], cells, score.decimals)
+            headers[name + DIFFERENCE] = f"Δ {score.name}"
+    columns = [Column(id=name, header=header) for name, header in headers.items()]
+    return section_of(view, columns, [*cells, *speeds], [*_notes(view), *how])
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a panel for each column; rows that a section has anew stand hollow below the first's."""
+    import matplotlib.pyplot as plt
+
+    sections = [section(part) for part in view.sections]
+    shown = _panels(view.options, {column.id for column in sections[0].columns})
+    height = 1.4 + 0.42 * len(view.rows)
+    figure, panels = plt.subplots(
+        1, len(shown), figsize=(11, height), layout="constrained", sharey=True, squeeze=False
+    )
+    for axes, (key, panel) in zip(panels[0], shown.items(), strict=True):
+        _draw_panel(axes, sections, key, panel)
+    signs = seed_signs(view.seeds)
+    titles = [section.title for section in sections]
+    signs += [sign("o", title, hollow=place > 0) for place, title in enumerate(titles)]
+    figure.legend(handles=signs, loc="outside lower center", ncols=len(signs), fontsize=8)
+    return figure
+
+
+def _row(view: View[Options], row: RowSlice) -> list[Cell]:
+    trained, nothing = view.trained(row), Paper(None)
+    cells = []
+    for name in _FACTS:
+        cell = fact_cell(Place(row.run, name), row.facts.get(name), trained, nothing)
+        cells.append(cell.model_copy(update={"text": _written(row.facts.get(name))}))
+    for name, score in view.options.scores.items():
+        run = row.twin if score.of_twin else row.run
+        assert run is not None, row.run
+        found = [view.results.evaluation(score.suite, run, seed) for seed in view.seeds]
+        values = seed_values([(one, metric(one, score.metric)) for one in found], score.decimals)
+        cells.append(mean_cell(Place(row.run, name), values, score.decimals, nothing))
+    return cells
+
+
+def _speeds(view: View[Options]) -> tuple[list[Cell], list[str]]:
+    """Speeds of training and how they were timed; nothing where the scale times no variants."""
+    timing = view.options.timing
+    if timing is None or not view.rows[0].facts.get("timed"):
+        return [], []
+    timings, cells = Timings(view.results, timing), []
+    timed = timings.calls[OWN_SIZES]
+    for row in view.rows:
+        speeds = timings.fastest(OWN_SIZES, row.run, "training")
+        cells.append(timings.speed_cell(Place(row.run, "speed"), speeds))
+        if row.against:
+            ratio = median(timings.ratios(OWN_SIZES, row.run, row.against, "training"))
+            cells.append(timings.one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2)))
+    labels = {row.run: row.label for row in view.rows}
+    others = dict.fromkeys(labels[row.against] for row in view.rows if row.against)
+    return cells, [
+        f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "
+        f"{timed.batch_size}, {timings.rounds_note('row, backend and mode')} Ratio to "
+        f"{' and '.join(others)}: median of those within rounds. {timings.machine_note()}"
+    ]
+
+
+def _written(fact: Fact) -> str:
+    assert isinstance(fact, int | float), fact
+    return count(fact) if fact >= 10_000 else f"{fact:,.0f}"
+
+
+def _notes(view: View[Options]) -> list[str]:
+    notes = [
+        "KV bytes a token: what the caches of all layers grow by, in 16 bits. Training FLOPs: by "
+        f"formula, forward and backward, without norms and softmax. {view.options.note}",
+        view.training_note(),
+    ]
+    others = [f"{row.run} for {row.paper}" for row in view.rows if row.paper not in (None, row.run)]
+    if others:
+        notes.append(f"At this scale other runs stand in, of other sizes: {', '.join(others)}.")
+    if view.compared:
+        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+    return notes
+
+
+def _panels(options: Options, known: set[str]) -> dict[str, Panel]:
+    """Panels by the column that they show."""
+    panels = {}
+    for name, score in options.scores.items():
+        if score.panel == "difference":
+            panels[name + DIFFERENCE] = Panel(f"Δ {score.name}", score.unit, 0.0)
+        elif score.panel == "value":
+            panels[name] = Panel(score.name, score.unit, None)
+    panels[SPEED_RATIO] = Panel("Training speed", "tokens/s, ratio, median of rounds", 1.0)
+    return {key: panel for key, panel in panels.items() if key in known}
+
+
+def _draw_panel(axes: "Axes", sections: Sequence[Section], key: str, panel: Panel) -> None:
+    rows = sections[0].rows
+    look = looks([row.run for row in rows])
+    if panel.reference is not None:
+        axes.axvline(panel.reference, color=INK, lw=0.8)
+    drawn = set()
+    for number, section in enumerate(sections):
+        for place, (row, first) in enumerate(zip(section.rows, rows, strict=True)):
+            cell = section.cell(row.run, key)
+            if cell is None or row.run in drawn:
+                continue
+            drawn.add(row.run)
+            estimate(axes, place + _ASIDE * number, cell, look[first.run], hollow=number > 0)
+    name_lines(axes, [row.label for row in rows], x=panel.unit, title=panel.title)

@@ -1,0 +1,123 @@
+"""Sizes of a model from its settings alone, and settings that give it the size of another one.
+
+Operations are counted as torch's ``FlopCounterMode`` counts the equations: two for each
+multiply-add of a matrix product, whole T x T attention maps although a causal kernel skips half,
+nothing for sums, norms and softmax. A test holds both to the same number.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.registry import attention_class, configure
+from difftransformer.models.cache import PrefixCache
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import RotaryTable
+from difftransformer.models.transformer import Transformer
+
+Measure = Literal["parameters", "training_flops"]
+_WORDS: dict[Measure, str] = {
+    "parameters": "parameters",
+    "training_flops": "FLOPs of training for each token",
+}
+_WIDTH, _POSITIONS = 8, 2
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """Return the number of parameters (a tied matrix once), counted without allocating them."""
+    model = _one_layer(config)
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    layer = sum(parameter.numel() for parameter in model.layers.parameters())
+    return whole + (config.num_layers - 1) * layer
+
+
+def forward_flops(config: ModelConfig, seq_len: int) -> int:
+    """Return the operations of a forward pass for each token of a sequence of ``seq_len``."""
+    attention = configure(config.attention, config.d_model)
+    pair = attention_class(attention.variant).multiplications_per_pair(attention)
+    model = _one_layer(config)
+    layer = sum(part.weight.numel() for part in model.layers.modules() if isinstance(part, Linear))
+    weights = config.num_layers * layer + model.output_weight.numel()
+    return 2 * (weights + config.num_layers * pair * seq_len)
+
+
+def training_flops(config: ModelConfig, seq_len: int) -> int:
+    """Return the operations of forward and backward for each token of a sequence of ``seq_len``.
+
+    Backward has two products, each as large, for every product of forward.
+    """
+    return 3 * forward_flops(config, seq_len)
+
+
+def _one_layer(config: ModelConfig) -> Transformer:
+    """Return the model with one layer, all being alike, in no memory."""
+    with torch.device("meta"):
+        return Transformer(config.model_copy(update={"num_layers": 1}))
+
+
+@torch.no_grad()
+def cached_numbers(config: ModelConfig) -> int:
+    """Return how many numbers the caches of all layers grow by with each position.
+
+    An attention layer with the model's heads, on an input of few dimensions, fills a cache: so this
+    holds for any variant, whatever it keeps.
+    """
+    attention = configure(config.attention, config.d_model)
+    layer = attention_class(attention.variant)(attention, _WIDTH, 0, "eager")
+    table = RotaryTable(attention.head_dim, config.rope_theta)
+    rope = table.span(0, _POSITIONS, torch.device("cpu"))
+    cache = PrefixCache(_POSITIONS)
+    layer(torch.zeros(1, _POSITIONS, _WIDTH), rope, None, cache)
+    held = sum(tensor.numel() for tensor in cache.held(0))
+    return config.num_layers * held // _POSITIONS
+
+
+class Match(NamedTuple):
+    """What was chosen, and how near it comes."""
+
+    by: Measure
+    ffn_dim: int
+    size: int
+    """Parameters, or operations of training a token, of the sized model."""
+    wanted: int
+    """Those of the one it is sized after."""
+
+    @property
+    def residual(self) -> float:
+        """How much larger the sized model is, as a share: negative where it is smaller."""
+        return self.size / self.wanted - 1
+
+
+def match_ffn(
+    config: ModelConfig, wanted: ModelConfig, by: Measure, multiple_of: int, seq_len: int
+) -> Match:
+    """Return the ffn_dim that makes ``config`` as large as ``wanted``.
+
+    Args:
+        config: The model to size; its own ffn_dim does not count.
+        wanted: The model to be like.
+        by: Equal parameters, or equal operations of training for each token.
+        multiple_of: The ffn_dim is the nearest multiple, in dimensions.
+        seq_len: Length of a training sequence, in positions; for operations alone.
+
+    Raises:
+        ConfigError: No feed-forward would be left.
+    """
+
+    def size(config: ModelConfig) -> int:
+        return count_parameters(config) if by == "parameters" else training_flops(config, seq_len)
+
+    def sized(ffn_dim: int) -> int:
+        return size(config.model_copy(update={"ffn_dim": ffn_dim}))
+
+    goal = size(wanted)
+    step = sized(2 * multiple_of) - sized(multiple_of)  # both measures are linear in ffn_dim
+    steps = 1 + round((goal - sized(multiple_of)) / step)
+    if steps < 1:
+        raise ConfigError(
+            f"without any feed-forward it has more {_WORDS[by]} than {goal:,}; make its attention "
+            f"smaller, or match it to a larger run"
+        )
+    return Match(by, steps * multiple_of, sized(steps * multiple_of), goal)

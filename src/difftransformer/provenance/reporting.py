@@ -1,0 +1,163 @@
+"""How a command speaks and how it ends: log lines, ``error:`` lines, exit status; no secrets.
+
+One readable ``error:`` line for what a user can mend, a traceback and such a line for a fault of
+ours; both in the log and on stderr. Exit status: 2 for a user's mistake, 1 for a fault of ours,
+75 (``EX_TEMPFAIL``) for a stop that the same command continues.
+
+Passwords and tokens are kept out of everything that is written: they stay in the environment.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from difftransformer.errors import UserError
+from difftransformer.provenance.environment import check_variables
+
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM), "allow writing there, or choose another path"
+    ),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        "choose another path, or move what is in the way",
+    ),
+}
+"""What to do about an error of the file system that is no fault of this program."""
+
+_NAMES = re.compile(r"(?i)(key|token|secret|passw|pwd|credential)")
+_SHORTEST = 6
+"""A shorter value is no secret, and masking it would eat ordinary words."""
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def reporting(log: Path | None = None) -> Iterator[None]:
+    """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status."""
+    handlers: list[logging.Handler] = []
+    try:
+        _set_up_logging(log, handlers)
+        check_variables()
+        yield
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            logger.warning("stopped: %s", stop)
+        raise
+    except KeyboardInterrupt as stop:
+        logger.warning("stopped from the keyboard")
+        raise SystemExit(130) from stop
+    except UserError as error:
+        logger.error("%s", " ".join(str(error).split()))
+        raise SystemExit(2) from error
+    except OSError as error:
+        if error.errno not in _CURES:
+            raise _fault(error) from error
+        logger.error("%s", refusal(error))
+        raise SystemExit(2) from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise _fault(error) from error
+        logger.error(
+            "out of memory (%s): lower batch sizes, lengths or the model's sizes, or close other "
+            "programs; what was finished is kept, and the same command continues",
+            masked(" ".join(str(error).split()))[:120] or type(error).__name__,
+        )
+        raise SystemExit(2) from error
+    finally:
+        for handler in handlers:
+            logging.getLogger().removeHandler(handler)
+            with suppress(OSError):  # a full disk has been reported by what needed it
+                handler.close()
+
+
+def refusal(error: UserError | OSError) -> str:
+    """Say in one line what we or the file system refused, and what to do about it."""
+    if isinstance(error, UserError):
+        return str(error)
+    reason = os.strerror(error.errno or 0)
+    cure = _CURES.get(error.errno or 0, "choose another path")
+    return f"{error.filename or 'writing'}: {reason}; {cure}"
+
+
+_SAID_WITHOUT_MEMORY = ("can't allocate memory", "could not create a primitive")
+"""What torch's allocator and oneDNN say; neither has an exception of its own for it."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, in Python or in torch, which need not be loaded here."""
+    named = {kind.__name__ for kind in type(error).__mro__}
+    said = str(error)
+    return bool({"MemoryError", "OutOfMemoryError"} & named) or any(
+        words in said for words in _SAID_WITHOUT_MEMORY
+    )
+
+
+class _LineFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = masked(super().format(record))
+        if record.levelno >= logging.WARNING:
+            return f"{record.levelname.lower()}: {text}"
+        return f"{self.formatTime(record, '%H:%M:%S')} {text}"
+
+
+class _LogFile(logging.FileHandler):
+    """A log on a full disk loses lines; stderr has them all."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        pass
+
+
+def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
+    """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    logging.getLogger("difftransformer").setLevel(logging.INFO)
+
+    def add(handler: logging.Handler) -> None:
+        handlers.append(handler)
+        handler.setFormatter(_LineFormatter())
+        root.addHandler(handler)
+
+    add(logging.StreamHandler(sys.stderr))
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        add(_LogFile(log, mode="w", encoding="utf-8"))
+
+
+def _fault(error: Exception) -> SystemExit:
+    logger.info("a fault of this program:", exc_info=error)
+    logger.error("%s: %s (traceback above)", type(error).__name__, " ".join(str(error).split()))
+    return SystemExit(1)
+
+
+def displayed(text: str) -> str:
+    """Give an address, or a text with addresses, without user names, passwords and tokens."""
+    shown = re.sub(r"//\S*@", "//***@", text)
+    return re.sub(r"(?i)((?:passw|pwd|token|secret|key)[^=&?\s]*=)[^&\s]*", r"\1***", shown)
+
+
+def masked(text: str) -> str:
+    """Give a text without what the environment keeps secret: values of keys, tokens, passwords.
+
+    The longest go first, so that nothing is left of one that begins like another.
+    """
+    secrets = {name: value.strip() for name, value in os.environ.items() if _NAMES.search(name)}
+    for name, value in sorted(secrets.items(), key=lambda one: len(one[1]), reverse=True):
+        if len(value) >= _SHORTEST:
+            text = text.replace(value, f"<{name}>")
+    return displayed(text) if "//" in text else text
+
+
+def one_line(error: BaseException) -> str:
+    """Give the kind of an error and the start of its text."""
+    text = masked(" ".join(str(error).split()))
+    return f"{type(error).__name__}: {text[:160]}"

@@ -1,0 +1,174 @@
+"""What a measurement's report is given: an artifact, one of its sections, and all results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice, SweepRow
+from difftransformer.config.measurement import Options
+from difftransformer.config.measurements import measurement, module_of, suite_class
+from difftransformer.config.run import PRETRAINED_SEED
+from difftransformer.config.validation import validate
+from difftransformer.errors import UserError
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.collect import Results
+from difftransformer.reporting.conditions import training_note
+from difftransformer.reporting.drawing import Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from difftransformer.reporting.document import Section
+
+O = TypeVar("O", bound=Options)  # noqa: E741 - the options of a measurement
+HOW_RUN = ("batch_size", "device", "backend", "precision")
+"""Settings of a suite that change nothing of what is measured."""
+
+
+@dataclass(frozen=True)
+class View(Generic[O]):
+    """One section of an artifact with the results behind it."""
+
+    artifact: ArtifactSlice
+    part: SectionSlice
+    results: Results
+
+    @property
+    def options(self) -> O:
+        """What the section tells its measurement."""
+        return self.part.options  # type: ignore[return-value]
+
+    @property
+    def title(self) -> str:
+        """Heading of the section."""
+        return self.part.title
+
+    @property
+    def rows(self) -> list[RowSlice]:
+        """Rows from top to bottom."""
+        return self.part.rows
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of every row."""
+        return self.artifact.seeds
+
+    @property
+    def paper(self) -> Paper:
+        """Published values of the same cells."""
+        return Paper(self.artifact.paper)
+
+    @property
+    def compared(self) -> bool:
+        """Whether rows are compared with another."""
+        return any(row.against for row in self.rows)
+
+    @property
+    def sections(self) -> "list[View[O]]":
+        """All sections of the artifact that this measurement makes, in their order."""
+        parts = self.artifact.sections
+        own = [part for part in parts if part.measurement == self.part.measurement]
+        return [View(self.artifact, part, self.results) for part in own]
+
+    @property
+    def look(self) -> dict[str, Look]:
+        """Look of each row, by its run."""
+        return looks([row.run for row in self.rows])
+
+    @cached_property
+    def suite(self) -> Any:
+        """Settings of the section's suite as all rows were measured, typed.
+
+        Raises:
+            UserError: A result is missing, or rows were measured with different settings.
+        """
+        return shared_suite(self.evaluated())
+
+    def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+        """Results of a suite, the section's first when left out, for some rows or all."""
+        name = suite or self.part.suites[0]
+        return [
+            self.results.evaluation(name, row.run, seed)
+            for row in rows or self.rows
+            for seed in ([PRETRAINED_SEED] if row.pretrained else self.seeds)
+        ]
+
+    def trained(self, *rows: RowSlice) -> list[Result]:
+        """Training results of some rows or all."""
+        return [
+            self.results.training(row.run, seed) for row in rows or self.rows for seed in self.seeds
+        ]
+
+    def swept(self, row: RowSlice) -> list[SweepRow]:
+        """Learning rates of a row of a sweep, ascending."""
+        found = (one for one in self.part.sweep if one.run == row.run)
+        return sorted(found, key=lambda one: one.learning_rate)
+
+    @property
+    def rates(self) -> list[float]:
+        """Every learning rate of a sweep, ascending."""
+        return sorted({one.learning_rate for one in self.part.sweep})
+
+    def detail(self, run: str, seed: int, name: str) -> Path:
+        """Return a file that the section's suite left beside its result."""
+        return self.results.detail(self.part.suites[0], run, seed, name)
+
+    def training_note(self) -> str:
+        """One sentence on budget, sizes and learning rates of the rows."""
+        return training_note(self.rows, self.trained())
+
+    def compared_with(self) -> str:
+        """Say which row the others are compared with."""
+        labels = {row.run: row.label for row in self.rows}
+        pairs = [(row.label, labels[row.against]) for row in self.rows if row.against]
+        if len({other for _, other in pairs}) == 1:
+            return f"row − {pairs[0][1]}"
+        return "; ".join(f"{label} − {other}" for label, other in pairs)
+
+    def reference(self) -> str:
+        """Ending of the columns of comparison: nothing where it compares as the first one does."""
+        ours, theirs = (
+            list(dict.fromkeys(row.against for row in one.rows if row.against))
+            for one in (self, self.sections[0])
+        )
+        return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
+
+
+def shared_suite(results: Sequence[Result]) -> Any:
+    """Return the typed settings of a suite that all results share.
+
+    Raises:
+        UserError: They were measured differently; names two of them and a setting.
+    """
+    first, *others = results
+    config: Mapping[str, Any] = first.settings["config"]
+    for other in others:
+        theirs = other.settings["config"]
+        for key in sorted({*config, *theirs} - {*HOW_RUN}):
+            if config.get(key) != theirs.get(key):
+                raise UserError(
+                    f"config.{key} is {config.get(key)} in {first.job_id} and {theirs.get(key)} in "
+                    f"{other.job_id}, which share a table: rerun the older one"
+                )
+    return validate(suite_class(config.get("kind"), first.job_id), config, first.job_id)
+
+
+def sections_of(view: View[Any]) -> "list[Section]":
+    """Make what a measurement shows of a section: one section of the table, or several."""
+    made = _report(view).section(view)
+    return made if isinstance(made, list) else [made]
+
+
+def figure_of(view: View[Any]) -> "Figure":
+    """Draw the figure of an artifact; ``view`` is of its first section."""
+    drawn: Figure = _report(view).figure(view)
+    return drawn
+
+
+def _report(view: View[Any]) -> Any:
+    """Load the report by the measurement's name, so that its imports are its own."""
+    return import_module(module_of(measurement(view.part.measurement).name, "report"))

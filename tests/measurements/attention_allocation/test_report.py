@@ -1,0 +1,60 @@
+"""Table 3 and figure 1, from results with known shares."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+
+from difftransformer.errors import UserError
+from difftransformer.measurements.attention_allocation.report import _columns
+from difftransformer.reporting.figure_job import build_figure
+from difftransformer.reporting.table_job import build_table
+
+
+def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def metrics(fake: FakeResults, suite: str, run: str) -> list[dict[str, float]]:
+    paths = [path for path in fake.results if f"/evaluations/{suite}/{run}/" in str(path)]
+    return [json.loads(path.read_text())["metrics"] for path in sorted(paths)]
+
+
+def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("table3"), fake.results, tmp_path / "table3")
+    cells = read(tmp_path / "table3.csv")
+    for run in ("recall_transformer", "recall_diff"):
+        found = metrics(fake, "attention_allocation", run)
+        for column in ("answer_d75", "noise_d0", "answer", "noise", "bos", "query"):
+            mean = sum(one[column] for one in found) / 3
+            assert float(cells[run, column]["value"]) == pytest.approx(mean)
+    assert cells["recall_diff", "answer_d100"]["paper_value"] == "0.4"
+    parts = [float(cells["recall_diff", name]["value"]) for name in ("bos", "answer", "query")]
+    assert sum(parts) + float(cells["recall_diff", "noise"]["value"]) == pytest.approx(1)
+    text = (tmp_path / "table3.md").read_text()
+    assert "divided by the sum of its absolute values" in text and "C3.7" in text
+
+
+def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Path) -> None:
+    small.everything((0,))
+    (small.root / "evaluations/attention_allocation/recall_diff/0/example.json").unlink()
+    with pytest.raises(UserError, match=r"no example\.json of evaluation 'attention_allocation'"):
+        build_figure(
+            artifact_slice("figure1", "figure", (0,)),
+            small.results,
+            tmp_path / "f",
+        )
+
+
+def test_long_prompts_are_drawn_in_fewer_columns(small: FakeResults, tmp_path: Path) -> None:
+
+    weights = np.zeros((3, 1000))
+    weights[0, 500], weights[1, 999], weights[2, 0] = -0.9, 0.5, 0.1
+    drawn = _columns(weights)
+    assert drawn.shape == (3, 160)
+    assert [(row.min(), row.max()) for row in drawn] == [(-0.9, 0), (0, 0.5), (0, 0.1)]

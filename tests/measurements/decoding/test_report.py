@@ -1,0 +1,83 @@
+"""Decoding from made results: tokens of all sequences, ratios by round, bytes of the cache."""
+
+import math
+
+import pytest
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+from fake_throughput import REPEATS, decoding
+
+from difftransformer.errors import UserError
+from difftransformer.measurements.decoding.report import cache_bytes
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.rounds import Timings
+from difftransformer.reporting.table_job import make_table
+
+
+def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: FakeResults) -> None:
+    start, slower = "b4_s256/{}/{}/decoding", [9.0] * REPEATS
+    ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
+    decoding(
+        small,
+        changes={
+            start.format("diff_v2", "eager"): ours,
+            start.format("diff_v2", "sdpa"): [0.1, *slower[1:]],
+            start.format("transformer_gqa", "eager"): slower,
+            start.format("transformer_gqa", "sdpa"): theirs,
+        },
+    )
+    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    speed, ratio = (made.find("diff_v2", f"b4_s256{end}") for end in ("", "_ratio"))
+    assert speed is not None and ratio is not None
+    assert list(speed.by_seed().values()) == pytest.approx([4 * 8 / one for one in ours])
+    assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
+    overall = made.find("diff_v2", "ratio")
+    single = [made.find("diff_v2", f"b{b}_s{s}_ratio") for b in (1, 4) for s in (256, 1024)]
+    assert overall is not None
+    by_round = zip(*(one.by_seed().values() for one in single if one is not None), strict=True)
+    assert list(overall.by_seed().values()) == pytest.approx(
+        [math.prod(x) ** 0.25 for x in by_round]
+    )
+    held = made.find("diff_v2", "cache_bytes")
+    assert held is not None and held.value == 2048
+    whole = [made.find("diff_v2", f"b{b}_s{s}_mib") for b in (1, 4) for s in (256, 1024)]
+    assert [one and (one.value, one.text) for one in whole] == [
+        (0.5, "0.5"), (2, "2.0"), (2, "2.0"), (8, "8.0"),
+    ]  # fmt: skip
+
+
+def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> None:
+    place, slower, ours = "b4_s256/{}/{}/decoding", [9.0] * REPEATS, [2.0, 4.0, 3.0, 8.0, 5.0]
+    decoding(
+        small,
+        changes={
+            place.format("diff_v2", "sdpa"): ours,
+            place.format("diff_v2", "eager"): slower,
+            place.format("transformer_double_heads", "sdpa"): [1.0] * REPEATS,
+            place.format("transformer_double_heads", "eager"): slower,
+        },
+    )
+    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    *_, doubled, held = made.sections
+    assert "as many queries" in doubled.title and held.title == "KV cache, MiB"
+    assert [row.run for row in doubled.rows] == ["diff_v2"]
+    name = "ratio_to_transformer_double_heads"
+    assert made.find("diff_v2", name) is not None and made.find("diff_v2", "ratio") is not None
+    cell = made.find("diff_v2", f"b4_s256_{name}")
+    assert cell is not None
+    assert list(cell.by_seed().values()) == pytest.approx([1 / one for one in ours])
+
+
+def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeResults) -> None:
+    decoding(small)
+    timings = Timings(load_results(small.results, "tiny"), "decoding")
+    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 164: cache_b"):
+        cache_bytes(timings, "dint")
+    assert cache_bytes(timings, "diff_v2") == 2048
+
+
+def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
+    decoding(small, changes={"b4_s256/diff_v2/sdpa/decoding": [1.0, None]})
+    timings = Timings(load_results(small.results, "tiny"), "decoding")
+    with pytest.raises(UserError, match=r"diff_v2/sdpa/decoding/1 is undefined"):
+        timings.fastest("b4_s256", "diff_v2", "decoding")

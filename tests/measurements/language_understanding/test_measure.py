@@ -1,0 +1,225 @@
+"""Language understanding: lm-eval's own numbers, resumed by task, of our models and of others."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import model_config
+from small_language_models import TASKS, suite, write_llama, write_tasks, write_training
+
+from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.run import PretrainedModel
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
+from difftransformer.measurements.language_understanding import measure as measurement
+from difftransformer.measurements.language_understanding.measure import (
+    load_task,
+    task_manager,
+)
+from difftransformer.models.checkpoint import load_model
+from difftransformer.models.export import export_model
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+def elsewhere(name: object, folder: Path) -> PretrainedSubject:
+    details = folder / "details"
+    details.mkdir(parents=True, exist_ok=True)
+    return PretrainedSubject(PretrainedModel(name=str(name)), CPU, details, folder / "state")
+
+
+def measure(folder: Path, llama: Path, **changes: object) -> Metrics:
+    return measurement.measure(suite(**changes), elsewhere(llama, folder))
+
+
+def samples(folder: Path, task: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{task}.jsonl").read_text().splitlines()]
+
+
+def assert_same(ours: Metrics, theirs: dict[str, Any]) -> None:
+    """Scores and standard errors, to the last digit."""
+    for task in TASKS:
+        name = "acc_norm" if task == "hellaswag" else "acc"
+        found = theirs[f"mine_{task}"]
+        assert ours[task] == found[f"{name},none"], task
+        assert ours[f"{task}_stderr"] == found[f"{name}_stderr,none"], task
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shots", [0, 2])
+def test_a_llama_scores_as_in_lm_evals_own_run(shots: int, tmp_path: Path, llama: Path) -> None:
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    names = write_tasks(tmp_path / "tasks", shots)
+    theirs = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": str(llama)},
+        tasks=names,
+        batch_size=4,
+        device="cpu",
+        limit=12,
+        task_manager=TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False),
+    )
+    ours = measure(tmp_path, llama, num_fewshot=shots, limit=12)
+    assert_same(ours, theirs["results"])
+    for task in TASKS:
+        for one, other in zip(
+            samples(tmp_path / "details", task), theirs["samples"][f"mine_{task}"], strict=True
+        ):
+            assert one["prompt_hash"] == other["prompt_hash"]
+            assert [tuple(reply) for reply in one["filtered_resps"]] == [
+                pytest.approx(tuple(reply), rel=1e-6) for reply in other["filtered_resps"]
+            ]
+
+
+@pytest.mark.slow
+def test_our_model_scores_as_the_lm_eval_command_on_its_export(tmp_path: Path) -> None:
+    run, data = write_training(tmp_path)
+    (tmp_path / "details").mkdir()
+    subject = Subject(
+        Scorer(load_model(run), CPU),
+        PackedDataset.open(data),
+        CPU,
+        None,
+        details=tmp_path / "details",
+        state=tmp_path / "state",
+        seed=3,
+    )
+    ours = measurement.measure(suite(), subject)
+    export_model(run, tmp_path / "exported")
+    names = write_tasks(tmp_path / "tasks", 0)
+    command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf"]
+    command += ["--model_args", f"pretrained={tmp_path / 'exported'}", "--trust_remote_code"]
+    command += ["--tasks", ",".join(names), "--include_path", str(tmp_path / "tasks")]
+    command += ["--device", "cpu", "--batch_size", "4", "--output_path", str(tmp_path / "out")]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=os.environ | offline, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (report,) = (tmp_path / "out").rglob("results_*.json")
+    assert_same(ours, json.loads(report.read_text())["results"])
+
+
+@pytest.mark.slow
+def test_a_killed_job_goes_on_with_the_next_task(
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = measure(tmp_path / "whole", llama, limit=6)
+    ask, asked = measurement.ask, []
+
+    def dies_at_the_second(model: Any, task: Any, limit: int | None) -> Any:
+        asked.append(task.task_name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return ask(model, task, limit)
+
+    monkeypatch.setattr(measurement, "ask", dies_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        measure(tmp_path / "killed", llama, limit=6)
+    assert measure(tmp_path / "killed", llama, limit=6) == whole
+    assert asked == [TASKS[0], TASKS[1], TASKS[1], TASKS[2]]
+    for task in TASKS:
+        kept = samples(tmp_path / "killed" / "details", task)
+        assert len(kept) == whole[f"{task}_samples"] == 6
+        assert {"doc", "arguments", "filtered_resps", "acc"} <= set(kept[0])
+
+
+@pytest.mark.slow
+def test_the_average_is_over_tasks_and_long_requests_are_counted(
+    tmp_path: Path, llama: Path
+) -> None:
+    found = measure(tmp_path, llama, num_fewshot=5)
+    assert list(found) == suite().metric_names(model_config(320))
+    values = [found[task] for task in TASKS]
+    assert found["average"] == pytest.approx(sum(values) / 3, abs=1e-12)
+    errors = [found[f"{task}_stderr"] for task in TASKS]
+    assert found["average_stderr"] == pytest.approx(math.hypot(*errors) / 3, abs=1e-12)
+    assert [found[f"{task}_chance"] for task in TASKS] == [0.25, 0.25, 0.5]
+    lengths = found["hellaswag_cut"], found["winogrande_cut"]
+    assert lengths[0] == 1.0 and 0 < found["arc_easy_cut"] <= 1, lengths
+    short = measure(tmp_path / "short", llama, num_fewshot=0)
+    assert short["winogrande_cut"] == 0
+
+
+def test_no_item_is_among_its_own_solved_examples(tmp_path: Path) -> None:
+    settings = suite(num_fewshot=5)
+    for task, field in (("hellaswag", "query"), ("winogrande", "sentence")):
+        loaded = load_task(task_manager([task]), settings, task, tmp_path)
+        loaded.build_all_requests(rank=0, world_size=1)
+        for one in loaded.instances:
+            asked = one.doc[field].split("_")[0] if task == "winogrande" else one.doc[field]
+            solved = one.args[0].rsplit("\n\n", 1)[0].split("\n\n")
+            assert len(solved) == 5
+            assert one.args[0].count(asked) == 1 or task == "winogrande"
+            if task == "winogrande":
+                answer = one.doc["option1"] if one.doc["answer"] == "1" else one.doc["option2"]
+                assert one.doc["sentence"].replace("_", answer) not in solved
+
+
+def test_a_model_that_cannot_be_had_is_one_line(
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(CheckpointError, match="nobody/nothing: cannot be loaded from the Hugging"):
+        measure(tmp_path, Path("nobody/nothing"), tasks=["piqa"])
+    with pytest.raises(DataError, match=r"piqa: baber/piqa cannot be had .* set `benchmarks` to"):
+        measure(tmp_path, llama, tasks=["piqa"], data="hub")
+    damaged = write_llama(tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(b"not a model")
+    with pytest.raises(CheckpointError, match=r"damaged: cannot be loaded \("):
+        measure(tmp_path, damaged, tasks=["piqa"])
+
+
+@pytest.mark.slow
+def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
+    tmp_path: Path, llama: Path
+) -> None:
+    config = suite(tasks=["piqa"], limit=4)
+    slice = EvaluationSlice(
+        scale="unit",
+        run="mine",
+        suite="words",
+        config=config,
+        pretrained=PretrainedModel(name=str(llama)),
+    )
+    output = tmp_path / "words.json"
+    evaluate(
+        slice,
+        model=None,
+        dataset=None,
+        ngrams=None,
+        output=output,
+        details=tmp_path / "words",
+        state=tmp_path / "state",
+        seed=0,
+        threads=1,
+        tracker=NullTracker("job"),
+        code="c",
+    )
+    result = read_result(output)
+    assert (result.run, result.seed, result.settings["upstream"]) == ("mine", 0, [])
+    assert result.settings["config"]["data"] == "builtin"
+    assert result.metrics["average"] == result.metrics["piqa"]
+    assert len(samples(tmp_path / "words", "piqa")) == 4
+    known = json.loads((tmp_path / "words" / "piqa.json").read_text())
+    assert known["lm_eval_version"] and known["config"]["metadata"]["version"] == 1.0

@@ -1,0 +1,114 @@
+"""Items in files: what is wrong with one is said in one line."""
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from small_language_models import copy_items, suite
+from spoiling import zeroed
+
+from difftransformer.errors import DataError
+from difftransformer.measurements.language_understanding import tasks
+from difftransformer.measurements.language_understanding.tasks import (
+    LANGUAGE_TASKS,
+    check_items,
+    task_files,
+)
+
+
+def items(task: str) -> list[dict]:
+    path = task_files(task, "builtin")["validation"]
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> None:
+    check_items(task, task_files(task, "builtin")["validation"])
+    found = items(task)
+    assert len(found) == 20
+    assert len({json.dumps({**item, "id": 0, "ind": 0, "idx": 0}) for item in found}) == 20
+    answers = Counter(
+        str(item.get("answerKey", item.get("label", item.get("answer")))) for item in found
+    )
+    assert len(set(answers.values())) == 1, answers
+
+
+def test_our_items_are_those_that_were_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(tasks._BUILTIN, tmp_path / "items")
+    monkeypatch.setattr(tasks, "_BUILTIN", copy)
+    path = task_files("piqa", "builtin")["validation"]
+    zeroed(path)
+    with pytest.raises(DataError, match="not what was published; install the package again"):
+        task_files("piqa", "builtin")
+
+
+def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -> None:
+    assert suite(data="hub").files() == []
+    path = copy_items(tmp_path, "piqa")
+    other = path.with_name("train.jsonl.gz")
+    other.write_bytes(gzip.compress(path.read_bytes()))
+    settings = suite(tasks=["piqa"], data=str(tmp_path))
+    assert set(settings.files()) == {path, other}
+    before = settings.digest()
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    assert settings.digest() != before
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "complaint"),
+    [
+        ("piqa", '{"goal": "g", "sol1": "a", "label": 0}', "line 21: field 'sol2' is missing"),
+        ("piqa", '{"goal": "g", "sol1": "a", "sol2": "b", "label": 2}', "'label' is 2, not 0 to 1"),
+        ("boolq", "{", "line 21: not JSON"),
+        ("piqa", '{"goal": "\\ud83d", "sol1": "a", "sol2": "b", "label": 0}', "line 21 has half a"),
+        (
+            "arc_easy",
+            '{"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": 1}',
+            "line 21: a field has another type than arc_easy needs",
+        ),
+        ("hellaswag", "[]", "line 21: field 'activity_label' is missing"),
+        (
+            "arc_easy",
+            '{"question": "q", "choices": {"text": ["a"], "label": ["A"]}, "answerKey": "B"}',
+            "'answerKey' 'B' is none of",
+        ),
+        (
+            "openbookqa",
+            '{"question_stem": "q", "choices": {"text": ["a", "b"]}, "answerKey": "A"}',
+            "field 'choices.label' is missing",
+        ),
+        (
+            "winogrande",
+            '{"sentence": "none", "option1": "a", "option2": "b", "answer": "1"}',
+            "field 'sentence' has no blank",
+        ),
+    ],
+)
+def test_a_damaged_item_names_file_line_and_field(
+    task: str, line: str, complaint: str, tmp_path: Path
+) -> None:
+    path = copy_items(tmp_path, task)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(DataError) as raised:
+        check_items(task, path)
+    assert complaint in str(raised.value) and str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_without_the_task_and_a_damaged_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such folder; name one with"):
+        task_files("piqa", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"piqa: holds neither validation\.jsonl nor test\.jsonl"):
+        task_files("piqa", str(tmp_path))
+    path = tmp_path / "validation.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * 99)[:-9])
+    with pytest.raises(DataError, match="cannot be read"):
+        check_items("piqa", path)
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match="holds no items"):
+        check_items("piqa", tmp_path / "empty.jsonl")

@@ -1,0 +1,81 @@
+"""Sweeps of learning rates: the best rate, the one in use, and rates at which seeds diverged."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from fake_results import FakeResults, rewrite
+from fake_slices import SCALE, artifact_slice
+from pictures import hollow, picture_of
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table
+
+
+def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def test_sweep_marks_best_and_chosen_and_says_when_they_differ(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    build_table(artifact_slice("lr_sweep"), fake.results, tmp_path / "lr_sweep")
+    text = (tmp_path / "lr_sweep.md").read_text()
+    assert "Transformer: the rate in use, 4e-3, is the best of the sweep." in text
+    assert "DIFF: the rate in use, 2e-3" in text and "is not the best of the sweep, 4e-3" in text
+    cells = read(tmp_path / "lr_sweep.csv")
+    assert cells["diff", "best_learning_rate"]["value"] == "0.004"
+    assert cells["diff", "chosen_learning_rate"]["value"] == "0.002"
+
+
+def test_a_rate_with_the_survivors_alone_is_not_the_best(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything()
+    artifact = artifact_slice("lr_sweep")
+    part = artifact.sections[0]
+    column = part.options.metric
+
+    def lose(rate: float, seeds: int) -> None:
+        runs = [one.run_id for one in part.sweep if one.learning_rate == rate]
+        found = [p for p in small.results if p.parent.parent.name in runs]
+        for path in [p for p in found if int(p.parent.name) in artifact.seeds[:seeds]]:
+            result = json.loads(path.read_text())
+            result["metrics"][column] = None
+            rewrite(path, json.dumps(result))
+
+    lose(4e-3, 1)
+    build_table(artifact, small.results, tmp_path / "one")
+    text = (tmp_path / "one.md").read_text()
+    assert "Transformer: the rate in use, 4e-3" in text and "is not the best of the sweep" in text
+    for one in part.sweep:
+        lose(one.learning_rate, len(artifact.seeds))
+    build_table(artifact, small.results, tmp_path / "all")
+    assert "is undefined at every rate of the sweep" in (tmp_path / "all.md").read_text()
+
+
+def test_sweep_says_when_its_rates_are_too_few(fake: FakeResults, tmp_path: Path) -> None:
+    artifact = artifact_slice("lr_sweep")
+    parts = [
+        part.model_copy(
+            update={"sweep": [s for s in part.sweep if s.learning_rate > 3e-3 and not s.chosen]}
+        )
+        for part in artifact.sections
+    ]
+    diff = [p.model_copy(update={"rows": [r for r in p.rows if "diff" in r.run]}) for p in parts]
+    build_table(artifact.model_copy(update={"sections": diff}), fake.results, tmp_path / "s")
+    text = (tmp_path / "s.md").read_text()
+    assert "the rate in use is none of those swept; the best of them is 4e-3" in text
+    assert "the best lies at the edge of the grid" in text
+
+
+def test_a_rate_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
+    artifact, results = artifact_slice("lr_sweep", "figure"), load_results(fake.results, SCALE)
+    swept = next(one for one in artifact.sections[0].sweep if one.learning_rate == 8e-3)
+    trained = results.training(swept.run_id, 1)
+    trained = trained.model_copy(update={"metrics": trained.metrics | {"validation_loss": None}})
+    without = replace(results, trainings={**results.trainings, (swept.run_id, 1): trained})
+    first, second = picture_of(artifact, without, fake).axes
+    assert hollow(first) == [8e-3] and not hollow(second)

@@ -1,0 +1,132 @@
+"""Needle suites through lm-eval: scripted models get the accuracy they were written for."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import RECALL, Remembering, model_config, scorer, subject
+from torch import Tensor
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.data.recall import RecallVocabulary
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.subject import Metrics
+from difftransformer.measurements.needles.measure import measure
+from difftransformer.measurements.needles.settings import Suite
+from difftransformer.models.checkpoint import load_model
+
+VOCABULARY = RecallVocabulary.of(RECALL)
+
+
+def suite(**changes: Any) -> Suite:
+    settings = {"pairs": [[1, 1], [2, 2], [4, 2]], "samples": 6, "timed_prompts": 4}
+    return Suite(kind="needles", **(settings | changes))
+
+
+def value_of(offset: int) -> Callable[[Tensor], Tensor]:
+    """After a key, the value of the needle that stands ``offset`` needles behind its own."""
+
+    def rule(tokens: Tensor) -> Tensor:
+        row = tokens[0].tolist()
+        places = [t for t in range(len(row) - 1) if row[t] in VOCABULARY.keys]
+        out = torch.zeros_like(tokens)
+        if row[-1] in VOCABULARY.keys:
+            own = next(i for i, t in enumerate(places) if row[t] == row[-1])
+            out[0, -1] = row[places[(own + offset) % len(places)] + 1]
+        return out
+
+    return rule
+
+
+@pytest.fixture
+def dataset(recall: Path) -> PackedDataset:
+    return PackedDataset.open(recall)
+
+
+def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
+    about = replace(subject(scorer(model), dataset), details=details)
+    return measure(suite(**changes), about)
+
+
+def test_a_model_that_answers_right_and_one_that_takes_another_needle(
+    dataset: PackedDataset, tmp_path: Path
+) -> None:
+    right = run(Remembering(value_of(0), RECALL.vocab_size), dataset, tmp_path)
+    assert list(right) == suite().metric_names(model_config(8))
+    for name in ("n1_r1", "n2_r2", "n4_r2", "n4_r2_d0", "n4_r2_d25", "n4_r2_d100"):
+        assert right[f"accuracy_{name}"] == 1.0
+    assert (right["asked_n4_r2"], right["correct_n4_r2"]) == (60, 60)
+    assert (right["asked_n4_r2_d25"], right["asked_n1_r1"]) == (12, 30)
+    wrong = run(
+        Remembering(value_of(1), RECALL.vocab_size), dataset, tmp_path, pairs=[[2, 2], [4, 2]]
+    )
+    assert (wrong["accuracy_n2_r2"], wrong["accuracy_n4_r2"], wrong["correct_n4_r2"]) == (0, 0, 0)
+
+
+def test_half_of_a_sample_is_half_a_point(dataset: PackedDataset, tmp_path: Path) -> None:
+    def first_only(tokens: Tensor) -> Tensor:
+        """Right about needles in the first half of the haystack."""
+        row = tokens[0].tolist()
+        out = value_of(0)(tokens)
+        return out if row.index(row[-1]) < len(row) // 2 else torch.zeros_like(tokens)
+
+    found = run(Remembering(first_only, RECALL.vocab_size), dataset, tmp_path, pairs=[[4, 2]])
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert len(lines) == 60 and len({line["prompt_sha256"] for line in lines}) > 50
+    correct = [right for line in lines for right in line["correct"]]
+    assert found["accuracy_n4_r2"] == sum(correct) / 60
+    assert 0 < sum(correct) < 60
+    assert all(line["correct"] == [line["target"][0] in line["answer"]] for line in lines)
+    assert {(line["needles"], line["asked"], line["length"]) for line in lines} == {(4, 2, None)}
+
+
+def test_lengths_have_metrics_of_their_own(dataset: PackedDataset, tmp_path: Path) -> None:
+    model = Remembering(value_of(0), RECALL.vocab_size)
+    changes: dict[str, Any] = {"pairs": [[2, 1]], "lengths": [20, 40], "depths": [0, 50]}
+    found = run(model, dataset, tmp_path, **changes)
+    assert list(found) == suite(**changes).metric_names(model_config(8))
+    assert found["asked_n2_r1_l20_d50"] == 6 and found["asked_n2_r1_l40"] == 12
+    assert found["asked_n2_r1_d50"] == 12 and found["asked_n2_r1"] == 24
+
+
+def test_prompts_that_share_a_context_share_its_cache(
+    recall_run: Path, dataset: PackedDataset, tmp_path: Path
+) -> None:
+    found = run(load_model(recall_run), dataset, tmp_path, pairs=[[2, 2]], depths=[100])
+    given = 6 * 2 * (RECALL.haystack_length + 1)
+    assert found["given_positions"] == given
+    # The second question of a sample computes its own token alone.
+    assert found["computed_positions"] <= given // 2 + 6
+    speed = json.loads((tmp_path / "prefix_sharing.json").read_text())["provenance"]
+    assert speed["speed_up"] > 0 and speed["timed_prompts"] == 4
+
+
+def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -> None:
+    asked = []
+    for rule in (value_of(0), value_of(1)):
+        run(Remembering(rule, RECALL.vocab_size), dataset, tmp_path)
+        lines = (tmp_path / "samples.jsonl").read_text().splitlines()
+        asked.append([json.loads(line)["prompt_sha256"] for line in lines])
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "text", "lengths": [30]}, "format: text does not go with a dataset of recall"),
+        ({"lengths": [41]}, "a context of 41 is longer than the model's positions"),
+        ({"pairs": [[9, 1]]}, "9 needles differ in key and value, the dataset has 8 keys"),
+        ({"lengths": [10]}, "4 needles at random places need a haystack of 12 tokens, got 8"),
+    ],
+)
+def test_prompts_that_do_not_fit_are_one_line(
+    changes: dict[str, Any], said: str, dataset: PackedDataset, tmp_path: Path
+) -> None:
+    assert model_config(8).max_positions == 40
+    with pytest.raises(ConfigError, match=said) as error:
+        run(Remembering(value_of(0), RECALL.vocab_size), dataset, tmp_path, **changes)
+    assert "\n" not in str(error.value)

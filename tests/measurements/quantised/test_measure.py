@@ -1,0 +1,136 @@
+"""Scores of rounded models: 16 bits change nothing, few do, and the model is as before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import model_config, save_run, scorer, subject
+
+from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.validation import validate
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.evaluation.subject import Subject
+from difftransformer.measurements.quantised.measure import METRICS, measure
+from difftransformer.measurements.quantised.settings import Suite
+from difftransformer.measurements.recall.measure import measure as measure_recall
+from difftransformer.models.checkpoint import load_model
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+
+WHAT = ("attention_logits", "weights", "kv_cache")
+RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
+LOSS = {"kind": "validation_slices", "seq_len": 16}
+HELLASWAG = {
+    "kind": "language_understanding", "tasks": ["hellaswag"], "data": "builtin", "limit": 3,
+}  # fmt: skip
+
+
+def suite(repeated: dict[str, Any], score: str, **changes: Any) -> Suite:
+    raw = {"kind": "quantised", "measured": "other", "score": score, "suite": repeated}
+    found: Suite = validate(Suite, raw | changes, "evaluations.yaml: suites.x")
+    return found
+
+
+def measured(
+    run: Path, dataset: Path | PackedDataset, ngrams: Path | None, folder: Path
+) -> Subject:
+    opened = dataset if isinstance(dataset, PackedDataset) else PackedDataset.open(dataset)
+    found = subject(scorer(load_model(run, "eager")), opened, ngrams)
+    return Subject(**(vars(found) | {"details": folder / "details", "state": folder / "state"}))
+
+
+def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
+    recall_run: Path, recall: Path, tmp_path: Path
+) -> None:
+    one = measured(recall_run, recall, None, tmp_path)
+    asked = suite(RECALL, "accuracy_n2", chance="chance_n2", bits=[16, 2])
+    metrics = measure(asked, one)
+    assert list(metrics) == asked.metric_names(model_config(8))
+    assert metrics["chance"] == 0.5
+    for what in WHAT:
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"], what
+    exact = json.loads((one.details / "unquantised" / METRICS).read_text())
+    assert exact == measure_recall(asked.asked, one)  # the model is as it was
+
+
+def test_losses_move_further_from_the_exact_one_with_fewer_bits(
+    text_run: Path, text: Path, ngrams: Path, tmp_path: Path
+) -> None:
+    metrics = measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path))
+    exact = metrics["score_unquantised"]
+    assert exact is not None
+    for what in WHAT:
+        away = [abs((metrics[f"score_{what}_b{bits}"] or 0) - exact) for bits in (16, 8, 4)]
+        assert away[0] < 1e-4 and away[0] < away[1] < away[2], (what, away)
+
+
+def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    run = save_run(tmp_path / "run", english.manifest.vocab_size, dataset=english.folder)
+    one = measured(run, english, None, tmp_path)
+    metrics = measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one)
+    lines = {
+        name: (one.details / name / "hellaswag.jsonl").read_text()
+        for name in ("unquantised", "attention_logits_b2", "weights_b2", "kv_cache_b2")
+    }
+    assert len(set(lines.values())) == 4  # every one was computed for itself
+    for what in WHAT:
+        assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"]
+
+
+def test_a_score_that_is_not_measured(recall_run: Path, recall: Path, tmp_path: Path) -> None:
+    one = measured(recall_run, recall, None, tmp_path)
+    with pytest.raises(ConfigError, match=r"no metric 'acuracy_n2'; did you mean 'accuracy_n2'"):
+        measure(suite(RECALL, "acuracy_n2"), one)
+
+
+def test_it_runs_as_what_it_repeats() -> None:
+    asked = suite(RECALL | {"device": "cpu", "batch_size": 3, "backend": "sdpa"}, "accuracy_n2")
+    assert (asked.device, asked.batch_size, asked.backend) == ("cpu", 3, "eager")
+    assert validate(Suite, asked.model_dump(mode="json"), "read back") == asked
+    with pytest.raises(ConfigError, match="device: is that of 'other', cpu: set it there"):
+        suite(RECALL | {"device": "cpu"}, "accuracy_n2", device="cuda")
+    shown = Suite.model_json_schema()["properties"]
+    assert not {"suite", "device", "precision", "batch_size", "backend"} & set(shown)
+
+
+def test_as_a_job_its_result_is_written_with_eager_attention(
+    recall_run: Path, recall: Path, tmp_path: Path
+) -> None:
+    asked = suite(RECALL, "accuracy_n2", what=["weights"], bits=[8, 4])
+    evaluate(
+        EvaluationSlice(scale="unit", run="diff", suite="quantised", config=asked),
+        model=recall_run,
+        dataset=recall,
+        ngrams=None,
+        output=tmp_path / "result.json",
+        details=tmp_path / "result",
+        state=tmp_path / "state",
+        seed=3,
+        threads=torch.get_num_threads(),
+        tracker=NullTracker(),
+        code="",
+    )
+    result = read_result(tmp_path / "result.json")
+    assert set(result.metrics) == {"score_unquantised", "score_weights_b8", "score_weights_b4"}
+    assert result.settings["resolved"]["backend"] == "eager"
+
+
+def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
+    folder = Path(__file__).parents[3] / "config"
+    catalogue = Catalogue.load(folder, {"scale": "smoke"})
+    assert catalogue.suite("quantised_accuracy").suite == catalogue.suite("recall")
+    items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
+    assert items.suite("quantised_accuracy").suite.data == "builtin"
+    catalogue.suites["quantised_loss"]["measured"] = "quantised_accuracy"
+    with pytest.raises(
+        ConfigError,
+        match=r"quantised_loss\.measured: .* cannot be repeated",
+    ):
+        catalogue.suite("quantised_loss")

@@ -1,0 +1,71 @@
+"""Shares of the first token on rows of weights made by hand, and on a model of known attention."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_evaluation import VOCAB, model_config, scorer, subject
+
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.measurements.sinks.measure import first_token, measure
+from difftransformer.measurements.sinks.settings import Suite
+from difftransformer.models.transformer import Transformer
+
+
+def suite(**changes: Any) -> Suite:
+    known = {"seq_len": 16, "batch_size": 3, "first_query": 5}
+    return Suite(kind="sinks", **(known | changes))
+
+
+def test_signed_and_short_rows_compare() -> None:
+    rows = torch.tensor([[0.5, -0.5, 1.0], [0.1, 0.1, 0.0], [0.0, 0.0, 0.0], [-0.3, 0.0, 0.0]])
+    share, weight, mass = first_token(rows[None, None])[:, 0, 0]
+    assert share.tolist() == pytest.approx([0.25, 0.5, 0.0, 1.0])
+    assert weight.tolist() == pytest.approx([0.5, 0.1, 0.0, 0.3])
+    assert mass.tolist() == pytest.approx([2.0, 0.2, 0.0, 0.3])
+
+
+@pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2"])
+def test_equal_weights_give_the_uniform_share(text: Path, variant: str) -> None:
+    config = model_config(VOCAB).model_copy(
+        update={"attention": {"variant": variant, "head_dim": 4}}
+    )
+    model = Transformer.build(config, "sdpa", 0)
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.attention.qkv_proj.weight.zero_()  # every logit is 0
+    found = measure(suite(), subject(scorer(model), PackedDataset.open(text)))
+    expected = sum(1 / n for n in range(5, 17)) / 12
+    assert found["uniform"] == pytest.approx(expected)
+    assert found["share"] == found["share_l0"] == pytest.approx(expected, rel=1e-5)
+    assert found["sink_heads"] == 0
+    if variant == "softmax":
+        assert found["mass"] == pytest.approx(1)
+        assert found["weight"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_sink_heads_are_those_above_the_threshold(text: Path) -> None:
+    config = model_config(VOCAB).model_copy(
+        update={"attention": {"variant": "softmax", "head_dim": 4}}
+    )
+    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
+    share = measure(suite(batch_size=1), found)["share"]
+    assert 0 < share < 1
+    assert measure(suite(threshold=1e-6), found)["sink_heads"] == 1
+    assert measure(suite(threshold=0.999), found)["sink_heads"] == 0
+    assert measure(suite(), found)["share"] == pytest.approx(share)
+
+
+def test_every_metric_has_the_name_that_the_settings_give(text: Path) -> None:
+    config = model_config(VOCAB)
+    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
+    assert list(measure(suite(), found)) == suite().metric_names(config)
+
+
+def test_windows_longer_than_the_context(text: Path) -> None:
+    config = model_config(VOCAB)
+    found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
+    with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
+        measure(suite(seq_len=64), found)

@@ -1,0 +1,222 @@
+"""The laws of the house: a measurement is one folder, and nothing outside names it."""
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from difftransformer.config import measurements as contract
+from difftransformer.config.measurements import measurement, measurements
+from difftransformer.config.validation import lookup
+from difftransformer.errors import ConfigError
+from difftransformer.planning import artifacts, jobs
+from difftransformer.planning.plan import Plan
+from difftransformer.provenance.fingerprint import code_fingerprint, import_closure
+
+PACKAGE = Path(contract.__file__).resolve().parents[1]
+ROOM = PACKAGE / "measurements"
+FILES = {
+    ".".join(("difftransformer", *path.relative_to(PACKAGE).with_suffix("").parts)): name
+    for name in measurements()
+    for path in (ROOM / name).rglob("*.py")
+    if path.name != "__init__.py"
+}
+
+
+@pytest.fixture(scope="module")
+def plan(repository: Path) -> Iterator[Plan]:
+    """A plan in which every measurement and every judge is asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", "http://localhost/v1")
+        patch.setenv("OPENAI_API_KEY", "none")
+        yield Plan.load(repository / "config", {"scale": "tiny", "judge": "both"})
+
+
+@pytest.fixture(scope="module")
+def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
+    """Modules behind every evaluation, judgement, job of timings, table and figure."""
+    patch = pytest.MonkeyPatch()
+
+    def closure(entry: str, more: tuple[str, ...] = ()) -> str:
+        return " ".join(import_closure([entry, *(name.partition(":")[0] for name in more)]))
+
+    patch.setattr(jobs, "code_fingerprint", closure)
+    patch.setattr(artifacts, "code_fingerprint", closure)
+    patch.setattr(artifacts, "slice_fingerprint", lambda parts: parts[0])
+    found: dict[tuple[str, ...], str] = {}
+    for name in plan.artifacts.known:
+        for suite, run in plan.artifacts.evaluations(name):
+            found["evaluate", suite] = plan.jobs.code("evaluate", suite, run)
+            for judge in plan.jobs.judges(suite):
+                found["judge", suite, judge] = plan.jobs.code("judge_answers", judge, suite)
+        if plan.artifacts.known[name].table:
+            found["table", name] = plan.artifacts.code("table", name)
+        if plan.artifacts.known[name].figure:
+            found["figure", name] = plan.artifacts.code("figure", name)
+        for run in plan.artifacts.runs(name):
+            found["train", run] = plan.jobs.code("pretrain", run)
+    for timing in plan.artifacts.timings():
+        found["timing", timing] = plan.artifacts.timing_code(timing)
+    found["report"] = plan.report_code() and plan.jobs.code("build_report")
+    yield {job: set(text.split()) for job, text in found.items()}
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
+    """Measurements that a job may depend on: its own, those it repeats, those a table shows."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for name, artifact in plan.artifacts.known.items():
+        shown = {part.measurement for part in artifact.sections}
+        found["table", name] = found["figure", name] = shown
+        for suite, _ in plan.artifacts.evaluations(name):
+            asked = plan.jobs.suite(suite)
+            found["evaluate", suite] = {asked.kind, asked.asked.kind}
+            for judge in plan.jobs.judges(suite):
+                found["judge", suite, judge] = {asked.kind}
+    return found | {("timing", name): {name} for name in plan.artifacts.timings()}
+
+
+def test_an_edit_in_a_folder_concerns_its_measurement_and_what_shows_it_alone(
+    closures: dict[tuple[str, ...], set[str]], owners: dict[tuple[str, ...], set[str]]
+) -> None:
+    for job, modules in closures.items():
+        touched = {FILES[module] for module in modules & set(FILES)}
+        assert touched <= owners.get(job, set()), job
+    behind = set().union(*closures.values())
+    assert set(FILES) <= behind, f"no job depends on {sorted(set(FILES) - behind)}"
+
+
+def test_every_table_depends_on_the_reports_that_it_shows(
+    closures: dict[tuple[str, ...], set[str]], owners: dict[tuple[str, ...], set[str]]
+) -> None:
+    for job, names in owners.items():
+        role = "report" if job[0] in ("table", "figure") else "judge" if job[0] == "judge" else None
+        for name in names:
+            module = f"difftransformer.measurements.{name}.{role or 'measure'}"
+            assert module in closures.get(job, {module}), (job, module)
+
+
+def test_reports_and_measuring_do_not_know_each_other(
+    closures: dict[tuple[str, ...], set[str]],
+) -> None:
+    """So that new words in a report measure nothing again, and a repaired loader says nothing."""
+    for job, modules in closures.items():
+        role = "measure" if job[0] in ("table", "figure") else "report"
+        if job[0] in ("table", "figure", "evaluate", "timing"):
+            assert not [module for module in modules & set(FILES) if module.endswith(f".{role}")]
+
+
+@pytest.mark.parametrize("name", ["sinks", "mathematics"])
+def test_an_added_constant_changes_the_fingerprint(name: str, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(PACKAGE, tmp_path / "src"))
+    other = Path(shutil.copytree(PACKAGE, tmp_path / "other"))
+    for file in ("settings", "measure"):
+        path = other / "measurements" / name / f"{file}.py"
+        path.write_text(path.read_text() + "\nADDED = 1\n")
+    changed = set()
+    for one in measurements():
+        if measurement(one).suite is not None:
+            modules = [f"difftransformer.measurements.{one}.{f}" for f in ("settings", "measure")]
+            entry = jobs.ENTRIES["evaluate"]
+            before, after = (code_fingerprint(entry, modules, root=r) for r in (root, other))
+            changed |= {one} if before != after else set()
+    assert changed == {name}
+
+
+def modules_outside() -> list[Path]:
+    return [path for path in PACKAGE.rglob("*.py") if ROOM not in path.parents]
+
+
+WORDS = {  # names of measurements that are words of the configuration as well
+    "recall",  # the corpus of generated rows
+    "learning_rate",  # a setting
+}
+
+
+def test_no_module_outside_names_a_measurement() -> None:
+    names = set(measurements()) - WORDS
+    for path in modules_outside():
+        tree = ast.parse(path.read_text())
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            place = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Constant) and id(node) not in docs:
+                assert node.value not in names, place
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                imported = [alias.name for alias in node.names] + [
+                    getattr(node, "module", "") or ""
+                ]
+                assert not any("measurements." in one for one in imported), place
+            if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute):
+                about = node.left.attr in ("kind", "measurement")
+                literal = [one.value for one in node.comparators if isinstance(one, ast.Constant)]
+                assert not (about and set(literal) & set(measurements())), place
+
+
+def test_no_measurement_imports_another() -> None:
+    for path in ROOM.rglob("*.py"):
+        own = path.relative_to(ROOM).parts[0]
+        for other in re.findall(r"difftransformer\.measurements\.(\w+)", path.read_text()):
+            assert other == own, path
+
+
+def test_no_module_outside_the_attention_room_names_a_variant() -> None:
+    from difftransformer.models.attention.registry import variants
+
+    room = PACKAGE / "models" / "attention"
+    allowed = {"softmax"}  # an operation as well
+    for path in PACKAGE.rglob("*.py"):
+        if room in path.parents or ROOM in path.parents:
+            continue
+        tree = ast.parse(path.read_text())
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in docs:
+                assert node.value not in set(variants()) - allowed, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("name", measurements())
+def test_settings_are_light(name: str) -> None:
+    heavy = {"torch", "pandas", "matplotlib", "seaborn", "lm_eval", "transformers", "datasets"}
+    closure = import_closure([f"difftransformer.measurements.{name}.settings"])
+    own = [one for one in closure if one.startswith(f"difftransformer.measurements.{name}.")]
+    for module in own:
+        path = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+        for node in ast.parse(path.read_text()).body:
+            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {one.partition(".")[0] for one in found} & heavy, module
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "report.py").unlink(), "measurements/sinks: lacks report.py"),
+        (lambda folder: (folder / "report.py").write_text(""), "neither section"),
+        (lambda folder: (folder / "measure.py").write_text(""), "has no function measure"),
+        (lambda folder: (folder / "settings.py").write_text("def"), "not valid Python"),
+    ],
+)
+def test_a_folder_that_breaks_the_contract_is_one_line(
+    spoil: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOM / "sinks", tmp_path / "sinks")
+    spoil(tmp_path / "sinks")
+    monkeypatch.setattr(contract, "_ROOM", tmp_path)
+    contract.measurements.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=said) as found:
+            measurements()
+    finally:
+        contract.measurements.cache_clear()
+    assert "\n" not in str(found.value)
+
+
+def test_an_unknown_measurement_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"unknown measurement 'sink'.*did you mean 'sinks'"):
+        lookup(dict.fromkeys(measurements()), "sink", "measurement", "here")

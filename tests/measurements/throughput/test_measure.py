@@ -1,0 +1,183 @@
+"""Timings of small models: what their one result holds, and how they are interleaved."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.config.measurements import TimedSlice
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.timing import Models, TimingSlice
+from difftransformer.config.validation import validate
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.evaluation.timing import measure_timings
+from difftransformer.measurements.throughput import measure
+from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
+from difftransformer.measurements.throughput.settings import Timing
+from difftransformer.models.sizes import forward_flops, training_flops
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.result import read_result
+from difftransformer.provenance.tracking import NullTracker
+
+CPU = torch.device("cpu")
+SETTINGS: dict[str, Any] = {
+    "device": "cpu", "backends": ["eager", "blocked"], "warmup": 0, "repeats": 3, "threads": 1,
+    "shapes": {"short": {"label": "8", "seq_len": 8, "batch_size": 2}},
+}  # fmt: skip
+
+
+def config(**changes: Any) -> Timing:
+    found: Timing = validate(Timing, SETTINGS | changes, "scale: throughput")
+    return found
+
+
+def model(variant: str) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=32,
+        d_model=16,
+        num_layers=1,
+        ffn_dim=24,
+        attention={"variant": variant, "head_dim": 4},
+        max_positions=8,
+    )
+
+
+ROWS = {"transformer": {"short": model("softmax")}, "diff": {"short": model("diff_v1")}}
+
+
+def measured(folder: Path, rows: Models = ROWS, **changes: Any) -> dict[str, Any]:
+    slice = TimingSlice(
+        scale="unit", measurement="throughput", config=config(**changes), models=rows
+    )
+    threads = torch.get_num_threads()
+    try:
+        measure_timings(slice, output=folder / "t.json", threads=1, tracker=NullTracker(), code="")
+    finally:
+        torch.set_num_threads(threads)
+    result = read_result(folder / "t.json")
+    assert result.provenance.hardware["cores"]
+    return dict(result.metrics)
+
+
+def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None:
+    metrics = measured(tmp_path)
+    for row, variant in (("transformer", "softmax"), ("diff", "diff_v1")):
+        for backend in ("eager", "blocked"):
+            for mode in FLOPS:
+                place = f"short/{row}/{backend}/{mode}"
+                seconds = [metrics[f"seconds/{place}/{number}"] for number in range(3)]
+                middle = 16 / sorted(seconds)[1]
+                assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
+                assert metrics[f"peak_bytes/{place}"] > 0
+                assert metrics[f"peak_share/{place}"] is None
+                count = training_flops if mode == "training" else forward_flops
+                assert metrics[f"flops_per_token/{place}"] == count(model(variant), 8)
+    eager = "peak_bytes/short/transformer/eager"
+    assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
+
+
+def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(tmp_path: Path) -> None:
+    batch = {"label": "4", "seq_len": 4, "batch_size": 3}
+    rows = {"transformer": {"short": model("softmax")}, "tda": {"own_sizes": model("tda")}}
+    metrics = measured(tmp_path, rows, own_sizes=batch)
+    timed = {tuple(name.split("/")[1:3]) for name in metrics if "/" in name}
+    assert timed == {("short", "transformer"), ("own_sizes", "tda")}
+    seconds = [metrics[f"seconds/own_sizes/tda/eager/training/{number}"] for number in range(3)]
+    speed = metrics["tokens_per_second/own_sizes/tda/eager/training"]
+    assert math.isclose(speed, 4 * 3 / sorted(seconds)[1], rel_tol=1e-9)
+    with pytest.raises(ConfigError, match=r"'own_sizes' is a setting beside them"):
+        config(shapes=SETTINGS["shapes"] | {"own_sizes": batch})
+
+
+class Sized:
+    """Sizes without a catalogue: every run is as large as its name."""
+
+    def own(self, row: str) -> ModelConfig:
+        return model("tda")
+
+    def changed(self, row: str, changes: Any, max_positions: int, key: str) -> ModelConfig:
+        assert key == "timings.throughput.shapes.short"
+        return model(row).model_copy(update={"max_positions": max_positions, **changes})
+
+    def matched(self, row: str, model: ModelConfig, to: ModelConfig) -> ModelConfig:
+        raise AssertionError(row)
+
+
+@pytest.mark.parametrize("own", [None, {"label": "4", "seq_len": 4, "batch_size": 3}])
+def test_models_are_those_of_the_shapes_and_of_own_sizes(own: dict[str, Any] | None) -> None:
+    rows: Sequence[str] = ("softmax", "diff_v1")
+    asked = config(own_sizes=own)
+    found = asked.models(rows, ["softmax", "tda"], Sized())
+    assert asked.times_own_sizes == (own is not None)
+    assert {row: list(one) for row, one in found.items()} == (
+        {"softmax": ["short"], "diff_v1": ["short"]}
+        if own is None
+        else {"softmax": ["short", "own_sizes"], "diff_v1": ["short"], "tda": ["own_sizes"]}
+    )
+    assert all(one["short"].max_positions == 8 for one in found.values() if "short" in one)
+    assert all(one["own_sizes"].max_positions == 4 for one in found.values() if len(one) != 1)
+
+
+def test_a_slice_is_read_back_as_it_was_written() -> None:
+    slice = TimingSlice(scale="unit", measurement="throughput", config=config(), models=ROWS)
+    assert TimedSlice.model_validate_json(slice.model_dump_json()).model_dump() == (
+        slice.model_dump()
+    )
+    wrong = slice.model_dump(mode="json")
+    wrong["config"]["shape"] = {}
+    with pytest.raises(ConfigError, match=r"shape.*did you mean 'shapes'"):
+        TimedSlice.model_validate(wrong)
+
+
+def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
+    found = []
+    for backend in ("eager", "blocked"):
+        one = Transformer.build(model("diff_v1"), "eager", 0)
+        tokens = torch.arange(18).view(2, 9)
+        step(one, backend, "forward", tokens, config())()
+        assert all(part.grad is None for part in one.parameters())
+        call = step(one, backend, "training", tokens, config())
+        call()
+        call()  # gradients of a call do not add to those of the one before
+        found.append([part.grad for part in one.parameters()])
+        assert all(grad is not None for grad in found[-1])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = config(peak_flops={"H100 PCIe": 1.0, "H100": 2.0})
+    assert device_peak(known, CPU) is None
+    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
+        assert device_peak(known, torch.device("cuda")) == peak
+
+
+def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "device_peak", lambda config, device: 1e9)
+    metrics = measured(tmp_path, backends=["eager"])
+    for mode in FLOPS:
+        speed, flops, share = (
+            metrics[f"{name}/short/diff/eager/{mode}"]
+            for name in ("tokens_per_second", "flops_per_token", "peak_share")
+        )
+        assert share == pytest.approx(speed * flops / 1e9)
+
+
+def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="flash_attn"):
+        measured(tmp_path, backends=["flash_attn"], precision="bf16")
+    assert not (tmp_path / "t.json").exists()
+    for changes, said in (
+        ({"backends": ["flash_attn"]}, "half precision"),
+        ({"repeats": 2}, "repeats"),
+        ({"clock": "cpu", "device": "auto"}, "clock: cpu"),
+        ({"backends": ["sdpa", "sdpa"]}, "distinct"),
+        ({"shapes": {}}, "shapes"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            config(**changes)

@@ -1,0 +1,69 @@
+"""What the table says of each variant: its speed, its scores, and who stands in for it."""
+
+from statistics import median
+
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+from fake_throughput import REPEATS, throughput
+from pictures import picture
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import make_table
+
+PLACE = "own_sizes/{}/{}/training"
+
+
+def variants(fake: FakeResults) -> TableDocument:
+    return make_table(artifact_slice("variants"), load_results(fake.results, "tiny"))
+
+
+def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
+    fake: FakeResults,
+) -> None:
+    ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
+    slow = [9.0] * REPEATS
+    changes = {
+        PLACE.format("dint", "sdpa"): ours,
+        PLACE.format("dint", "blocked"): slow,
+        PLACE.format("transformer_gqa", "sdpa"): slow,
+        PLACE.format("transformer_gqa", "blocked"): theirs,
+    }
+    throughput(fake, changes=changes)
+    first, second = variants(fake).sections
+    speed, ratio = (first.cell("dint", name) for name in ("speed", "speed_ratio"))
+    assert speed is not None and ratio is not None
+    assert speed.value == median(64 * 8 / one for one in ours)
+    assert ratio.value == 0.5 and ratio.text == "0.50"
+    assert first.cell("transformer_gqa", "speed_ratio") is None
+    assert second.cell("dint_equal_flops", "speed") is not None
+    assert any("at 64, batch of 8" in note and "CPU time" in note for note in first.notes)
+
+
+def test_a_scale_that_times_no_variants_has_no_column_of_speed(fake: FakeResults) -> None:
+    artifact = artifact_slice("variants")
+    for part in artifact.sections:
+        for row in part.rows:
+            row.facts["timed"] = False
+    made = make_table(artifact, load_results(fake.results, "tiny"))
+    assert all("speed" not in column.id for part in made.sections for column in part.columns)
+
+
+def test_the_figure_says_that_speeds_are_medians_of_rounds(fake: FakeResults) -> None:
+    loss, needles, speed = picture("variants", fake).axes
+    assert "median of rounds" in speed.get_xlabel()
+    assert not any("median" in axes.get_xlabel() for axes in (loss, needles))
+
+
+def test_rows_that_others_stand_in_for_are_named(fake: FakeResults) -> None:
+    artifact = artifact_slice("variants")
+    first, second = artifact.sections
+    one, two = second.rows[-2:]
+    named = {one.run: "larger", two.run: two.run}
+    rows = [row.model_copy(update={"paper": named.get(row.run)}) for row in second.rows]
+    sections = [first, second.model_copy(update={"rows": rows})]
+    artifact = artifact.model_copy(update={"sections": sections})
+    throughput(fake)
+    parameters, flops = make_table(artifact, load_results(fake.results, "tiny")).sections
+    assert not any("stand in" in note for note in parameters.notes)
+    assert any(note.endswith(f"sizes: {one.run} for larger.") for note in flops.notes)

@@ -1,0 +1,76 @@
+"""Measurements are found by listing folders; one that breaks the contract is named in one line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from difftransformer.config import measurements as found
+from difftransformer.errors import ConfigError
+
+WHOLE = {
+    "__init__.py": "",
+    "settings.py": "class Suite:\n    pass\n",
+    "measure.py": "def measure(suite, subject):\n    return {}\n",
+    "report.py": "def section(view):\n    return None\n",
+}
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder in place of the measurements."""
+    monkeypatch.setattr(found, "_ROOM", tmp_path)
+    found.measurements.cache_clear()
+    yield tmp_path
+    found.measurements.cache_clear()
+
+
+def make(room: Path, **changes: str | None) -> None:
+    """Write the folder `entropy` with changed files; None leaves one out."""
+    (room / "entropy").mkdir()
+    for name, text in (WHOLE | {f"{key}.py": text for key, text in changes.items()}).items():
+        if text is not None:
+            (room / "entropy" / name).write_text(text)
+
+
+def test_what_has_a_folder_is_a_measurement(room: Path) -> None:
+    make(room)
+    (room / "__pycache__").mkdir()
+    (room / "notes.txt").write_text("")
+    assert found.measurements() == ("entropy",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"__init__": None}, "measurements/entropy: lacks __init__.py"),
+        ({"settings": None}, "measurements/entropy: lacks settings.py"),
+        ({"report": None}, "measurements/entropy: lacks report.py"),
+        ({"measure": None}, "measurements/entropy: measure.py has no function measure"),
+        ({"measure": "def mesure():\n    pass\n"}, "measure.py has no function measure"),
+        ({"report": "x = 1\n"}, "entropy/report.py: has neither section(view) nor figure(view)"),
+    ],
+)
+def test_a_folder_says_what_it_lacks(room: Path, changes: dict[str, str | None], said: str) -> None:
+    make(room, **changes)
+    with pytest.raises(ConfigError) as caught:
+        found.measurements()
+    line = str(caught.value)
+    assert said in line and "\n" not in line
+    assert line.endswith("see docs/adding_a_measurement.md")
+
+
+def test_a_folder_with_broken_python_is_one_line(room: Path) -> None:
+    make(room, report="def section(view:\n")
+    with pytest.raises(ConfigError, match=r"entropy/report\.py:1: not valid Python: ") as caught:
+        found.measurements()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_measurement_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="here: unknown measurement 'sink'; did you mean 'sinks'"):
+        found.measurement("sink", "here")
+    with pytest.raises(ConfigError, match="kind: unknown kind 'recal'; did you mean 'recall'"):
+        found.suite_class("recal", "kind")
+    with pytest.raises(ConfigError, match="unknown kind 'throughput'"):
+        found.suite_class("throughput", "kind")  # it has timings and no suite

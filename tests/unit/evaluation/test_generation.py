@@ -1,0 +1,84 @@
+"""Sharing prefixes changes nothing but the work: token for token the same answers."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.generation import Generator, Request
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.transformer import Transformer
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "softmax": {"variant": "softmax", "head_dim": 8},
+    "diff_v1": {"variant": "diff_v1", "head_dim": 4},
+    "softmax-gqa": {"variant": "softmax", "head_dim": 4, "num_heads": 4, "num_kv_heads": 2},
+}
+VOCAB, NEW = 31, 9
+
+
+def never(_: list[int]) -> bool:
+    return False
+
+
+@pytest.fixture(params=VARIANTS)
+def model(request: pytest.FixtureRequest) -> Transformer:
+    config = ModelConfig(
+        vocab_size=VOCAB, d_model=16, num_layers=2, ffn_dim=32,
+        attention=VARIANTS[request.param], max_positions=120,
+    )  # fmt: skip
+    return Transformer.build(config, "sdpa", seed=5).eval()
+
+
+def prompts() -> list[list[int]]:
+    """Three contexts with questions, one context a prefix of another, one prompt twice."""
+    generator = torch.Generator().manual_seed(2)
+    context, other = torch.randint(VOCAB, (2, 70), generator=generator).tolist()
+    questions = ([3], [4], [5, 6, 7], [3])
+    found = [[*context, *question] for question in questions]
+    found += [[*context[:40], *other[40:], *question] for question in questions]
+    return [*found, context[:40], other]
+
+
+def generate(model: Transformer, share: bool, chunk: int = 64) -> tuple[list[list[int]], Generator]:
+    generator = Generator(Scorer(model, torch.device("cpu")), chunk, share)
+    requests = [Request(prompt, NEW, never) for prompt in prompts()]
+    return generator.generate(requests), generator
+
+
+def test_shared_prefixes_give_the_naive_answers(model: Transformer) -> None:
+    shared, sharing = generate(model, share=True)
+    naive, alone = generate(model, share=False)
+    assert shared == naive
+    assert len({tuple(answer) for answer in shared}) >= 4
+    assert alone.computed == alone.given == sharing.given == sum(map(len, prompts()))
+    # Two whole contexts and the other's second half, then a few tokens a question.
+    assert sharing.computed < 70 + 70 + 30 + 20
+
+
+def test_chunks_give_the_same_answers(model: Transformer) -> None:
+    assert generate(model, share=True, chunk=7)[0] == generate(model, share=True)[0]
+
+
+def test_naive_answers_are_those_of_transformers(model: Transformer) -> None:
+    from difftransformer.models.hf import DiffTransformerForCausalLM
+
+    wrapped = DiffTransformerForCausalLM.wrap(model)
+    for prompt, answer in zip(prompts(), generate(model, share=True)[0], strict=True):
+        out = wrapped.generate(torch.tensor([prompt]), max_new_tokens=NEW, do_sample=False)
+        assert out[0, len(prompt) :].tolist() == answer
+
+
+def test_an_answer_ends_where_it_is_said_to_end(model: Transformer) -> None:
+    scorer = Scorer(model, torch.device("cpu"))
+    whole = generate(model, share=True)[0][0]
+    request = Request(prompts()[0], NEW, lambda new: len(new) == 3)
+    assert Generator(scorer, 64).generate([request]) == [whole[:3]]
+
+
+def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> None:
+    generator = Generator(Scorer(model, torch.device("cpu")), 64)
+    with pytest.raises(ConfigError, match="take 121 positions, the model's context is 120"):
+        generator.generate([Request([1] * 112, NEW, never)])

@@ -1,0 +1,42 @@
+"""Folders of models from elsewhere: what one lacks is said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from difftransformer.config.run import PretrainedModel
+from difftransformer.errors import CheckpointError
+from difftransformer.evaluation.identity import model_digest, model_files
+
+
+def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
+    model = PretrainedModel(name=str(tmp_path / "model"))
+    with pytest.raises(CheckpointError, match="no such model folder"):
+        model_files(model)
+    (tmp_path / "model").mkdir()
+    for name, complaint in (
+        ("config.json", r"config\.json: no such file"),
+        ("tokenizer.json", "has no tokenizer"),
+        ("pytorch_model.bin", "has no weights"),
+    ):
+        with pytest.raises(CheckpointError, match=complaint):
+            model_files(model)
+        (tmp_path / "model" / name).write_text("{}")
+    with pytest.raises(CheckpointError, match="set `safetensors: false`"):
+        model_files(model)
+    pickled = PretrainedModel(name=model.name, safetensors=False)
+    assert {path.name for path in model_files(pickled)} == {
+        "config.json", "tokenizer.json", "pytorch_model.bin"
+    }  # fmt: skip
+    before = model_digest(pickled)
+    (tmp_path / "model" / "config.json").write_text("{ }")
+    assert model_digest(pickled) != before
+
+
+def test_a_name_on_the_hub_is_told_from_a_folder() -> None:
+    assert PretrainedModel(name="openlm-research/open_llama_3b_v2").folder is None
+    assert PretrainedModel(name="./mine").folder == Path("mine")
+    assert PretrainedModel(name="models/of/mine").folder == Path("models/of/mine")
+    hub = [PretrainedModel(name="a/b", revision=revision) for revision in (None, "main", "v2")]
+    first, second, third = (model_digest(model) for model in hub)
+    assert first == second != third

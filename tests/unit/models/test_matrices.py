@@ -1,0 +1,68 @@
+"""Products of the CPU against float64, whichever library computes them."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from difftransformer.models import matrices
+
+
+def pair(rows: int, inputs: int = 48, outputs: int = 80) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(2, rows, inputs, generator=generator)
+    return x.requires_grad_(), torch.randn(outputs, inputs, generator=generator).requires_grad_()
+
+
+def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
+    """Return the product and the gradients of its weighted sum, in float64."""
+    out = matrices.linear(x, weight)
+    factors = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    return [t.double() for t in (out, *torch.autograd.grad((out * factors).sum(), (x, weight)))]
+
+
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("rows", [1, 16, 67])
+def test_product_and_gradients_are_those_of_float64(
+    rows: int, onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "_ONEDNN", matrices._ONEDNN and onednn)
+    x, weight = pair(rows)
+    for found, wanted in zip(outcome(x, weight), outcome(x.double(), weight.double()), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_any_strides_and_no_rows_at_all() -> None:
+    x, weight = (tensor.detach() for tensor in pair(40))
+    flat = x.flatten(0, 1)
+    torch.testing.assert_close(matrices.product(flat[::2], weight), flat[::2] @ weight.T)
+    torch.testing.assert_close(matrices.product(flat.T, flat.T), flat.T @ flat)
+    assert matrices.product(flat[:0], weight).shape == (0, 80)
+
+
+def test_a_step_is_the_same_bits_each_time() -> None:
+    assert all(map(torch.equal, outcome(*pair(67)), outcome(*pair(67))))
+
+
+def test_autocast_decides_the_precision() -> None:
+    x, weight = pair(40)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert matrices.linear(x, weight).dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(not matrices._ONEDNN, reason="torch's own product decides without oneDNN")
+@pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
+def test_only_the_gradients_that_are_wanted_are_computed(
+    wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = [one.detach().requires_grad_(place in wanted) for place, one in enumerate(pair(40))]
+    out = matrices.linear(*tensors)
+    computed, product = list[torch.Size](), matrices.product
+
+    def counted(x: Tensor, weight: Tensor) -> Tensor:
+        found = product(x, weight)
+        computed.append(found.shape)
+        return found
+
+    monkeypatch.setattr(matrices, "product", counted)
+    out.sum().backward()
+    assert computed == [tensors[place].shape for place in wanted]

@@ -1,0 +1,23 @@
+# Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, what a measurement times on the machine that it
+# runs on. Takes all cores, so that no other job of the workflow disturbs it.
+
+
+rule measure_timings:
+    output:
+        JOBS.layout.timings("{timing}"),
+    log:
+        f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
+    conda:
+        ENVIRONMENT
+    threads: lambda wildcards: workflow.cores or 1
+    resources:
+        gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing),
+    params:
+        root=lambda wildcards: ROOT,
+        cfg=get_timing_slice,
+        code=lambda wildcards: ARTIFACTS.timing_code(wildcards.timing),
+    message:
+        "Measure the timings of {wildcards.timing}"
+    shell:
+        "difftransformer measure_timings --slice {params.cfg} --code {params.code}"
+        " --threads {threads} --output {output} --results {params.root} --log {log}"
