@@ -53,7 +53,6 @@ def evaluate(
     """Evaluate one suite on a trained model, or on one from elsewhere that the slice names."""
     frequent = Path(ngrams) if ngrams else None
     trained = Path(model).parent if model else None
-    packed = Path(dataset).parent if dataset else None
     with reporting(log):
         from difftransformer.config.measurements import EvaluationSlice
         from difftransformer.data.packed import PackedDataset
@@ -61,34 +60,26 @@ def evaluate(
         from difftransformer.evaluation.identity import identify
 
         config = read(slice, EvaluationSlice)
-        opened = PackedDataset.open(packed) if packed else None
-        known = identify(
-            config, model=trained, dataset=opened, ngrams=frequent, seed=seed, code=code
+        opened = PackedDataset.open(Path(dataset).parent) if dataset else None
+        identity = identify(
+            config,
+            model=trained,
+            dataset=opened,
+            ngrams=frequent,
+            seed=seed,
+            threads=threads,
+            code=code,
         )
-    identity = JobIdentity(
-        rule="evaluate",
-        stage="evaluate",
-        scale=config.scale,
-        run=config.run,
-        suite=config.suite,
-        seed=seed,
-        fingerprint=known.fingerprint,
-        upstream=known.upstream,
-        threads=threads,
-    )
     with job(identity, config, results, tracking, log) as running:
         evaluate(
             config,
             model=trained,
-            dataset=packed,
+            dataset=opened,
             ngrams=frequent,
             output=output,
             details=output.with_suffix(""),
             state=state(results, identity),
-            seed=seed,
-            threads=threads,
-            tracker=running.tracker,
-            code=code,
+            job=running,
         )
 
 
@@ -194,16 +185,9 @@ def measure_timings(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with reporting(log):
         from difftransformer.config.measurements import TimedSlice
-        from difftransformer.evaluation.timing import STAGE, measure_timings, timing_fingerprint
+        from difftransformer.evaluation.timing import identify, measure_timings
 
         config = read(slice, TimedSlice)
-    identity = JobIdentity(
-        rule="measure_timings",
-        stage=STAGE,
-        scale=config.scale,
-        run=config.measurement,
-        fingerprint=timing_fingerprint(config, code),
-        threads=threads,
-    )
+        identity = identify(config, threads, code)
     with job(identity, config, results, tracking, log) as running:
-        measure_timings(config, output=output, threads=threads, tracker=running.tracker, code=code)
+        measure_timings(config, output=output, job=running)

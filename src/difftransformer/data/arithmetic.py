@@ -221,11 +221,8 @@ def held_out_problems(family: str, count: int, seed: int) -> list[Problem]:
 def document(problem: Problem, style: str, draw: random.Random) -> str:
     r"""Write a problem as training text that ends in ``\boxed{answer}``.
 
-    Args:
-        problem: The problem.
-        style: "worked": its equations. "reasoned": a longer chain of thought, in which each result
-            is named and, half of the time, checked by the inverse equation.
-        draw: Decides which steps are checked.
+    Style "worked" has its equations, "reasoned" a longer chain of thought, in which each result is
+    named and, half of the time, as `draw` decides, checked by the inverse equation.
     """
     if style == "worked":
         chain = ". ".join(map(str, problem.steps)) + "."

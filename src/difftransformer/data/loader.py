@@ -94,16 +94,8 @@ class BatchLoader:
 
     The position is the number of windows all ranks have taken together, so a checkpoint resumes
     exactly, also on another number of ranks. A batch at the end of an epoch is filled up from the
-    next one: every window is seen once in each epoch.
-
-    Args:
-        dataset: An open dataset.
-        split: "train" or "validation".
-        batch_size: Windows in a batch of this rank.
-        seq_len: Positions T of a window.
-        seed: Seed of the order.
-        rank: Number of this process among `world_size`.
-        world_size: Data-parallel processes.
+    next one: every window is seen once in each epoch. `batch_size` is that of this rank, process
+    number `rank` of the `world_size` data-parallel ones; `seq_len` is T.
 
     Raises:
         DataError: The split has fewer windows than one batch of all ranks.
@@ -177,12 +169,7 @@ def sequential_windows(
 ) -> Iterator[torch.Tensor]:
     """Windows in corpus order without overlap of targets, int64 [b, T + 1], the last b smaller.
 
-    Args:
-        dataset: An open dataset.
-        split: "train" or "validation".
-        seq_len: Positions T of a window.
-        batch_size: Largest b.
-        max_tokens: Most targets given out, rounded down to whole windows (at least one).
+    There are at most `max_tokens` targets, rounded down to whole windows (at least one).
 
     Raises:
         DataError: The split is shorter than one window.

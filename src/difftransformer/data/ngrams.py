@@ -59,11 +59,7 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
     of bins above the cut-off, which every frequent key is in. Running text counts across documents
     (as the model reads it), rows count by themselves.
 
-    Args:
-        dataset: Folder of a tokenised dataset.
-        output: .npy file of sorted uint64 keys, see `ngram_keys`.
-        n: Length of the n-grams, at least 2.
-        max_count: Cut-off; more than this is frequent.
+    The output is a .npy file of sorted uint64 keys, see `ngram_keys`; n is at least 2.
 
     Raises:
         DataError: The dataset is damaged, or n makes no n-gram.
@@ -81,7 +77,10 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
     known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
         here, times = np.unique(keys[likely[_bin(keys, len(bins))]], return_counts=True)
-        known, counts = _merged(known, counts, here, times)
+        known, places = np.unique(np.concatenate((known, here)), return_inverse=True)
+        sums = np.zeros(len(known), dtype=np.int64)
+        np.add.at(sums, places, np.concatenate((counts, times)))
+        counts = sums
     write_keys(output, known[counts > max_count])
 
 
@@ -108,14 +107,3 @@ def _bin(keys: Keys, bins: int) -> NDArray[np.int64]:
     """Give each key a bin; `bins` is a power of two."""
     shift = np.uint64(64 - (bins.bit_length() - 1))
     return ((keys * _ODD_BASE) >> shift).astype(np.int64)
-
-
-def _merged(
-    known: Keys, counts: NDArray[np.int64], here: Keys, times: NDArray[np.int64]
-) -> tuple[Keys, NDArray[np.int64]]:
-    """Sorted keys of both with their summed counts."""
-    keys = np.union1d(known, here)
-    total = np.zeros(len(keys), dtype=np.int64)
-    total[np.searchsorted(keys, known)] += counts
-    total[np.searchsorted(keys, here)] += times
-    return keys, total

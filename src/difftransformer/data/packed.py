@@ -6,7 +6,6 @@ row shards hold rows of ``row_length`` tokens and need no offsets.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -19,6 +18,7 @@ from difftransformer.config.generated_rows import ClassificationConfig, RecallCo
 from difftransformer.config.validation import validate_json
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance.published import json_digest
 
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
 SPLITS = ("train", "validation")
@@ -42,6 +42,14 @@ class ShardEntry(Settings):
     sha256: str = setting(meaning="Digest of the file.")
     offsets_file: FileName | None = setting(None, meaning="File of the documents' end offsets.")
     offsets_sha256: str | None = setting(None, meaning="Digest of the offsets file.")
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digests of its files, by name."""
+        digests = {self.file: self.sha256}
+        if self.offsets_file is not None and self.offsets_sha256 is not None:
+            digests[self.offsets_file] = self.offsets_sha256
+        return digests
 
 
 class SplitEntry(Settings):
@@ -120,8 +128,7 @@ class Manifest(Settings):
 
     def content_digest(self) -> str:
         """SHA-256 of everything that decides what a model sees."""
-        content = self.model_dump(mode="json", exclude={"sources", "digest"})
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return json_digest(self.model_dump(mode="json", exclude={"sources", "digest"}))
 
 
 class PackedSplit:
@@ -173,8 +180,8 @@ class PackedDataset:
         self._verified: set[str] = set()
 
     @classmethod
-    def open(cls, folder: Path, *, verify: bool = False) -> "PackedDataset":
-        """Open a dataset folder; with `verify` every file is read and its digest compared now.
+    def open(cls, folder: Path) -> "PackedDataset":
+        """Open a dataset folder.
 
         Raises:
             DataError: The manifest or a shard is missing, truncated or changed, or the tokenizer
@@ -185,7 +192,7 @@ class PackedDataset:
         itemsize = np.dtype(manifest.dtype).itemsize
         for split in manifest.splits.values():
             for shard in split.shards:
-                _check_shard(folder, shard, itemsize, verify=verify)
+                _check_shard(folder, shard, itemsize)
         expected = manifest.tokenizer.sha256
         if expected is not None and (folder / TOKENIZER).is_file():
             _check_digest(folder / TOKENIZER, expected)
@@ -203,7 +210,8 @@ class PackedDataset:
             )
         if name not in self._verified:
             for shard in self.manifest.splits[name].shards:
-                _check_digests(self.folder, shard)
+                for file, sha256 in shard.digests.items():
+                    _check_digest(self.folder / file, sha256)
             self._verified.add(name)
         return PackedSplit(self.folder, self.manifest, name)
 
@@ -230,7 +238,7 @@ def _read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _check_shard(folder: Path, shard: ShardEntry, itemsize: int, *, verify: bool) -> None:
+def _check_shard(folder: Path, shard: ShardEntry, itemsize: int) -> None:
     path = folder / shard.file
     if not path.is_file():
         raise DataError(f"{path}: shard is missing; {REBUILD}")
@@ -241,14 +249,6 @@ def _check_shard(folder: Path, shard: ShardEntry, itemsize: int, *, verify: bool
         )
     if shard.offsets_file is not None and not (folder / shard.offsets_file).is_file():
         raise DataError(f"{folder / shard.offsets_file}: offsets are missing; {REBUILD}")
-    if verify:
-        _check_digests(folder, shard)
-
-
-def _check_digests(folder: Path, shard: ShardEntry) -> None:
-    _check_digest(folder / shard.file, shard.sha256)
-    if shard.offsets_file is not None and shard.offsets_sha256 is not None:
-        _check_digest(folder / shard.offsets_file, shard.offsets_sha256)
 
 
 def _read_offsets(folder: Path, shard: ShardEntry) -> NDArray[np.int64]:

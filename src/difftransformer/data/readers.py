@@ -39,10 +39,7 @@ class Record(NamedTuple):
 def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
     """Yield the records of a file from number `start` on, with flat memory.
 
-    Args:
-        path: A file of one of SUFFIXES; .txt and .md are one record each.
-        fields: Fields of .jsonl and .parquet records.
-        start: Records to pass over; passing over costs no parsing.
+    A .txt or .md is one record and has no fields; passing over records costs no parsing.
 
     Raises:
         DataError: The file cannot be read, is truncated, or a record lacks a field.

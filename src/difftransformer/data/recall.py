@@ -104,9 +104,9 @@ def recall_batch(
     """Rows for evaluation: exactly `needles` needles in a haystack, then `queries` queries.
 
     Args:
-        settings: The dataset's recall settings.
+        settings: Those of the dataset.
         needles: N; may exceed max_needles (out of distribution). Chance is 1/N.
-        queries: R.
+        queries: R, of each of S samples.
         samples: S.
         seed: Same seed, same rows; rows never come from the generator of a training split.
         haystack_length: H; None is that of training rows, so queries start where they did there.

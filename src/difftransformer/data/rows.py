@@ -28,7 +28,6 @@ from difftransformer.data.packed import (
 from difftransformer.data.shards import (
     Part,
     Tally,
-    inputs_digest,
     intact_parts,
     remove_strangers,
     shard_name,
@@ -38,6 +37,7 @@ from difftransformer.data.shards import (
     write_tokens,
 )
 from difftransformer.data.tokenizer import write_tokenizer
+from difftransformer.provenance.published import json_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -55,7 +55,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     assert settings is not None and dataset.tokens is not None
     assert dataset.validation_budget is not None
     budgets = {"train": dataset.tokens, "validation": dataset.validation_budget}
-    inputs = inputs_digest([dataset.model_dump(mode="json")])
+    inputs = json_digest([dataset.model_dump(mode="json")])
     rows = {split: -(-budget // (settings.row_length - 1)) for split, budget in budgets.items()}
     parts = {s: _pack_split(dataset, s, rows[s], inputs, output, state) for s in SPLITS}
     remove_strangers(output, [part for split in parts.values() for part in split])

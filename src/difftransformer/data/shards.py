@@ -5,7 +5,6 @@ from the same inputs and its shard is whole (by sha256), so whatever a kill leav
 """
 
 import hashlib
-import json
 import logging
 import re
 from collections import Counter
@@ -129,11 +128,6 @@ def intact_parts(split: str, inputs: str, output: Path, state: Path) -> list[Par
     return parts
 
 
-def inputs_digest(described: object) -> str:
-    """SHA-256 of all that decides the shards, in JSON types."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-
-
 def write_part(part: Part, split: str, index: int, state: Path) -> None:
     """Record a finished shard; called after the shard has its final name."""
     atomic.write_text(_part_path(state, split, index), part.model_dump_json(indent=1) + "\n")
@@ -171,8 +165,7 @@ def _read_part(path: Path) -> Part | None:
 
 
 def _whole(output: Path, shard: ShardEntry) -> bool:
-    files = [(shard.file, shard.sha256), (shard.offsets_file, shard.offsets_sha256)]
     return all(
-        name is None or ((output / name).is_file() and file_sha256(output / name) == digest)
-        for name, digest in files
+        (output / name).is_file() and file_sha256(output / name) == digest
+        for name, digest in shard.digests.items()
     )

@@ -151,17 +151,7 @@ class Hub:
         config = self._config
         held_out = split == "validation" and config.validation_split is not None
         chosen = config.validation_split if held_out else config.split
-        try:
-            rows = iter(self._load(str(chosen)).skip(start.record))
-        except Exception as error:  # the datasets library raises dozens of kinds
-            raise self._failure(error) from None
-        for number in count(start.record):
-            try:
-                row = next(rows, None)
-            except Exception as error:  # network errors of any transport
-                raise self._failure(error) from None
-            if row is None:
-                return
+        for number, row in enumerate(self._rows(str(chosen), start.record), start.record):
             text, where = self._text(row), f"source {self._name}: row {number} of {config.dataset}"
             if not isinstance(text, str):
                 raise DataError(
@@ -180,6 +170,15 @@ class Hub:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             return None
 
+    def _rows(self, split: str, start: int) -> Iterator[dict[str, Any]]:
+        try:
+            yield from self._load(split).skip(start)
+        except Exception as error:  # the datasets library raises dozens of kinds, transports more
+            raise DataError(
+                f"source {self._name}: {self.origin} cannot be loaded ({type(error).__name__}: "
+                f"{first_line(error)}); check name, revision and network"
+            ) from None
+
     def _load(self, split: str) -> Any:
         import datasets
 
@@ -187,12 +186,6 @@ class Hub:
         revision = None if Path(config.dataset).is_dir() else config.revision
         return datasets.load_dataset(
             config.dataset, config.config, split=split, revision=revision, streaming=True
-        )
-
-    def _failure(self, error: Exception) -> DataError:
-        return DataError(
-            f"source {self._name}: {self.origin} cannot be loaded ({type(error).__name__}: "
-            f"{first_line(error)}); check name, revision and network"
         )
 
     def identity(self) -> list[Any]:

@@ -19,34 +19,25 @@ nothing for what was trained on it."""
 
 
 class TokenView:
-    """The shards of a split as one read-only array, nothing loaded until it is indexed.
+    """The shards of a split as one read-only array, nothing loaded until it is sliced.
 
     Args:
         shards: Arrays of token ids.
         vocab_size: A larger id is damage, and is a `DataError` where it is read.
     """
 
-    def __init__(self, shards: list[Tokens], vocab_size: int | None = None) -> None:
+    def __init__(self, shards: list[Tokens], vocab_size: int) -> None:
         self._shards, self._vocab_size = shards, vocab_size
         self._starts = [0, *np.cumsum([len(shard) for shard in shards]).tolist()]
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step != 1:
-                raise IndexError("a TokenView has slices of step 1 only")
-            return self._checked(self._range(start, max(start, stop)))
-        start = index + len(self) if index < 0 else index
-        if not 0 <= start < len(self):
-            raise IndexError(f"token {index} of {len(self)}")
-        return self._checked(self._range(start, start + 1))[0]
-
-    def _checked(self, tokens: Tokens) -> Tokens:
-        limit = self._vocab_size
-        if limit is not None and tokens.size and (largest := int(tokens.max())) >= limit:
+    def __getitem__(self, index: slice) -> Tokens:
+        start, stop, step = index.indices(len(self))
+        assert step == 1, index
+        tokens, limit = self._range(start, max(start, stop)), self._vocab_size
+        if tokens.size and (largest := int(tokens.max())) >= limit:
             raise DataError(
                 f"a shard holds token id {largest}, its vocabulary has {limit}: it is damaged; "
                 f"{REBUILD}"

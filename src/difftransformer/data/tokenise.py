@@ -27,7 +27,6 @@ from difftransformer.data.pool import Submit, encode_documents, encoders
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
-    inputs_digest,
     intact_parts,
     remove_strangers,
     shard_name,
@@ -40,6 +39,7 @@ from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
+from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 5.0
@@ -97,7 +97,7 @@ def _pack_text(
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
     identities = {name: source.identity() for name, source in sources.items()}
-    inputs = inputs_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
+    inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, output, state, workers, inputs)
     with encoders(tokenizer, workers, dataset.max_document_tokens) as submit:
         parts = {split: _pack_split(job, split, submit) for split in SPLITS}
@@ -218,10 +218,7 @@ def _source_entries(job: _Job, parts: dict[str, list[Part]]) -> dict[str, Source
 class _Progress:
     """Logs how far, how fast and how long still, every few seconds.
 
-    Args:
-        label: What is being done.
-        total: Tokens to do in all, or None where nobody knows; then there is no ETA.
-        done: Tokens that an earlier, interrupted job did.
+    Without a known total of tokens there is no ETA; ``done`` are those of an interrupted job.
     """
 
     def __init__(self, label: str, total: int | None, done: int) -> None:

@@ -56,22 +56,19 @@ class ChatEndpoint:
             reply = self._client.chat.completions.with_raw_response.create(**request)
         except openai.APIStatusError as error:
             said = self._without_secrets(" ".join(error.response.text.split()))[:200]
-            raise EndpointError(
-                f"judge {self._config.model}: the endpoint answers with status "
-                f"{error.status_code}: {said}; what it has judged is kept: "
-                "call again to go on"
-            ) from None
+            why = f"the endpoint answers with status {error.status_code}: {said}"
         except openai.APIConnectionError as error:  # a timeout is one, too
-            raise EndpointError(
-                f"judge {self._config.model}: {type(error).__name__} after "
-                f"{self._config.max_retries + 1} tries at the URL in {self._config.url_from}; what "
-                "it has judged is kept: call again to go on"
-            ) from None
-        try:
-            body = reply.http_response.json()
-        except ValueError:
-            return {}
-        return body if isinstance(body, Mapping) else {}
+            tries = f"{self._config.max_retries + 1} tries at the URL in {self._config.url_from}"
+            why = f"{type(error).__name__} after {tries}"
+        else:
+            try:
+                body = reply.http_response.json()
+            except ValueError:
+                return {}
+            return body if isinstance(body, Mapping) else {}
+        raise EndpointError(
+            f"judge {self._config.model}: {why}; what it has judged is kept: call again to go on"
+        )
 
     def _without_secrets(self, text: str) -> str:
         for name in (self._config.key_from, self._config.url_from):

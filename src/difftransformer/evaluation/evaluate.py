@@ -3,7 +3,6 @@
 import logging
 import math
 import shutil
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -13,34 +12,29 @@ from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.memory import estimate_evaluation, require_memory_to_evaluate
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
-from difftransformer.provenance.result import Result, origin, write_result
-from difftransformer.provenance.tracking import Tracker
+from difftransformer.provenance.job import Job
 
 logger = logging.getLogger(__name__)
 
 _HEADLINE = ("loss", "ar_hit_loss", "accuracy", "answer", "noise")
 
 
-def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
+def evaluate(
     slice: EvaluationSlice,
     *,
     model: Path | None,
-    dataset: Path | None,
+    dataset: PackedDataset | None,
     ngrams: Path | None,
     output: Path,
     details: Path,
     state: Path,
-    seed: int,
-    threads: int,
-    tracker: Tracker,
-    code: str,
+    job: Job,
 ) -> None:
     """Measure one suite and write its result file, whole or not at all.
 
@@ -48,26 +42,21 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
     seeds answer the same questions.
 
     Args:
-        slice: The resolved suite, and the run it is for.
-        model: Folder of a finished training: model.safetensors, config.json, training.json; None
-            for a model from elsewhere, which the slice names.
-        dataset: Folder of the packed dataset; None for a model from elsewhere.
-        ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
+        slice: See `identify`, as for the model, its dataset and the n-grams.
+        model: Holds model.safetensors, config.json and training.json.
+        dataset: The packed dataset it was trained on.
+        ngrams: Keys of the n-grams frequent in training.
         output: JSON file of the result, see `difftransformer.provenance.result`.
         details: Folder for samples and arrays behind the numbers; replaced when all is measured.
         state: Folder that outlives a killed job, for suites that resume.
-        seed: Seed of the training that made the model.
-        threads: Threads of one operation; they decide the order of sums, hence the bits.
-        tracker: Receives the metrics and the result file.
-        code: Fingerprint of the code that evaluates.
+        job: The running job, of `identify`; its threads decide the order of sums, hence the bits.
 
     Raises:
         UserError: One line: which file, setting or device does not fit, and what to do.
     """
-    started = datetime.now(UTC)
-    opened = None if dataset is None else PackedDataset.open(dataset)
-    identity = identify(slice, model=model, dataset=opened, ngrams=ngrams, seed=seed, code=code)
-    torch.set_num_threads(threads)
+    seed = job.identity.seed
+    assert seed is not None, slice.run
+    torch.set_num_threads(job.identity.threads)
     device = choose_device(slice.config.device, "the suite's device")
     repeat_bits(device.type == "cpu")
     aside = details.with_name(f".{details.name}.partial")
@@ -78,34 +67,22 @@ def evaluate(  # noqa: PLR0913 - a job's whole frame, by keyword
         subject = PretrainedSubject(slice.pretrained, device, details=aside, state=state)
         resolved = {"device": str(device)}
     else:
-        assert model is not None and opened is not None, slice.run
-        scorer, resolved = _load(model, opened, slice.config, device)
+        assert model is not None and dataset is not None, slice.run
+        scorer, resolved = _load(model, dataset, slice.config, device)
         subject = Subject(
-            scorer, opened, device, ngrams, details=aside, state=state, seed=seed, model=model
+            scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )
-    tracker.log_params({"resolved": resolved})
+    job.tracker.log_params({"resolved": resolved})
     # The measurement is found by its name, so that a suite's imports are its own.
     measure = import_module(module_of(slice.config.kind, "measure")).measure
     metrics: Metrics = measure(slice.config, subject)
     _require_finite(metrics, slice.run if model is None else str(model))
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
-    result = Result(
-        kind="evaluation",
-        job_id=identity.job_id,
-        scale=slice.scale,
-        run=slice.run,
-        seed=seed,
-        suite=slice.suite,
-        metrics=metrics,
-        settings=slice.model_dump(mode="json")
-        | {"resolved": resolved, "upstream": list(identity.upstream)},
-        provenance=origin(identity.fingerprint, started=started, threads=threads),
-    )
-    write_result(output, result, [path for path in details.rglob("*") if path.is_file()])
-    tracker.set_tags({"upstream": " ".join(identity.upstream)})
-    tracker.log_metrics({name: value for name, value in metrics.items() if value is not None})
-    tracker.log_artifact(output)
+    settings = slice.model_dump(mode="json")
+    settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
+    beside = [path for path in details.rglob("*") if path.is_file()]
+    job.write_result(output, "evaluation", metrics, settings, beside)
     logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
 
 

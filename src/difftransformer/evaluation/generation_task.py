@@ -12,15 +12,9 @@ from lm_eval.filters import build_filter_ensemble
 class GenerationTask(Task):  # type: ignore[misc]
     """Documents that are there already, each answered without solved examples.
 
-    A subclass makes the requests of a document and scores what comes back.
-
-    Args:
-        name: Name of the task.
-        documents: What is asked, as plain data.
-        until: Texts that end an answer.
-        new_tokens: Longest answer.
-        metric: Name of the score.
-        **metadata: Kept in lm-eval's description of the task.
+    A subclass makes the requests of a document, which is plain data, and scores what comes back
+    under the name of the metric. An answer has at most ``new_tokens`` and ends before one of the
+    texts ``until``; lm-eval keeps the metadata in its description of the task.
     """
 
     VERSION = 1

@@ -23,7 +23,6 @@ from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import first_line
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
-from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import Number
 
 _NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
@@ -74,7 +73,6 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     from difftransformer.models.hf import DiffTransformerForCausalLM
 
     model, folder = subject.scorer.model, subject.dataset.folder
-    assert isinstance(model, Transformer), type(model)
     if not (folder / "tokenizer.json").is_file():
         raise CheckpointError(
             f"{folder}: has no tokenizer.json, so its models cannot be asked in words: evaluate a "

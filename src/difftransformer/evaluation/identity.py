@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
@@ -10,20 +10,11 @@ from difftransformer.data.packed import PackedDataset, file_sha256
 from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.evaluation.item_files import named_digest
 from difftransformer.provenance.fingerprint import job_fingerprint, slice_fingerprint
-from difftransformer.provenance.result import job_id
+from difftransformer.provenance.job import JobIdentity
 from difftransformer.training.upstream import require_same_tokenizer, require_trained
 
-STAGE = "evaluate"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _PICKLES = "*.bin"
-
-
-class EvaluationIdentity(NamedTuple):
-    """An evaluation job and the training job behind its model, if it was trained here."""
-
-    fingerprint: str
-    job_id: str
-    upstream: tuple[str, ...]
 
 
 def identify(
@@ -33,9 +24,12 @@ def identify(
     dataset: PackedDataset | None,
     ngrams: Path | None,
     seed: int,
+    threads: int,
     code: str,
-) -> EvaluationIdentity:
+) -> JobIdentity:
     """Derive the identity from the settings, the code and the content of all inputs.
+
+    Upstream of it is the training job behind the model, if that was trained here.
 
     Args:
         slice: The resolved suite, and the run it is for.
@@ -43,6 +37,7 @@ def identify(
         dataset: The packed dataset it was trained on.
         ngrams: Keys of the n-grams frequent in training, for the suites that ask for them.
         seed: Seed of the training.
+        threads: Threads of one operation; no part of the fingerprint.
         code: Fingerprint of the code that evaluates.
 
     Raises:
@@ -51,32 +46,39 @@ def identify(
             something.
         DataError: The n-grams or the items of a benchmark are missing.
     """
+    inputs: dict[str, Any] = {}
+    upstream: tuple[str, ...] = ()
     if slice.pretrained is not None:
-        return _identity(slice, {"model": model_digest(slice.pretrained)}, (), seed, code)
-    if model is None or dataset is None:
+        inputs["model"] = model_digest(slice.pretrained)
+    elif model is None or dataset is None:
         raise ConfigError(
             f"run {slice.run} is trained here: give the training.json of its --model and the "
             "manifest.json of its --dataset"
         )
-    trained = require_trained(model, slice.run, seed)
-    require_same_tokenizer(model, dataset, "evaluate it on the dataset it was trained on")
-    if ngrams is not None and not ngrams.is_file():
-        raise DataError(f"{ngrams}: no such file of frequent n-grams; make it with `count_ngrams`")
-    inputs = {
-        "dataset": dataset.digest,
-        "model": trained.provenance.fingerprint,
-        "ngrams": None if ngrams is None else file_sha256(ngrams),
-    }
-    return _identity(slice, inputs, (trained.job_id,), seed, code)
+    else:
+        trained = require_trained(model, slice.run, seed)
+        require_same_tokenizer(model, dataset, "evaluate it on the dataset it was trained on")
+        inputs |= {"dataset": dataset.digest, "model": trained.provenance.fingerprint}
+        inputs["ngrams"] = None if ngrams is None else _digest_of_ngrams(ngrams)
+        upstream = (trained.job_id,)
+    inputs["items"] = slice.config.asked.digest()
+    return JobIdentity(
+        rule="evaluate",
+        stage="evaluate",
+        scale=slice.scale,
+        run=slice.run,
+        suite=slice.suite,
+        seed=seed,
+        fingerprint=job_fingerprint("evaluate", slice, code, slice_fingerprint(inputs), seed),
+        upstream=upstream,
+        threads=threads,
+    )
 
 
-def _identity(
-    slice: EvaluationSlice, inputs: dict[str, Any], upstream: tuple[str, ...], seed: int, code: str
-) -> EvaluationIdentity:
-    digest = slice_fingerprint(inputs | {"items": slice.config.asked.digest()})
-    fingerprint = job_fingerprint(STAGE, slice, code, digest, seed)
-    job = job_id(STAGE, f"{slice.run}-{slice.suite}", seed, fingerprint)
-    return EvaluationIdentity(fingerprint, job, upstream)
+def _digest_of_ngrams(path: Path) -> str:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file of frequent n-grams; make it with `count_ngrams`")
+    return file_sha256(path)
 
 
 def model_files(model: PretrainedModel) -> list[Path]:

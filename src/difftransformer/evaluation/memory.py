@@ -53,12 +53,7 @@ def estimate_evaluation(
 ) -> EvaluationEstimate:
     """Estimate what measuring a suite needs; runs a layer on one sequence for it.
 
-    Args:
-        suite: What is measured.
-        model: The model's settings.
-        backend: Attention backend that `kernels.choose_backend` settled.
-        device: Where it runs.
-        row_length: Tokens of a row of the dataset; None for running text.
+    The backend is what `kernels.choose_backend` settled, ``row_length`` that of a dataset of rows.
     """
     asked = suite.asked
     reading = asked.reading(model, row_length or model.max_positions)
@@ -82,12 +77,7 @@ def estimate_evaluation(
 
 
 def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device, job: str) -> None:
-    """Compare the estimate with what is free; log it.
-
-    Args:
-        needed: What `estimate_evaluation` found.
-        device: Where it runs.
-        job: What is measured of which model, for messages.
+    """Compare the estimate with what is free; log it under what the ``job`` is called.
 
     Raises:
         UserError: it is more; the line says what to lower.

@@ -4,35 +4,16 @@ Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = voc
 L = layers, H = heads, S = positions of a row of attention.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import token_losses
-
-
-class LanguageModel(Protocol):
-    """What a suite needs of a model; `difftransformer.models.transformer.Transformer` has it."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """Sizes; `vocab_size` and `max_positions` bound what the model can read."""
-
-    @property
-    def output_weight(self) -> Tensor:
-        """Output matrix [V, D]."""
-
-    def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """Tokens [B, T] -> states after the last norm [B, T, D]; they go on behind the cache."""
-
-    def attention_rows(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
-        """Weights [B, H, S] of one more token in each layer; see `Transformer.attention_rows`."""
+from difftransformer.models.transformer import Transformer
 
 
 class Scorer:
@@ -47,7 +28,7 @@ class Scorer:
         precision: "fp32", or "bf16" for autocast.
     """
 
-    def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
+    def __init__(self, model: Transformer, device: torch.device, precision: str = "fp32") -> None:
         self.model, self.device, self._precision = model, device, precision
 
     @property
@@ -62,11 +43,9 @@ class Scorer:
 
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
-        """Loss in nats of each target of windows [B, T + 1], on the CPU, float64 [B, T].
+        """Loss in nats of each target, ``windows[:, 1:]``, [B, T + 1] -> float64 [B, T], CPU.
 
-        Args:
-            windows: Token ids; targets are ``windows[:, 1:]``.
-            chunk: Positions whose logits exist at one time.
+        The logits of ``chunk`` positions exist at one time.
         """
         windows = windows.to(self.device)
         targets = windows[:, 1:]
@@ -81,72 +60,45 @@ class Scorer:
     def states(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Return the states after the last norm, [B, T] -> [B, T, D], where the model is.
 
-        Args:
-            tokens: Token ids.
-            cache: Where the keys and values of the T positions are appended; None: nowhere.
+        The keys and values of the T positions are appended to the cache, if there is one.
         """
         with autocast(self.device, self._precision):
-            if cache is None:
-                return self.model.hidden_states(tokens.to(self.device))
             return self.model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()
     def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:
-        """First choice among all V tokens for what follows each position, int64 [B, R], CPU.
-
-        Args:
-            tokens: Token ids [B, T].
-            positions: R positions below T.
-        """
-        with autocast(self.device, self._precision):
-            hidden = self.model.hidden_states(tokens.to(self.device))[:, list(positions)]
-            return self._logits(hidden).argmax(-1).cpu()
+        """First choice of V tokens for what follows R positions of [B, T], int64 [B, R], CPU."""
+        return self._logits(self.states(tokens)[:, list(positions)]).argmax(-1).cpu()
 
     @torch.inference_mode()
     def next_choice(self, tokens: Sequence[int], cache: Cache) -> int:
-        """First choice for what follows the last token; all are appended to the cache.
-
-        Args:
-            tokens: T token ids that go on behind the cache.
-            cache: Keys and values of everything before, for a batch of one.
-        """
-        with autocast(self.device, self._precision):
-            new = torch.tensor([tokens], device=self.device)
-            hidden = self.model.hidden_states(new, cache=cache)[:, -1]
-            return int(self._logits(hidden).argmax(-1))
-
-    @torch.inference_mode()
-    def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
-        """Append tokens to the cache, ``chunk`` positions at a time."""
-        with autocast(self.device, self._precision):
-            for start in range(0, len(tokens), chunk):
-                new = torch.tensor([tokens[start : start + chunk]], device=self.device)
-                self.model.hidden_states(new, cache=cache)
+        """First choice for what follows the last of T tokens; all are appended to the cache."""
+        return int(self._logits(self.states(torch.tensor([tokens]), cache)[:, -1]).argmax(-1))
 
     @torch.inference_mode()
     def next_log_probabilities(self, tokens: Sequence[int], cache: Cache) -> Tensor:
-        """Log-probabilities of what follows the last token, float32 [V], on the CPU.
+        """Log-probabilities of what follows the last of T tokens, float32 [V], on the CPU.
 
-        Args:
-            tokens: T token ids that go on behind the cache, to which they are appended.
-            cache: Keys and values of everything before, for a batch of one.
+        All tokens are appended to the cache, as in `next_choice`.
         """
-        with autocast(self.device, self._precision):
-            new = torch.tensor([tokens], device=self.device)
-            logits = self._logits(self.model.hidden_states(new, cache=cache)[0, -1])
+        logits = self._logits(self.states(torch.tensor([tokens]), cache)[0, -1])
         return logits.float().log_softmax(-1).cpu()
+
+    def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
+        """Append tokens to the cache, ``chunk`` positions at a time."""
+        for start in range(0, len(tokens), chunk):
+            self.states(torch.tensor([tokens[start : start + chunk]]), cache)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         weight = self.model.output_weight
-        return hidden.to(weight.dtype) @ weight.T
+        with autocast(self.device, self._precision):
+            return hidden.to(weight.dtype) @ weight.T
 
     @torch.inference_mode()
     def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
         """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
 
-        Args:
-            tokens: S token ids.
-            chunk: Positions computed at one time.
+        The tokens before it are computed ``chunk`` positions at a time.
         """
         cache = PrefixCache(len(tokens))
         self.read(tokens[:-1], cache, chunk)

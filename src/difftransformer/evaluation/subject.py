@@ -46,11 +46,7 @@ class Subject:
 class PretrainedSubject:
     """A model from elsewhere, for the suites that measure any causal language model.
 
-    Attributes:
-        model: Where it comes from and how it is loaded; the suite loads it.
-        device: Where it shall run.
-        details: As of a `Subject`.
-        state: As of a `Subject`.
+    The suite loads it onto the device; the folders are those of a `Subject`.
     """
 
     model: PretrainedModel

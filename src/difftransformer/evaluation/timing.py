@@ -10,7 +10,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -25,12 +24,10 @@ from difftransformer.models.device import choose_device
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.memory import cuda_peak
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.result import Result, job_id, origin, write_result
-from difftransformer.provenance.tracking import Tracker
+from difftransformer.provenance.job import Job, JobIdentity
 
 logger = logging.getLogger(__name__)
 
-STAGE = "timings"
 Key = TypeVar("Key")
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -45,53 +42,42 @@ class Turn(NamedTuple):
     mode: str
 
 
-def measure_timings(
-    slice: TimingSlice, *, output: Path, threads: int, tracker: Tracker, code: str
-) -> None:
+def identify(slice: TimingSlice, threads: int, code: str) -> JobIdentity:
+    """Return which job times; the machine is recorded in its result and no part of this.
+
+    ``threads``, the cores of the job, are those of one operation unless the settings name others.
+    """
+    return JobIdentity(
+        rule="measure_timings",
+        stage="timings",
+        scale=slice.scale,
+        run=slice.measurement,
+        fingerprint=job_fingerprint("measure_timings", slice, code, "", None),
+        threads=slice.config.threads or threads,
+    )
+
+
+def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     """Time what a measurement times and write one result file.
 
-    Args:
-        slice: What is timed, and the models.
-        output: JSON file of the result.
-        threads: Cores of the job, threads of one operation unless the settings say otherwise.
-        tracker: Receives everything but the seconds of single rounds, and the result file.
-        code: Fingerprint of the code that is timed.
+    Everything is tracked but the seconds of single rounds.
 
     Raises:
         BackendError: A backend or device that was asked for cannot be used here.
         UserError: The models are more than the memory that is free.
     """
-    started, name = datetime.now(UTC), slice.measurement
-    threads = slice.config.threads or threads
+    name, threads = slice.measurement, job.identity.threads
     torch.set_num_threads(threads)
     device = choose_device(slice.config.device, f"timings.{name}.device")
     for backend in slice.config.backends:
         choose_backend(backend, device, slice.config.precision)
     measure = import_module(module_of(name, "measure")).measure
     metrics: Metrics = measure(slice, device)
-    identity = timing_fingerprint(slice, code)
     resolved = {"device": str(device), "threads": threads}
-    result = Result(
-        kind=name,
-        job_id=job_id(STAGE, name, None, identity),
-        scale=slice.scale,
-        run=name,
-        seed=0,
-        metrics=metrics,
-        settings=slice.model_dump(mode="json") | {"resolved": resolved},
-        provenance=origin(identity, started=started, threads=threads),
-    )
-    write_result(output, result)
-    tracker.log_params({"resolved": resolved})
-    tracker.log_metrics(
-        {key: one for key, one in metrics.items() if one is not None and "seconds/" not in key}
-    )
-    tracker.log_artifact(output)
-
-
-def timing_fingerprint(slice: TimingSlice, code: str) -> str:
-    """Identity of the job's result; the machine is recorded in it and no part of this."""
-    return job_fingerprint("measure_timings", slice, code, "", None)
+    job.tracker.log_params({"resolved": resolved})
+    settings = slice.model_dump(mode="json") | {"resolved": resolved}
+    tracked = {key: one for key, one in metrics.items() if "seconds/" not in key}
+    job.write_result(output, name, metrics, settings, tracked=tracked)
 
 
 def time_shape(

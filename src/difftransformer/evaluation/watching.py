@@ -48,12 +48,9 @@ def watched_lambdas(model: Any, see: SeeLambdas) -> Iterator[None]:
 
 @contextmanager
 def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
-    """Let ``see`` have the output of every head, before its norm and before the projection.
+    """Let ``see`` have the output of every one of H heads, before its norm and the projection.
 
-    Args:
-        model: Whose layers are watched.
-        heads: H.
-        see: Called once for each layer and kind; BEFORE comes first.
+    It is called once for each layer and kind; BEFORE comes first.
     """
 
     def hook(index: int, kinds: tuple[str, ...]) -> Callable[[nn.Module, Any], None]:

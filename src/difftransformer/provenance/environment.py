@@ -13,7 +13,6 @@ import sys
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
 from pydantic import Field
@@ -58,20 +57,15 @@ def check_variables() -> None:
             )
 
 
-def capture(threads: int | None = None) -> Environment:
-    """Describe this process.
-
-    Args:
-        threads: Thread count that the job was given; when left out, that of torch if it is
-            loaded, else OMP_NUM_THREADS, else the number of usable cores.
-    """
+def capture(threads: int) -> Environment:
+    """Describe this process, which was given so many threads."""
     commit, dirty = git_state()
     return Environment(
         git_commit=commit,
         git_dirty=dirty,
         versions=_versions(),
         hardware=_hardware(),
-        threads=threads or _threads(),
+        threads=threads,
     )
 
 
@@ -116,7 +110,7 @@ def _hardware() -> dict[str, str | int | float]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
     }
-    torch = _loaded_torch()
+    torch = sys.modules.get("torch")  # asking for it here would cost seconds
     if torch is not None and torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         found["gpu"] = ", ".join(names)
@@ -132,16 +126,3 @@ def _cpu_model() -> str:
     except OSError:
         pass  # not Linux: the platform's word for it has to do
     return platform.processor() or UNKNOWN
-
-
-def _threads() -> int:
-    torch = _loaded_torch()
-    if torch is not None:
-        return int(torch.get_num_threads())
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else _CORES
-
-
-def _loaded_torch() -> Any:
-    """Give torch if the job has imported it; asking for it here would cost seconds."""
-    return sys.modules.get("torch")

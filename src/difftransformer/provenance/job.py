@@ -22,7 +22,7 @@ from difftransformer.errors import UserError
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.result import Provenance, Result, job_id, origin, write_result
+from difftransformer.provenance.result import Result, job_id, origin, write_result
 from difftransformer.provenance.spool import try_lock
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
@@ -80,11 +80,6 @@ class Job:
     tracker: Tracker
     started: datetime
 
-    def origin(self) -> Provenance:
-        """Give the provenance of a result that is finished now."""
-        identity = self.identity
-        return origin(identity.fingerprint, started=self.started, threads=identity.threads)
-
     def write_result(
         self,
         path: Path,
@@ -92,25 +87,25 @@ class Job:
         metrics: Mapping[str, float | None],
         settings: dict[str, Any],
         beside: Iterable[Path] = (),
-    ) -> Result:
-        """Write the result file of this job, and track its metrics and the file."""
+        tracked: Mapping[str, float | None] | None = None,
+    ) -> None:
+        """Write the result file of this job, and track its metrics, or some, and the file."""
         identity = self.identity
-        assert identity.seed is not None, "a result belongs to a seed"
         result = Result(
             kind=kind,
             job_id=identity.job_id,
             scale=identity.scale,
             run=identity.run,
-            seed=identity.seed,
+            seed=identity.seed or 0,
             suite=identity.suite,
             metrics=dict(metrics),
             settings=settings,
-            provenance=self.origin(),
+            provenance=origin(identity.fingerprint, started=self.started, threads=identity.threads),
         )
         write_result(path, result, beside)
-        self.tracker.log_metrics({k: v for k, v in metrics.items() if v is not None})
+        points = metrics if tracked is None else tracked
+        self.tracker.log_metrics({k: v for k, v in points.items() if v is not None})
         self.tracker.log_artifact(path)
-        return result
 
 
 @contextmanager
@@ -175,11 +170,9 @@ def exclusive(state: Path) -> Iterator[None]:
     That is a job left over from a workflow that was killed, or the same command in another
     terminal; behind it there is little left to do.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(state / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor, holder = _open_lock(state / LOCK)
     try:
-        if not try_lock(descriptor):
-            holder = _holder(descriptor)
+        if holder is not None:
             logger.warning(
                 "process %s is doing this job (%s): waiting until it ends", holder, state
             )
@@ -196,18 +189,21 @@ def hold(path: Path, doing: str) -> int:
     Raises:
         UserError: another process has it; the line names its pid and what it is ``doing``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    if not try_lock(descriptor):
-        holder = _holder(descriptor)
+    descriptor, holder = _open_lock(path)
+    if holder is not None:
         os.close(descriptor)
         raise UserError(f"process {holder} is {doing}: wait for it or end it, then try again")
     _sign(descriptor)
     return descriptor
 
 
-def _holder(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+def _open_lock(path: Path) -> tuple[int, str | None]:
+    """Take a lock, its file made if missing; beside its descriptor the pid of who has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if try_lock(descriptor):
+        return descriptor, None
+    return descriptor, os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
 
 
 def _sign(descriptor: int) -> None:

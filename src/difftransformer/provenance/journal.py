@@ -102,7 +102,10 @@ class Sender:
 
 
 class SpoolTracker:
-    """A tracker on the journal in ``state``, continuing what is there already."""
+    """Writes into the journal in ``state``, continuing what is there already.
+
+    No method fails or waits because of a store.
+    """
 
     def __init__(
         self,
@@ -130,36 +133,36 @@ class SpoolTracker:
         self._spool.append({"kind": "status", "status": "RUNNING", "at": _now()})
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """See `tracking.Tracker`."""
+        """Record settings; nested names are dotted; the first value of a name stays."""
         self._log_texts("params", _flat(params))
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """See `tracking.Tracker`."""
+        """Label the run; the last value of a name stays."""
         self._log_texts("tags", {key: str(value) for key, value in tags.items()})
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """See `tracking.Tracker`."""
+        """Record points of curves at ``step``."""
         if time.monotonic() - self._last_system >= self._delivery.system_every:
             values = {**values, **self._system_load()}
         self._log_points(values, step)
 
     def log_artifact(self, path: Path) -> None:
-        """See `tracking.Tracker`."""
+        """Register a small file; it is copied when it is sent."""
         relative = os.path.relpath(path, self._state)  # the results folder may move as a whole
         self._spool.append({"kind": "artifact", "path": relative})
 
     def rewind(self, step: int) -> None:
-        """See `tracking.Tracker`."""
+        """Resume behind ``step``: points after it that come again are known already."""
         self._replaying = True
         self._points = {key: value for key, value in self._points.items() if key[1] > step}
 
     def flush(self) -> None:
-        """See `tracking.Tracker`."""
+        """Bring everything so far to the disk; before a checkpoint, not after it."""
         if self._spool.flush() and self._sender is not None:
             self._sender.notify()
 
     def close(self, status: str) -> None:
-        """See `tracking.Tracker`."""
+        """End with FINISHED, FAILED or KILLED."""
         assert status in TERMINAL, status
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**30
         summary = {"system/cpu_seconds": times.user + times.system, "system/memory_gib": memory}

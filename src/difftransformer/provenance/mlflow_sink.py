@@ -41,6 +41,7 @@ from difftransformer.provenance.spool import (  # noqa: E402
     locked,
     read_records,
     sqlite_file,
+    statuses,
 )
 
 PREFIX = "difftransformer"
@@ -56,9 +57,8 @@ logger = logging.getLogger(__name__)
 class MlflowSink:
     """A store, opened; for SQLite the database is made first if it is not there.
 
-    Args:
-        uri: Address of the store, see `tracking.resolve_uri`.
-        root: The results folder: artifacts of a SQLite store lie in ``root/mlflow/artifacts``.
+    Its address is that of `tracking.resolve_uri`. Of a SQLite store the artifacts lie in the
+    results folder, ``root/mlflow/artifacts``.
     """
 
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
@@ -132,8 +132,8 @@ class MlflowSink:
     def mark_dead(self, state: Path) -> bool:
         """End the run of a job that was killed without a word; True when it was one."""
         sent = Sent.load(state, self._uri)
-        statuses = [r["status"] for r, _ in read_records(state / JOURNAL) if r["kind"] == "status"]
-        if sent.run_id is None or not statuses or statuses[-1] in TERMINAL or is_written(state):
+        said = statuses(state)
+        if sent.run_id is None or not said or said[-1] in TERMINAL or is_written(state):
             return False
         run = self._known_run(sent.run_id)
         running = run is not None and run.info.status == "RUNNING"

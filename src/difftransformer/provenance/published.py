@@ -36,14 +36,11 @@ _MOST_THREADS = 16
 def publish(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ()) -> None:
     """Write the main file of a job, as indented JSON, once all others are there.
 
-    Args:
-        main: The file.
-        content: What it holds, free of NaN and infinity.
-        beside: The other files, in its folder or below.
+    Its content is free of NaN and infinity; the files beside it are in its folder or below.
     """
     files = {path.relative_to(main.parent).as_posix(): digest(path) for path in sorted(beside)}
     assert SEAL not in content, main
-    seal = {"files": files, "self": _sum(content, files)}
+    seal = {"files": files, "self": json_digest([content, files])}
     text = json.dumps({**content, SEAL: seal}, indent=2, allow_nan=False)
     write_text(main, text + "\n")
 
@@ -62,7 +59,7 @@ def read_published(main: Path) -> str | bytes:
     except (ValueError, AttributeError):
         return raw  # the reader says what it lacks
     seal = parsed.get(SEAL)
-    if not isinstance(seal, dict) or seal.get("self") != _sum(content, seal.get("files")):
+    if not isinstance(seal, dict) or seal.get("self") != json_digest([content, seal.get("files")]):
         raise _changed(main, _cure(main))
     return json.dumps(content)
 
@@ -104,8 +101,9 @@ def _state(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _sum(content: Mapping[str, Any], files: Any) -> str:
-    return hashlib.sha256(json.dumps([content, files], sort_keys=True).encode()).hexdigest()
+def json_digest(content: Any) -> str:
+    """SHA-256 of what has a JSON form, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -183,6 +181,5 @@ def content_digest(path: Path) -> str:
     if path.suffix == ".json":
         parsed = json.loads(content)
         if isinstance(parsed, dict) and "provenance" in parsed:
-            parsed = {k: v for k, v in parsed.items() if k not in ("provenance", SEAL)}
-            content = json.dumps(parsed, sort_keys=True).encode()
+            return json_digest({k: v for k, v in parsed.items() if k not in ("provenance", SEAL)})
     return hashlib.sha256(content).hexdigest()

@@ -56,7 +56,7 @@ def job_id(stage: str, run: str, seed: int | None, fingerprint: str) -> str:
     return re.sub(r"[^\w.-]+", "_", "-".join(parts))
 
 
-def origin(fingerprint: str, *, started: datetime, threads: int | None = None) -> Provenance:
+def origin(fingerprint: str, *, started: datetime, threads: int) -> Provenance:
     """Collect the provenance of a job that ends now; ``started`` is an aware time."""
     finished = datetime.now(UTC)
     return Provenance(

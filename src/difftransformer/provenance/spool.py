@@ -132,6 +132,12 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
             yield record, offset
 
 
+def statuses(state: Path) -> list[str]:
+    """What a journal says of its job, in order."""
+    records = (record for record, _ in read_records(state / JOURNAL))
+    return [record["status"] for record in records if record["kind"] == "status"]
+
+
 def forget_sent(root: Path, uri: str) -> None:
     """Drop the positions for ``uri`` of all journals below ``root``: its store was made anew."""
     for path in root.rglob(SENT):

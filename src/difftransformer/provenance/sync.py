@@ -20,6 +20,7 @@ from difftransformer.provenance.spool import (
     is_written,
     read_records,
     sqlite_file,
+    statuses,
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
@@ -152,11 +153,8 @@ def _pending(root: Path, store: str) -> list[Path]:
 
 def _has_news(state: Path, store: str) -> bool:
     """Whether something is unsent, or a sent run may have to be marked as killed."""
-    sent, journal = Sent.load(state, store), state / JOURNAL
-    if sent.offset < journal.stat().st_size:
-        return True
-    said = [record["status"] for record, _ in read_records(journal) if record["kind"] == "status"]
-    return said[-1:] == ["RUNNING"]
+    unsent = Sent.load(state, store).offset < (state / JOURNAL).stat().st_size
+    return unsent or statuses(state)[-1:] == ["RUNNING"]
 
 
 def _started(state: Path) -> tuple[int, str]:

@@ -1,7 +1,7 @@
 """What a job tells about itself while it runs, local first.
 
-A `Tracker` writes params, tags, metric points and artifacts into the job's journal (`spool`) and
-never waits for a server. Sending is done by
+A `SpoolTracker` writes params, tags, metric points and artifacts into the job's journal (`spool`)
+and never waits for a server. Sending is done by
 
 * `difftransformer sync_tracking`, once at the end of a workflow or by hand: one process sends
   everything with one import of mlflow (4 s of CPU, which a job of seconds must not pay);
@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker
@@ -28,33 +28,6 @@ OFF = "off"
 ROOT = Path("results")
 _VARIABLE = "MLFLOW_TRACKING_URI"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
-
-
-class Tracker(Protocol):
-    """Where a job reports to; no method fails or waits because of a store."""
-
-    job_id: str
-
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        """Record settings; nested names are dotted; the first value of a name stays."""
-
-    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Record points of curves at ``step``."""
-
-    def log_artifact(self, path: Path) -> None:
-        """Register a small file; it is copied when it is sent."""
-
-    def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """Label the run; the last value of a name stays."""
-
-    def rewind(self, step: int) -> None:
-        """Resume behind ``step``: points after it that come again are known already."""
-
-    def flush(self) -> None:
-        """Bring everything so far to the disk; before a checkpoint, not after it."""
-
-    def close(self, status: str) -> None:
-        """End with FINISHED, FAILED or KILLED."""
 
 
 class NullTracker:
@@ -67,6 +40,10 @@ class NullTracker:
         """Do nothing."""
 
     log_params = log_metrics = log_artifact = set_tags = rewind = flush = close = _nothing
+
+
+Tracker = SpoolTracker | NullTracker
+"""Where a job reports to."""
 
 
 @contextmanager

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 import torch
+from small_evaluation import running
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError, UserError
-from difftransformer.evaluation.timing import measure_timings
+from difftransformer.evaluation.timing import identify, measure_timings
 from difftransformer.measurements.decoding import measure
 from difftransformer.measurements.decoding.measure import cache_bytes, filled_cache, turn
 from difftransformer.measurements.decoding.settings import MODEL, Timing
 from difftransformer.models.sizes import cached_numbers
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.tracking import NullTracker
 
 SETTINGS: dict[str, Any] = {
     "device": "cpu", "backends": ["eager", "sdpa"], "warmup": 0, "repeats": 3, "threads": 1,
@@ -89,9 +89,9 @@ def test_bytes_are_those_of_the_tensors(variant: str) -> None:
 def test_every_row_backend_and_load_is_in_the_one_result(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     try:
-        measure_timings(
-            timing(), output=tmp_path / "d.json", threads=1, tracker=NullTracker(), code=""
-        )
+        slice = timing()
+        job = running(identify(slice, threads=1, code=""))
+        measure_timings(slice, output=tmp_path / "d.json", job=job)
     finally:
         torch.set_num_threads(threads)
     metrics = read_result(tmp_path / "d.json").metrics
@@ -112,9 +112,8 @@ def test_what_cannot_be_timed_is_one_line(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         slice = timing((), device="cuda")
         with pytest.raises(BackendError, match=r"timings\.decoding\.device"):
-            measure_timings(
-                slice, output=tmp_path / "d.json", threads=1, tracker=NullTracker(), code=""
-            )
+            job = running(identify(slice, threads=1, code=""))
+            measure_timings(slice, output=tmp_path / "d.json", job=job)
 
 
 class Sized:

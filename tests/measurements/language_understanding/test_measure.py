@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import model_config
+from small_evaluation import evaluate_as_job, model_config
 from small_language_models import TASKS, suite, write_llama, write_tasks, write_training
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
-from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding import measure as measurement
@@ -28,7 +27,6 @@ from difftransformer.measurements.language_understanding.measure import (
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.export import export_model
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.tracking import NullTracker
 
 CPU = torch.device("cpu")
 
@@ -203,23 +201,11 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
         pretrained=PretrainedModel(name=str(llama)),
     )
     output = tmp_path / "words.json"
-    evaluate(
-        slice,
-        model=None,
-        dataset=None,
-        ngrams=None,
-        output=output,
-        details=tmp_path / "words",
-        state=tmp_path / "state",
-        seed=0,
-        threads=1,
-        tracker=NullTracker("job"),
-        code="c",
-    )
+    details = evaluate_as_job(slice, output, seed=0)
     result = read_result(output)
     assert (result.run, result.seed, result.settings["upstream"]) == ("mine", 0, [])
     assert result.settings["config"]["data"] == "builtin"
     assert result.metrics["average"] == result.metrics["piqa"]
-    assert len(samples(tmp_path / "words", "piqa")) == 4
-    known = json.loads((tmp_path / "words" / "piqa.json").read_text())
+    assert len(samples(details, "piqa")) == 4
+    known = json.loads((details / "piqa.json").read_text())
     assert known["lm_eval_version"] and known["config"]["metadata"]["version"] == 1.0

@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import model_config, save_run, scorer, subject
+from small_evaluation import evaluate_as_job, model_config, save_run, scorer, subject
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import validate
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.quantised.measure import METRICS, measure
 from difftransformer.measurements.quantised.settings import Suite
 from difftransformer.measurements.recall.measure import measure as measure_recall
 from difftransformer.models.checkpoint import load_model
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.tracking import NullTracker
 
 WHAT = ("attention_logits", "weights", "kv_cache")
 RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
@@ -104,18 +102,12 @@ def test_as_a_job_its_result_is_written_with_eager_attention(
     recall_run: Path, recall: Path, tmp_path: Path
 ) -> None:
     asked = suite(RECALL, "accuracy_n2", what=["weights"], bits=[8, 4])
-    evaluate(
+    evaluate_as_job(
         EvaluationSlice(scale="unit", run="diff", suite="quantised", config=asked),
+        tmp_path / "result.json",
         model=recall_run,
         dataset=recall,
-        ngrams=None,
-        output=tmp_path / "result.json",
-        details=tmp_path / "result",
-        state=tmp_path / "state",
-        seed=3,
         threads=torch.get_num_threads(),
-        tracker=NullTracker(),
-        code="",
     )
     result = read_result(tmp_path / "result.json")
     assert set(result.metrics) == {"score_unquantised", "score_weights_b8", "score_weights_b4"}

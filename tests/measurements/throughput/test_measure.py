@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 import torch
+from small_evaluation import running
 
 from difftransformer.config.measurements import TimedSlice
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import Models, TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.evaluation.timing import measure_timings
+from difftransformer.evaluation.timing import identify, measure_timings
 from difftransformer.measurements.throughput import measure
 from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
 from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
-from difftransformer.provenance.tracking import NullTracker
 
 CPU = torch.device("cpu")
 SETTINGS: dict[str, Any] = {
@@ -54,7 +54,8 @@ def measured(folder: Path, rows: Models = ROWS, **changes: Any) -> dict[str, Any
     )
     threads = torch.get_num_threads()
     try:
-        measure_timings(slice, output=folder / "t.json", threads=1, tracker=NullTracker(), code="")
+        job = running(identify(slice, threads=1, code=""))
+        measure_timings(slice, output=folder / "t.json", job=job)
     finally:
         torch.set_num_threads(threads)
     result = read_result(folder / "t.json")

@@ -35,6 +35,14 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _verified(folder: Path) -> PackedDataset:
+    """Open a dataset, all of its files compared with their digests."""
+    dataset = PackedDataset.open(folder)
+    for split in dataset.manifest.splits:
+        dataset.split(split)
+    return dataset
+
+
 @pytest.fixture
 def pack(tokenizer: Path, tmp_path: Path) -> Callable[..., PackedDataset]:
     """Tokenises a dataset of the given settings into a folder of the given name."""
@@ -43,7 +51,7 @@ def pack(tokenizer: Path, tmp_path: Path) -> Callable[..., PackedDataset]:
         dataset = _configure(**changes)
         path = None if dataset.recall else tokenizer
         tokenise(dataset, path, tmp_path / name, tmp_path / f"{name}.state", workers)
-        return PackedDataset.open(tmp_path / name, verify=True)
+        return _verified(tmp_path / name)
 
     return packed
 
@@ -53,4 +61,4 @@ def stdlib(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> PackedD
     """The small corpus, packed once by one process."""
     folder = tmp_path_factory.mktemp("stdlib")
     tokenise(_configure(), tokenizer, folder / "data", folder / "state", 1)
-    return PackedDataset.open(folder / "data", verify=True)
+    return _verified(folder / "data")

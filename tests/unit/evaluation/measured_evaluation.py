@@ -7,15 +7,13 @@ from pathlib import Path
 
 import torch
 from measured_training import peak
-from small_evaluation import model_config
+from small_evaluation import evaluate_as_job, model_config
 
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.memory import estimate_evaluation
 from difftransformer.models.checkpoint import read_config
 from difftransformer.models.memory import working_bytes
-from difftransformer.provenance.tracking import NullTracker
 
 
 def main(folder: Path) -> None:
@@ -29,10 +27,9 @@ def main(folder: Path) -> None:
         suite, read_config(folder / "run"), suite.backend, device,
         dataset.manifest.row_length,
     )  # fmt: skip
-    evaluate(
-        slice, model=folder / "run", dataset=dataset.folder, ngrams=folder / "ngrams.npy",
-        output=folder / "result.json", details=folder / "details", state=folder / "state",
-        seed=3, threads=1, tracker=NullTracker("measured"), code="",
+    evaluate_as_job(
+        slice, folder / "result.json", model=folder / "run", dataset=dataset.folder,
+        ngrams=folder / "ngrams.npy",
     )  # fmt: skip
     print(json.dumps({"estimated": estimated.peak, "measured": peak() - before} | vars(estimated)))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
+from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.model import ModelConfig
 from difftransformer.data.classification import label_positions
 from difftransformer.data.classification import training_rows as labelled_rows
@@ -25,12 +26,16 @@ from difftransformer.data.packed import (
 )
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.data.rows import write_words
+from difftransformer.evaluation.evaluate import evaluate
+from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.published import publish, read_published
 from difftransformer.provenance.result import Result, origin, write_result
+from difftransformer.provenance.tracking import NullTracker, Tracker
 
 VOCAB = 16
 MAX_POSITIONS = 40
@@ -62,7 +67,7 @@ class Scripted(nn.Module):
         self.output_weight = torch.eye(vocab_size)
         self._rule = rule
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tensor, *, cache: Any = None) -> Tensor:
         return 20.0 * nn.functional.one_hot(self._rule(tokens), self.config.vocab_size).float()
 
 
@@ -83,7 +88,7 @@ class Uniform(Scripted):
     def __init__(self, vocab_size: int) -> None:
         super().__init__(lambda tokens: tokens, vocab_size)
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tensor, *, cache: Any = None) -> Tensor:
         return torch.zeros(*tokens.shape, self.config.vocab_size)
 
 
@@ -105,6 +110,33 @@ def subject(model: Scorer, dataset: PackedDataset, ngrams: Path | None = None) -
     """A model on a dataset, for suites that leave no files."""
     nowhere = Path("never written")
     return Subject(model, dataset, model.device, ngrams, details=nowhere, state=nowhere, seed=0)
+
+
+def running(identity: JobIdentity, tracker: Tracker | None = None) -> Job:
+    """A job without a lock or a log."""
+    return Job(identity, tracker or NullTracker(), datetime.now(UTC))
+
+
+def evaluate_as_job(
+    slice: EvaluationSlice,
+    output: Path,
+    *,
+    model: Path | None = None,
+    dataset: Path | None = None,
+    ngrams: Path | None = None,
+    seed: int = 3,
+    threads: int = 1,
+    tracker: Tracker | None = None,
+    code: str = "c",
+) -> Path:
+    """Evaluate as the command does; returns the folder of the details."""
+    opened = None if dataset is None else PackedDataset.open(dataset)
+    inputs: dict[str, Any] = {"model": model, "dataset": opened, "ngrams": ngrams}
+    identity = identify(slice, **inputs, seed=seed, threads=threads, code=code)
+    details, state = output.with_suffix(".details"), output.with_suffix(".state")
+    job = running(identity, tracker)
+    evaluate(slice, **inputs, output=output, details=details, state=state, job=job)
+    return details
 
 
 def no_tokenizer(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from small_evaluation import RECALL, republish, save_run
+from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
 from difftransformer.config.measurements import (
     EvaluationSlice,
@@ -21,7 +21,6 @@ from difftransformer.config.measurements import (
 )
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
-from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.measurements.validation_slices.measure import load_frequent
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.provenance.tracking import NullTracker
@@ -52,9 +51,7 @@ def make_slice(config: dict[str, Any], run: str = "diff") -> EvaluationSlice:
 
 
 def run(output: Path, config: dict[str, Any], **inputs: Any) -> Result:
-    arguments = {"ngrams": None, "seed": 3, "threads": 1, "tracker": NullTracker(), "code": "c"}
-    folders = {"details": output.with_suffix(".details"), "state": output.with_suffix(".state")}
-    evaluate(make_slice(config), output=output, **(folders | arguments | inputs))
+    evaluate_as_job(make_slice(config), output, **inputs)
     return read_result(output)
 
 

@@ -1,15 +1,21 @@
-"""Each case is a process, as on the command line: exit status, log, journal."""
+"""Each case is a process: exit status, log, journal, and the lock that it holds."""
 
 import json
+import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from difftransformer.errors import UserError
+from difftransformer.provenance.job import LOCK, exclusive, hold
 from difftransformer.provenance.result import read_result
 
 FRAME = """
@@ -101,3 +107,43 @@ def test_sigterm_ends_as_resumable(tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
     assert journal(tmp_path)[-1]["status"] == "KILLED"
     assert "warning: stopped: SIGTERM" in (tmp_path / "logs/job.log").read_text()
+
+
+def keep(folder: Path, sender: Connection) -> None:
+    with exclusive(folder):
+        sender.send(os.getpid())
+        sender.recv()
+
+
+def other_process(folder: Path) -> multiprocessing.context.ForkProcess:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(
+        target=keep, args=(folder, there), daemon=True
+    )
+    process.start()
+    assert here.recv() == process.pid
+    return process
+
+
+def test_the_second_process_waits_for_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = other_process(tmp_path)
+    timer = threading.Timer(0.3, process.kill)  # the kernel frees the lock of a killed process
+    started = time.monotonic()
+    timer.start()
+    with caplog.at_level(logging.WARNING), exclusive(tmp_path):
+        assert time.monotonic() - started >= 0.3
+        assert (tmp_path / LOCK).read_text().strip() == str(os.getpid())
+    assert f"process {process.pid} is doing this job" in caplog.text
+    timer.join()
+    process.join()
+
+
+def test_a_lock_to_hold_is_refused_with_the_pid(tmp_path: Path) -> None:
+    process = other_process(tmp_path)
+    with pytest.raises(UserError, match=f"process {process.pid} is building already"):
+        hold(tmp_path / LOCK, "building already")
+    process.kill()
+    process.join()
+    os.close(hold(tmp_path / LOCK, "building already"))

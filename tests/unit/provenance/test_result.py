@@ -89,6 +89,6 @@ def test_environment_records_commit_and_dirt(
 def test_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "canary-3141")
     monkeypatch.setenv("HF_TOKEN", "canary-3141")
-    text = environment.capture().model_dump_json()
+    text = environment.capture(1).model_dump_json()
     assert "canary" not in text
     assert environment.capture(threads=3).threads == 3

@@ -13,8 +13,6 @@ is a prompt of its own on the same context, for a training row never asks for tw
 Shapes: H = tokens of the haystack, N = needles.
 """
 
-from typing import Protocol
-
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -22,33 +20,9 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import RecallVocabulary, haystack
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.generation import open_tokenizer
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt, RetrievalSuite, Span
-from difftransformer.evaluation.retrieval.text import TextPrompts
-
-
-class PromptBuilder(Protocol):
-    """A format of prompts.
-
-    Attributes:
-        tokenizer: What prompts are encoded with.
-        opening: Tokens before every prompt; spans count them.
-        new_tokens: Room for an answer, in tokens.
-        until: Texts that end an answer.
-        end: Token that ends an answer; None where there is none.
-    """
-
-    tokenizer: Tokenizer
-    opening: list[int]
-    new_tokens: int
-    until: list[str]
-    end: int | None
-
-    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
-        """Make one sample of a cell; the same arguments give the same prompt."""
-
-    def ids(self, text: str) -> list[int]:
-        """Tokens of a prompt, the opening first."""
+from difftransformer.evaluation.retrieval.text import PromptBuilder, TextPrompts
 
 
 def open_builder(
@@ -58,13 +32,9 @@ def open_builder(
     max_positions: int,
     new_tokens: int | None = None,
 ) -> PromptBuilder:
-    """Return the builder of a suite's format on a dataset.
+    """Return the builder of a suite's format on a dataset, whose validation split gives text.
 
-    Args:
-        suite: Format, lengths, depths, samples and seed.
-        dataset: The run's dataset; text comes from its validation split.
-        max_positions: Longest context of the model.
-        new_tokens: Room for an answer; None is the format's own.
+    Answers have room for ``new_tokens``; None is the format's own.
 
     Raises:
         ConfigError: The prompts do not fit the dataset or the model.
@@ -80,8 +50,8 @@ def open_builder(
     return TextPrompts(suite, dataset, tokenizer, new_tokens)
 
 
-class RecallPrompts:
-    """See `PromptBuilder`."""
+class RecallPrompts(PromptBuilder):
+    """Prompts in the words of the recall corpus."""
 
     def __init__(
         self,
@@ -90,13 +60,9 @@ class RecallPrompts:
         tokenizer: Tokenizer,
         new_tokens: int | None,
     ) -> None:
+        super().__init__(tokenizer, 1 if new_tokens is None else new_tokens)
         self._suite, self._recall = suite, recall
         self._vocabulary = RecallVocabulary.of(recall)
-        self.tokenizer = tokenizer
-        self.opening: list[int] = []
-        self.new_tokens = 1 if new_tokens is None else new_tokens
-        self.until: list[str] = []
-        self.end: int | None = None
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
         """See `PromptBuilder.prompt`."""
@@ -119,11 +85,6 @@ class RecallPrompts:
             value=Span(start + 1, start + 2),
             question=Span(H, H + 1),
         )
-
-    def ids(self, text: str) -> list[int]:
-        """See `PromptBuilder.ids`."""
-        ids: list[int] = encode(self.tokenizer, text).ids
-        return ids
 
     def _words(self, tokens: "np.typing.ArrayLike") -> str:
         text: str = self.tokenizer.decode(np.asarray(tokens).tolist())

@@ -137,9 +137,7 @@ class RetrievalSuite(Suite):
     def unfit(self, max_positions: int, recall: RecallConfig | None) -> str | None:
         """Say in one line why these prompts do not fit a model and its dataset; None if they do.
 
-        Args:
-            max_positions: Longest context of the model.
-            recall: Recall settings of the dataset; None for a dataset of text.
+        Without recall settings the dataset is of text.
         """
         needles = self.most_needles
         if (self.format == "recall") != (recall is not None):

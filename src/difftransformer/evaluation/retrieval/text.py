@@ -51,8 +51,35 @@ class Needle(NamedTuple):
         return NEEDLE.format(city=self.city, number=self.number)
 
 
-class TextPrompts:
-    """See `prompts.PromptBuilder`."""
+class PromptBuilder:
+    """A format of prompts.
+
+    Attributes:
+        tokenizer: What prompts are encoded with.
+        opening: Tokens before every prompt; spans count them.
+        new_tokens: Room for an answer, in tokens.
+        until: Texts that end an answer.
+        end: Token that ends an answer; None where there is none.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, new_tokens: int, end: int | None = None, until: str = ""
+    ) -> None:
+        self.tokenizer, self.new_tokens, self.end = tokenizer, new_tokens, end
+        self.until = [until] if until else []
+        self.opening: list[int] = []
+
+    def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
+        """Make one sample of a cell; the same arguments give the same prompt."""
+        raise NotImplementedError
+
+    def ids(self, text: str) -> list[int]:
+        """Tokens of a prompt, the opening first."""
+        return [*self.opening, *encode(self.tokenizer, text).ids]
+
+
+class TextPrompts(PromptBuilder):
+    """Prompts in English sentences."""
 
     def __init__(
         self,
@@ -61,14 +88,11 @@ class TextPrompts:
         tokenizer: Tokenizer,
         new_tokens: int | None,
     ) -> None:
-        assert suite.lengths is not None and dataset.manifest.tokenizer.eos_id is not None
+        end = dataset.manifest.tokenizer.eos_id
+        assert suite.lengths is not None and end is not None
+        super().__init__(tokenizer, 48 if new_tokens is None else new_tokens, end, "\n\n")
+        self.opening = [end]  # in training every document starts behind the end of another one
         self._seed = suite.questions_seed
-        self.tokenizer = tokenizer
-        self.end: int | None = dataset.manifest.tokenizer.eos_id
-        # In training every document starts behind the end of another one.
-        self.opening = [dataset.manifest.tokenizer.eos_id]
-        self.new_tokens = 48 if new_tokens is None else new_tokens
-        self.until = ["\n\n"]
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 
     def prompt(self, cell: Cell, sample: int) -> NeedlePrompt:
@@ -101,10 +125,6 @@ class TextPrompts:
             answers=(tuple(needle.number for needle in asked),),
             **self._spans(encoded.offsets, context, place, needles[0]),
         )
-
-    def ids(self, text: str) -> list[int]:
-        """See `PromptBuilder.ids`."""
-        return [*self.opening, *self._encode(text).ids]
 
     def _encode(self, text: str) -> Encoding:
         return encode(self.tokenizer, text)

@@ -20,8 +20,9 @@ from lm_eval.evaluator import evaluate
 
 from difftransformer.evaluation.generation import AnswerEnds, Generator, Request
 from difftransformer.evaluation.generation_task import GenerationTask
-from difftransformer.evaluation.retrieval.prompts import PromptBuilder, open_builder
+from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
+from difftransformer.evaluation.retrieval.text import PromptBuilder
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.measurements.needles.settings import COUNTS, Suite, group_name

@@ -67,7 +67,7 @@ def test_a_dataset_of_them_is_packed_with_its_words(tmp_path: Path) -> None:
         "classification": ITEMS.model_dump(),
     }
     tokenise(DatasetConfig.model_validate(settings), None, tmp_path, tmp_path / "state", 1)
-    dataset = PackedDataset.open(tmp_path, verify=True)
+    dataset = PackedDataset.open(tmp_path)
     assert dataset.manifest.classification == ITEMS and dataset.manifest.recall is None
     assert dataset.manifest.answer_positions == [1, 4, 7, 10, 13, 16]
     assert len(Windows(dataset, "train", 17)) == 100
