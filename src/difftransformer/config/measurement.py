@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 
@@ -97,8 +97,13 @@ class Suite(Settings):
         """Whether `benchmarks` of config.yaml says where the items of an entry come from."""
         return False
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
-        """Say in one line what of it a run's model or data cannot be asked; None: all fits."""
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Say in one line what of it a model or its data cannot be asked; None: all fits.
+
+        Args:
+            max_positions: Longest context of the model.
+            rows: Settings of the dataset's generated rows; None for a dataset of text.
+        """
         return None
 
     def files(self) -> Iterable[Path]:
@@ -144,12 +149,11 @@ class WindowSuite(Suite):
         gt=0,
     )
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Windows must not be longer than the model's context."""
-        longest = run.model.max_positions
-        if self.seq_len <= longest:
+        if self.seq_len <= max_positions:
             return None
-        return f"seq_len {self.seq_len} is longer than its max_positions {longest}"
+        return f"seq_len {self.seq_len} is longer than its max_positions {max_positions}"
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, a batch at a time."""

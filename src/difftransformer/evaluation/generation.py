@@ -111,7 +111,7 @@ class Generator:
         for index in sorted(range(len(requests)), key=lambda i: requests[i].prompt):
             request = requests[index]
             # The last token is computed anew: its state is what the answer starts from.
-            common = min(_common(held, request.prompt), len(request.prompt) - 1)
+            common = min(common_prefix(held, request.prompt), len(request.prompt) - 1)
             if not self.share:
                 cache, common = PrefixCache(capacity), 0
             cache.keep(common)
@@ -133,7 +133,7 @@ class Generator:
             choice = self.scorer.next_choice([choice], cache)
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

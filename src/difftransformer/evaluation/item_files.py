@@ -5,6 +5,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,19 @@ class MissingItemsError(DataError):
         self.path = path
 
 
-def items_folder(data: str) -> Path:
+def items_folder(data: str, known: str = "<task>/<split>.jsonl, 'hub' or 'builtin'") -> Path:
     """Return the folder that `data` names.
+
+    Args:
+        data: Its path.
+        known: What could be named, for the message.
 
     Raises:
         DataError: There is none.
     """
     root = Path(data).expanduser()
     if not root.is_dir():
-        raise DataError(
-            f"benchmarks: {root}: no such folder; name one with <task>/<split>.jsonl, 'hub' or "
-            "'builtin'"
-        )
+        raise DataError(f"benchmarks: {root}: no such folder; name one with {known}")
     return root
 
 
@@ -91,6 +93,22 @@ def parsed(line: str, place: str) -> Any:
         raise DataError(f"{place}: not JSON ({error})") from None
     require_unicode(json.dumps(item, ensure_ascii=False), place)
     return item
+
+
+@contextmanager
+def hub_items(name: str, dataset: str) -> Iterator[None]:
+    """Load a data set from the hub within.
+
+    Raises:
+        DataError: It cannot be had; names the set and the way around.
+    """
+    try:
+        yield
+    except Exception as error:  # the hub, the network and `datasets` fail in many ways
+        raise DataError(
+            f"{name}: {dataset} cannot be had from the Hugging Face hub ({first_line(error)}); "
+            "check the network, or set `benchmarks` to a folder with its items"
+        ) from None
 
 
 def first_line(error: Exception) -> str:

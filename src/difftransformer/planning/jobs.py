@@ -268,7 +268,8 @@ class Jobs:
             model_files(known)
             return
         slice = self.run(run)
-        misfit = asked.asked.misfit(slice, self.catalogue.dataset(slice.dataset))
+        rows = self.catalogue.dataset(slice.dataset).generated
+        misfit = asked.asked.misfit(slice.model.max_positions, rows)
         if misfit is not None:
             raise ConfigError(
                 f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "

@@ -1,7 +1,7 @@
 """What a measurement's report is given: an artifact, one of its sections, and all results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +87,10 @@ class View(Generic[O]):
             UserError: A result is missing, or rows were measured with different settings.
         """
         return shared_suite(self.evaluated())
+
+    def having(self, **changes: Any) -> "View[O]":
+        """Return it with other settings of the section."""
+        return replace(self, part=self.part.model_copy(update=changes))
 
     def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
         """Results of a suite, the section's first when left out, for some rows or all."""

@@ -15,7 +15,6 @@ from difftransformer.measurements.many_shot.label_decoding import (
     Decoding,
     Labels,
     SharedPrompt,
-    brute_force,
     decode,
 )
 from difftransformer.models.cache import PrefixCache
@@ -41,6 +40,20 @@ def table(one: Any, tokens: list[int], paths: list[tuple[int, ...]] = PATHS) -> 
         found = logits.double().log_softmax(-1)[len(tokens) - 1 :]
         rows.append([float(found[place, token]) for place, token in enumerate(path)])
     return rows
+
+
+def brute_force(labels: Labels, table: list[list[float]], decoding: Decoding) -> int:
+    """What decoding must give, from the log-probability of every token of every label."""
+    if decoding == "exact":
+        sums = [sum(row) for row in table]
+        return sums.index(max(sums))
+    left, place = list(range(len(table))), 0
+    while len(left) > 1:
+        top = max(left, key=lambda index: table[index][place])
+        token = labels.paths[top][place]
+        left = [index for index in left if labels.paths[index][place] == token]
+        place += 1
+    return left[0]
 
 
 @pytest.mark.parametrize("decoding", ["greedy", "exact"])

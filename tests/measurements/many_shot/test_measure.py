@@ -181,14 +181,14 @@ def test_wrong_settings_are_one_line(changes: dict[str, Any], message: str) -> N
 
 
 def test_a_suite_and_its_dataset_go_together() -> None:
-    assert suite().unfit(40, ITEMS) is None
-    assert "data: generated does not go" in str(suite().unfit(40, None))
+    assert suite().misfit(40, ITEMS) is None
+    assert "data: generated does not go" in str(suite().misfit(40, None))
     text = suite(data="hub", classes=None, demonstrations=[6])
-    assert text.unfit(40, None) is None and "data: hub" in str(text.unfit(40, ITEMS))
+    assert text.misfit(40, None) is None and "data: hub" in str(text.misfit(40, ITEMS))
     many = suite(classes=7, demonstrations=[7])
-    assert many.unfit(40, ITEMS) == "classes: 7, the dataset has 6 at most"
-    assert "take 29 positions" in str(suite().unfit(28, ITEMS))
-    assert suite(numbers="largest").unfit(28, ITEMS) is None
+    assert many.misfit(40, ITEMS) == "classes: 7, the dataset has 6 at most"
+    assert "take 29 positions" in str(suite().misfit(28, ITEMS))
+    assert suite(numbers="largest").misfit(28, ITEMS) is None
 
 
 # --- labelled sets in files ---
@@ -285,13 +285,14 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 ) -> None:
     rows = [question(label, f"{word} {i}") for i in range(9) for label, word in enumerate("abcdef")]
     settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=9)
-    prompts = Prompts(settings, subject(scorer(Remembering(same_class, 8)), english))
+    about = subject(scorer(Remembering(same_class, 8)), english)
+    prompts = Prompts(settings, about)
     tokenizer = open_tokenizer(english)
     known = labelled_set(settings)
     before, after = CLASSIFICATION_TASKS["trec"].prefixes
     shown, asked = [], []
     for number in range(2):
-        draw = Draw(settings, known, prompts, number)
+        draw = Draw(settings, about.scorer, known, prompts, number)
         first, second = (tokenizer.decode(draw.prompt(12, seed)) for seed in (0, 1))
         parts = first.split("\n==\n")
         assert parts.pop() == "" and len(parts) == 12

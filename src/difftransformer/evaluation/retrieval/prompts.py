@@ -41,9 +41,8 @@ def open_builder(
         DataError: The dataset has no tokenizer.
     """
     recall = dataset.manifest.recall
-    unfit = suite.unfit(max_positions, recall)
-    if unfit is not None:
-        raise ConfigError(f"needle prompts on {dataset.folder}: {unfit}")
+    if misfit := suite.misfit(max_positions, recall):
+        raise ConfigError(f"needle prompts on {dataset.folder}: {misfit}")
     tokenizer = open_tokenizer(dataset)
     if recall is not None:
         return RecallPrompts(suite, recall, tokenizer, new_tokens)

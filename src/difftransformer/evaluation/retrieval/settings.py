@@ -6,11 +6,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.config.data import DatasetConfig
-from difftransformer.config.generated_rows import RecallConfig
+from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import Reading, Suite
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.run import RunSlice
 
 SPACE_OF_A_NEEDLE = 3
 """Haystack tokens for each needle with which random places without overlap always exist."""
@@ -130,16 +128,9 @@ class RetrievalSuite(Suite):
             lower += f" or {self.kind}.lengths ({longest})"
         return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """See `Suite.misfit`."""
-        return self.unfit(run.model.max_positions, dataset.recall)
-
-    def unfit(self, max_positions: int, recall: RecallConfig | None) -> str | None:
-        """Say in one line why these prompts do not fit a model and its dataset; None if they do.
-
-        Without recall settings the dataset is of text.
-        """
-        needles = self.most_needles
+        needles, recall = self.most_needles, rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             here = "text" if recall is None else "recall rows"
             return f"format: {self.format} does not go with a dataset of {here}"

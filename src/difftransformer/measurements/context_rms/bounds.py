@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.context_rms.settings import Options
-from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.document import Cell, Column
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.view import View
 
@@ -65,8 +65,8 @@ def derived(row: RowSlice) -> Derived | None:
     return DERIVED.get((str(row.facts.get("variant")), None if form is None else str(form)))
 
 
-def with_bounds(view: View[Options], section: Section) -> Section:
-    """Add the bounds of every row that has some, and who says so."""
+def bounds(view: View[Options]) -> tuple[list[Column], list[Cell], list[str]]:
+    """Columns, cells and notes: the bounds of every row that has some, and who says so."""
     cells = []
     shown: dict[Derived, list[str]] = {}
     for row in view.rows:
@@ -82,19 +82,13 @@ def with_bounds(view: View[Options], section: Section) -> Section:
         cells.append(Cell(row=row.run, column=BOUNDS, text=text, paper_value=upper))
         cells.append(Cell(row=row.run, column=ORIGIN, text=origin))
     if not cells:
-        return section
-    notes = [*section.notes]
+        return [], [], []
+    notes = []
     if shown:
         listed = "; ".join(f"{', '.join(rows)}: {own.reason}" for own, rows in shown.items())
         notes.append(f"Bounds from ours: our derivation, where the post prints none. {listed}.")
     columns = [Column(id=BOUNDS, header="Bounds"), Column(id=ORIGIN, header="Bounds from")]
-    return section.model_copy(
-        update={
-            "columns": [*section.columns, *columns],
-            "cells": [*section.cells, *cells],
-            "notes": notes,
-        }
-    )
+    return columns, cells, notes
 
 
 def upper_name(value: float) -> str:

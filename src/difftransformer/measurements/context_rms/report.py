@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.context_rms.bounds import published, with_bounds
+from difftransformer.measurements.context_rms.bounds import bounds, published
 from difftransformer.measurements.context_rms.settings import (
     QUANTILES,
     Options,
@@ -41,7 +41,7 @@ def section(view: View[Options]) -> list[Section]:
         UserError: a result is missing, or rows were measured with different settings.
     """
     weights, before, after = (_section(view, kind) for kind in TITLES)
-    return [_with_lambdas(view, with_bounds(view, weights)), before, after]
+    return [_with_bounds_and_lambdas(view, weights), before, after]
 
 
 def _section(view: View[Options], kind: str) -> Section:
@@ -60,14 +60,18 @@ def _section(view: View[Options], kind: str) -> Section:
     return made.model_copy(update={"title": TITLES[kind]})
 
 
-def _with_lambdas(view: View[Options], section: Section) -> Section:
-    """Add the learned factor of the subtracted maps: its range, and in the csv every layer."""
+def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
+    """Add bounds, and the learned factor of the maps that are subtracted: its range.
+
+    Every layer's own factor is in the csv.
+    """
+    columns, cells, notes = bounds(view)
     metrics = [
         Metric(lambda_metric(layer), f"λ, layer {layer + 1}")
         for layer in range(int(view.rows[0].facts["layers"] or 0))
     ]
     found = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
-    cells = [cell for cell in found if cell.value is not None]
+    cells += [cell for cell in found if cell.value is not None]
     for row in view.rows:
         seeds = [seed for cell in found if cell.row == row.run for seed in cell.seeds]
         values = [seed.value for seed in seeds if seed.value is not None]
@@ -75,7 +79,8 @@ def _with_lambdas(view: View[Options], section: Section) -> Section:
             low, high = plain(min(values), _DECIMALS), plain(max(values), _DECIMALS)
             text = low if low == high else f"{low} to {high}"
             cells.append(Cell(row=row.run, column="lambda", text=text, seeds=seeds))
-    columns = [Column(id=one.id, header=one.header, tidy_only=True) for one in metrics]
+    columns.append(Column(id="lambda", header="Learned λ"))
+    columns += [Column(id=one.id, header=one.header, tidy_only=True) for one in metrics]
     note = (
         "Learned λ: the factor of the map that a head subtracts, from the smallest to the largest "
         "over layers and seeds; mean over heads, and over tokens where it depends on them. A layer "
@@ -83,9 +88,9 @@ def _with_lambdas(view: View[Options], section: Section) -> Section:
     )
     return section.model_copy(
         update={
-            "columns": [*section.columns, Column(id="lambda", header="Learned λ"), *columns],
+            "columns": [*section.columns, *columns],
             "cells": [*section.cells, *cells],
-            "notes": [*section.notes, note],
+            "notes": [*section.notes, *notes, note],
         }
     )
 

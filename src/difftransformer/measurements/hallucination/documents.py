@@ -7,13 +7,12 @@ the fields of the data set on the hub, see `HALLUCINATION_SETS`.
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import HUB, first_line, item_lines, parsed
+from difftransformer.evaluation.item_files import HUB, hub_items, item_lines, parsed
 from difftransformer.measurements.hallucination.settings import (
     HALLUCINATION_SETS,
     HallucinationSet,
@@ -46,14 +45,12 @@ def load_items(suite: Suite) -> dict[str, list[Item]]:
     found = {}
     for name in names:
         known = HALLUCINATION_SETS[name]
-        place = str(files[name]) if name in files else known.dataset
-        records = _records(files[name]) if name in files else _from_hub(name, known)
-        found[name] = _drawn(suite, records, known, place)
+        if path := files.get(name):
+            records = [parsed(line, f"{path}: line {n}") for n, line in item_lines(path)]
+        else:
+            records = _from_hub(name, known)
+        found[name] = _drawn(suite, records, known, str(path or known.dataset))
     return found
-
-
-def _records(path: Path) -> list[Mapping[str, Any]]:
-    return [parsed(line, f"{path}: line {number}") for number, line in item_lines(path)]
 
 
 def _drawn(
@@ -93,19 +90,13 @@ def _passage(passage: Mapping[str, Any]) -> str:
 
 
 def _from_hub(name: str, known: HallucinationSet) -> list[Mapping[str, Any]]:
-    try:
+    with hub_items(name, known.dataset):
         if known.member is not None:
             return list(_from_archive(known))
         import datasets
 
         where = {"revision": known.revision, "split": "test"}
         return list(datasets.load_dataset(known.dataset, known.config, **where))
-    except Exception as error:  # the hub, the network and `datasets` fail in many ways
-        raise DataError(
-            f"{name}: {known.dataset} cannot be had from the Hugging Face hub "
-            f"({first_line(error)}); check the network, or set `benchmarks` to a folder with its "
-            "items"
-        ) from None
 
 
 def _from_archive(known: HallucinationSet) -> Iterator[Mapping[str, Any]]:

@@ -1,7 +1,6 @@
 """Contextual hallucination as a picture: share free of it by set, beside the published shares."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
@@ -82,8 +81,7 @@ def asked(view: View[Options]) -> Suite:
 
 def judged_view(view: View[Options], judge: str) -> View[Options]:
     """Return the section as one that reads the judge's results instead of the suite's own."""
-    suites = [judged_suite(view.part.suites[0], judge)]
-    return replace(view, part=view.part.model_copy(update={"suites": suites}))
+    return view.having(suites=[judged_suite(view.part.suites[0], judge)])
 
 
 def share(name: str) -> Callable[[Result], float | None]:

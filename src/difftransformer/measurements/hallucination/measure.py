@@ -72,8 +72,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         DataError: Items or the tokenizer are missing, or the hub cannot be reached.
     """
     scorer, dataset = subject.scorer, subject.dataset
-    misfit = suite.unfit(scorer.max_positions, dataset.manifest.recall)
-    if misfit is not None:
+    if misfit := suite.misfit(scorer.max_positions, dataset.manifest.recall):
         raise ConfigError(f"hallucination on {dataset.folder}: {misfit}")
     if suite.format == "recall":
         asked = list(_about_rows(suite, dataset))
@@ -132,7 +131,7 @@ def _fitting(tokenizer: Tokenizer, document: str, tail: str, room: int) -> str:
 def _about_rows(suite: Suite, dataset: PackedDataset) -> Iterator[Asked]:
     """Ask for a summary and for an answer about each row, by the number of its facts."""
     recall = dataset.manifest.recall
-    assert recall is not None, "see Suite.unfit"
+    assert recall is not None, "see Suite.misfit"
     tokenizer, keys = open_tokenizer(dataset), RecallVocabulary.of(recall).keys
     words: Callable[[list[int]], str] = tokenizer.decode
     rooms = {"summary": 2 * suite.statements - 1, "answer": 1}

@@ -1,11 +1,9 @@
 """Contextual hallucination as columns: what each judge finds free of it, and how judges agree."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from difftransformer.config.judges import judged_suite
 from difftransformer.config.measurement import Options
 from difftransformer.measurements.hallucination.figure import asked, figure, judged_view, share
 from difftransformer.measurements.hallucination.judges import JUDGEMENTS, read_judgements
@@ -54,9 +52,8 @@ def section(view: View[Options]) -> list[Section]:
 def _judged(
     view: View[Options], judge: str, suite: Suite, ending: str, notes: Sequence[str]
 ) -> Section:
-    reading = _titled(
-        judged_view(view, judge), f"{view.title}, judged by {_judge_name(judge, suite)}"
-    )
+    title = f"{view.title}, judged by {_judge_name(judge, suite)}"
+    reading = judged_view(view, judge).having(title=title)
     metrics = [
         Metric(name + ending, f"{set_label(name)} ↑", share(name)) for name in suite.set_tasks
     ]
@@ -99,7 +96,7 @@ def _published(view: View[Options], names: list[str]) -> Section:
         f"Not measured at scale {view.artifact.scale}: its rows are models of the recall corpus, "
         "which read no English. Published values were judged by GPT-4o."
     )
-    return section_of(_titled(view, "The paper's sets"), columns, cells, [note])
+    return section_of(view.having(title="The paper's sets"), columns, cells, [note])
 
 
 def _agreement(view: View[Options], judges: tuple[str, str], suite: Suite) -> Section:
@@ -130,23 +127,24 @@ def _agreement(view: View[Options], judges: tuple[str, str], suite: Suite) -> Se
         "where both judges always say the same."
     )
     one, two = (_judge_name(judge, suite) for judge in judges)
-    return section_of(_titled(view, f"Agreement of {one} and {two}"), columns, cells, [note])
+    return section_of(view.having(title=f"Agreement of {one} and {two}"), columns, cells, [note])
 
 
 def _pairs(
     view: View[Options], judges: tuple[str, str], run: str, seed: int
 ) -> tuple[list[str], list[tuple[str, tuple[bool, bool]]]]:
     """Jobs of two judges, and the set and both verdicts of every answer that both judged."""
-    suite = view.part.suites[0]
-    names = [judged_suite(suite, judge) for judge in judges]
+    readings = [judged_view(view, judge) for judge in judges]
     one, two = (
         {
             (found.set, found.index): found.free
-            for found in read_judgements(view.results.detail(name, run, seed, JUDGEMENTS))
+            for found in read_judgements(reading.detail(run, seed, JUDGEMENTS))
         }
-        for name in names
+        for reading in readings
     )
-    jobs = [view.results.evaluation(name, run, seed).job_id for name in names]
+    jobs = [
+        view.results.judgement(view.part.suites[0], judge, run, seed).job_id for judge in judges
+    ]
     return jobs, [
         (key[0], (mine, theirs))
         for key, mine in one.items()
@@ -170,10 +168,6 @@ def cohen_kappa(pairs: Pairs) -> float | None:
     first, second = (sum(pair[place] for pair in pairs) / n for place in (0, 1))
     chance = first * second + (1 - first) * (1 - second)
     return None if chance == 1 else (agreement(pairs) - chance) / (1 - chance)
-
-
-def _titled(view: View[Options], title: str) -> View[Options]:
-    return replace(view, part=view.part.model_copy(update={"title": title}))
 
 
 def _judge_name(judge: str, suite: Suite) -> str:

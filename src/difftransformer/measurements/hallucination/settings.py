@@ -7,15 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.config.data import DatasetConfig
-from difftransformer.config.generated_rows import RecallConfig
+from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import Reading
 from difftransformer.config.measurement import Suite as AnySuite
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.run import RunSlice
 from difftransformer.config.validation import nearest
-from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, named_digest
+from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder, named_digest
 
 Task = Literal["summary", "answer"]
 """What a model is asked for: the summary of a document, or the answer to a question about it."""
@@ -211,11 +208,8 @@ class Suite(AnySuite):
         """
         if self.format == "recall" or self.data in (HUB, BUILTIN):
             return {}
-        root, ranks = Path(self.data).expanduser(), {"test": 0, "validation": 1}
-        if not root.is_dir():
-            raise DataError(
-                f"benchmarks: {root}: no such folder; name one with <set>/<split>.jsonl, or 'hub'"
-            )
+        root = items_folder(self.data, "<set>/<split>.jsonl, or 'hub'")
+        ranks = {"test": 0, "validation": 1}
         return {
             name: min(found, key=lambda path: ranks.get(path.name.partition(".")[0], 2))
             for name in self.sets
@@ -238,17 +232,9 @@ class Suite(AnySuite):
         names = [set_metric(kind, name) for name in self.set_tasks for kind in kinds]
         return [*names, "computed_positions", "given_positions"]
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
-        """See `unfit`."""
-        return self.unfit(run.model.max_positions, dataset.recall)
-
-    def unfit(self, max_positions: int, recall: RecallConfig | None) -> str | None:
-        """Say in one line why it does not fit a model and its dataset; None if it does.
-
-        Args:
-            max_positions: Longest context of the model.
-            recall: Recall settings of the dataset; None for a dataset of text.
-        """
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Rows and documents must leave room for what is written about them."""
+        recall = rows if isinstance(rows, RecallConfig) else None
         if (self.format == "recall") != (recall is not None):
             here = "text" if recall is None else "recall rows"
             return f"format: {self.format} does not go with a dataset of {here}"

@@ -16,7 +16,7 @@ from difftransformer.data.classification import labelled_items
 from difftransformer.data.loader import SeededOrder
 from difftransformer.data.rows import row_words
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import first_line, item_lines, parsed
+from difftransformer.evaluation.item_files import hub_items, item_lines, parsed
 from difftransformer.measurements.many_shot.settings import SPLITS, Suite
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, ClassificationTask
 
@@ -185,14 +185,8 @@ def _from_hub(task: ClassificationTask, split: str) -> Iterable[Example]:
     """Examples of a split on the hub, names in place of the numbers of labels."""
     from datasets import ClassLabel, load_dataset
 
-    try:
+    with hub_items(task.title, task.dataset):
         loaded = load_dataset(task.dataset, task.config, split=split, revision=task.revision)
-    except Exception as error:  # the hub, the network and `datasets` fail in many ways
-        raise DataError(
-            f"{task.title}: {task.dataset} cannot be had from the Hugging Face hub "
-            f"({first_line(error)}); check the network, or set `benchmarks` to a folder with its "
-            "items"
-        ) from None
     kind = loaded.features.get(task.field)
     named = isinstance(kind, ClassLabel) and not task.labels
     for number, item in enumerate(loaded):

@@ -1,7 +1,6 @@
 """Many-shot accuracy as pictures, one panel a set: by demonstrations, and by their order."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.errors import UserError
@@ -93,8 +92,7 @@ def titled(view: View[Options]) -> View[Options]:
     """Return a section whose title says if another set stands in."""
     suite = view.suite
     items = f"generated items, {suite.classes} classes" if suite.generated else None
-    title = stand_in_title(view.title, items)
-    return replace(view, part=view.part.model_copy(update={"title": title}))
+    return view.having(title=stand_in_title(view.title, items))
 
 
 def _curves(view: View[Options]) -> "Figure":

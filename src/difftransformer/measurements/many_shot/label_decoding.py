@@ -2,7 +2,7 @@
 
 Every label is a path of tokens that ends with the token behind a label, so no label is a part of
 another. Two decoders are there, and for each of them a table of the log-probabilities of all tokens
-of all labels, computed without any cache, gives the same answer (`brute_force`):
+of all labels, computed without any cache, gives the same answer:
 
 - greedy (Ratner et al. 2023): at each step the likeliest of the tokens that go on to a label. It
   equals picking, place by place, the largest entry among the labels still possible.
@@ -16,12 +16,12 @@ item, and to the item before each part of a label. Nothing else differs from ans
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import takewhile
 from typing import Literal
 
 from torch import Tensor
 
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.evaluation.generation import common_prefix
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.cache import PrefixCache
 
@@ -38,35 +38,31 @@ class Labels:
         paths: Tokens of each label, the ending among them.
         names: The labels, for messages.
 
+    Attributes:
+        index: Number of the label by its path.
+        following: Tokens that go on from a part of a path, in the order of the labels.
+
     Raises:
         DataError: Two labels have the same tokens, or one is the beginning of another.
     """
 
     def __init__(self, paths: Sequence[Path], names: Sequence[str]) -> None:
         self.paths = list(paths)
-        self._index: dict[Path, int] = {}
-        self._next: dict[Path, list[int]] = {}
+        self.index: dict[Path, int] = {}
+        self.following: dict[Path, list[int]] = {}
         for index, path in enumerate(paths):
-            if path in self._index:
+            if path in self.index:
                 raise DataError(
-                    f"labels '{names[self._index[path]]}' and '{names[index]}' have the same tokens"
+                    f"labels '{names[self.index[path]]}' and '{names[index]}' have the same tokens"
                 )
-            self._index[path] = index
+            self.index[path] = index
             for place, token in enumerate(path):
-                following = self._next.setdefault(path[:place], [])
+                following = self.following.setdefault(path[:place], [])
                 if token not in following:
                     following.append(token)
-        for path, index in self._index.items():
-            if not path or path in self._next:
+        for path, index in self.index.items():
+            if not path or path in self.following:
                 raise DataError(f"label '{names[index]}' is empty, or the beginning of another")
-
-    def index(self, path: Path) -> int | None:
-        """Number of the label that a path is; None for a part of one."""
-        return self._index.get(path)
-
-    def following(self, path: Path) -> list[int]:
-        """Tokens that go on from a path to a label, in the order of the labels."""
-        return self._next[path]
 
 
 def decode(labels: Labels, log_probabilities: LogProbabilities, decoding: Decoding) -> int:
@@ -77,13 +73,11 @@ def decode(labels: Labels, log_probabilities: LogProbabilities, decoding: Decodi
 
 def _greedy(labels: Labels, log_probabilities: LogProbabilities) -> int:
     path: Path = ()
-    while (found := labels.index(path)) is None:
-        options = labels.following(path)
-        if len(options) > 1:
-            values = log_probabilities(path)[options]
-            options = [options[int(values.argmax())]]
-        path = (*path, options[0])
-    return found
+    while path not in labels.index:
+        options = labels.following[path]
+        best = int(log_probabilities(path)[options].argmax()) if len(options) > 1 else 0
+        path = (*path, options[best])
+    return labels.index[path]
 
 
 def _exact(labels: Labels, log_probabilities: LogProbabilities) -> int:
@@ -91,34 +85,13 @@ def _exact(labels: Labels, log_probabilities: LogProbabilities) -> int:
     pushed = 0
     while True:
         negative, _, path = heappop(best)
-        found = labels.index(path)
-        if found is not None:
-            return found
-        options = labels.following(path)
+        if path in labels.index:
+            return labels.index[path]
+        options = labels.following[path]
         values = log_probabilities(path)[options].double().tolist()
         for token, value in zip(options, values, strict=True):
             pushed += 1
             heappush(best, (negative - value, pushed, (*path, token)))
-
-
-def brute_force(labels: Labels, table: Sequence[Sequence[float]], decoding: Decoding) -> int:
-    """Return what decoding must give, from the log-probability of every token of every label.
-
-    Args:
-        labels: The labels.
-        table: For each label the log-probability of each of its tokens behind those before.
-        decoding: Which decoder.
-    """
-    if decoding == "exact":
-        sums = [sum(row) for row in table]
-        return sums.index(max(sums))
-    left, place = list(range(len(table))), 0
-    while len(left) > 1:
-        top = max(left, key=lambda index: table[index][place])
-        token = labels.paths[top][place]
-        left = [index for index in left if labels.paths[index][place] == token]
-        place += 1
-    return left[0]
 
 
 @dataclass
@@ -184,7 +157,7 @@ class SharedPrompt:
             nonlocal read
             tokens = (*item, *path)
             # The last token is always computed: its state is what the next one comes from.
-            common = min(_common(read, tokens), len(tokens) - 1)
+            common = min(common_prefix(read, tokens), len(tokens) - 1)
             cache.keep(before + common)
             new, read = tokens[common:], tokens
             self.computed += len(new)
@@ -192,9 +165,3 @@ class SharedPrompt:
             return self.scorer.next_log_probabilities(new, cache)
 
         return decode(self.labels, log_probabilities, self.decoding)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

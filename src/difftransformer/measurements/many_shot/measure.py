@@ -8,7 +8,7 @@ prompt among its items saved (prompt_sharing.json).
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from time import perf_counter
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.measurements.many_shot.examples import (
     Example,
@@ -39,10 +40,6 @@ Counts = Counter[tuple[int, int]]
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Accuracies with the counts behind them.
 
-    Args:
-        suite: Set, numbers of demonstrations, orders, items.
-        subject: The model and its dataset.
-
     Returns:
         accuracy_, correct_ and asked_ of every number of demonstrations n{K} that was measured, and
         accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. computed_positions of
@@ -55,28 +52,26 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     """
     rows = subject.dataset.manifest.classification
     longest = subject.scorer.max_positions
-    if misfit := suite.unfit(longest, rows):
+    if misfit := suite.misfit(longest, rows):
         raise ConfigError(f"many-shot prompts on {subject.dataset.folder}: {misfit}")
     sets, prompts = open_sets(suite, rows), Prompts(suite, subject)
-    draws = [Draw(suite, sets(number), prompts, number) for number in range(suite.draws)]
-    shared = [
-        SharedPrompt(subject.scorer, one.labels, suite.decoding, suite.chunk) for one in draws
+    draws = [
+        Draw(suite, subject.scorer, sets(number), prompts, number) for number in range(suite.draws)
     ]
-    numbers = _numbers(suite, draws, shared, longest)
+    numbers = _numbers(suite, draws, longest)
     counts: Counts = Counter()
     lines: list[dict[str, Any]] = []
-    for draw, prompt in zip(draws, shared, strict=True):
-        for number, seed in product(numbers, range(suite.order_seeds)):
-            found = prompt.answers(draw.prompt(number, seed), draw.items)
-            some = draw.lines(number, seed, found)
-            counts[number, seed] += sum(one["correct"] for one in some)
-            lines += some
+    for draw, number, seed in product(draws, numbers, range(suite.order_seeds)):
+        found = draw.shared.answers(draw.prompt(number, seed), draw.items)
+        some = draw.lines(number, seed, found)
+        counts[number, seed] += sum(one["correct"] for one in some)
+        lines += some
     write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     positions = {
-        "computed_positions": sum(one.computed for one in shared),
-        "given_positions": sum(one.given for one in shared),
+        "computed_positions": sum(one.shared.computed for one in draws),
+        "given_positions": sum(one.shared.given for one in draws),
     }
-    speed = _speed(suite, draws[0], subject, max(numbers))
+    speed = _speed(draws[0], max(numbers))
     write_text(subject.details / "prompt_sharing.json", json.dumps(positions | speed, indent=2))
     return {**_metrics(suite, numbers, counts), **positions}
 
@@ -124,6 +119,7 @@ class Draw:
     """One choice of demonstrations and items."""
 
     suite: Suite
+    scorer: Scorer
     known: LabelledSet
     prompts: Prompts
     number: int
@@ -133,9 +129,10 @@ class Draw:
         return self.suite.items_seed + self.number
 
     @cached_property
-    def labels(self) -> Labels:
-        """Labels as tokens."""
-        return Labels([self.prompts.label(one) for one in self.known.labels], self.known.labels)
+    def shared(self) -> SharedPrompt:
+        """What answers its items among its labels."""
+        labels = Labels([self.prompts.label(one) for one in self.known.labels], self.known.labels)
+        return SharedPrompt(self.scorer, labels, self.suite.decoding, self.suite.chunk)
 
     @cached_property
     def _asked(self) -> list[Example]:
@@ -169,19 +166,14 @@ class Draw:
         ]
 
 
-def _numbers(
-    suite: Suite, draws: Sequence[Draw], shared: Sequence[SharedPrompt], longest: int
-) -> list[int]:
+def _numbers(suite: Suite, draws: Sequence[Draw], longest: int) -> list[int]:
     """Numbers of demonstrations to measure.
 
     Raises:
         ConfigError: One must fit but does not, or none does.
     """
     needed = {
-        number: max(
-            one.capacity(draw.prompt(number, 0), draw.items)
-            for draw, one in zip(draws, shared, strict=True)
-        )
+        number: max(one.shared.capacity(one.prompt(number, 0), one.items) for one in draws)
         for number in sorted(suite.demonstrations)
     }
     fitting = [number for number, positions in needed.items() if positions <= longest]
@@ -210,17 +202,15 @@ def _metrics(suite: Suite, numbers: Sequence[int], counts: Counts) -> Metrics:
     return metrics
 
 
-def _speed(suite: Suite, draw: Draw, subject: Subject, number: int) -> dict[str, float | int]:
+def _speed(draw: Draw, number: int) -> dict[str, float | int]:
     """Time some items with a shared prompt, and each alone."""
-    prompt, items = draw.prompt(number, 0), draw.items[: suite.timed_items]
+    prompt, items = draw.prompt(number, 0), draw.items[: draw.suite.timed_items]
     if not items:
         return {}
     seconds = {}
     for name, share in (("shared_seconds", True), ("alone_seconds", False)):
         begun = perf_counter()
-        SharedPrompt(subject.scorer, draw.labels, suite.decoding, suite.chunk, share).answers(
-            prompt, items
-        )
+        replace(draw.shared, share=share).answers(prompt, items)
         seconds[name] = perf_counter() - begun
     speed_up = seconds["alone_seconds"] / seconds["shared_seconds"]
     return {"timed_items": len(items), **seconds, "speed_up": speed_up}

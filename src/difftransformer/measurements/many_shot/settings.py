@@ -7,19 +7,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.config.data import DatasetConfig
-from difftransformer.config.generated_rows import ClassificationConfig
+from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
 from difftransformer.config.measurement import Options as AnyOptions
 from difftransformer.config.measurement import Reading
 from difftransformer.config.measurement import Suite as AnySuite
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.run import RunSlice
 from difftransformer.config.validation import nearest
-from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
     MissingItemsError,
+    items_folder,
     jsonl_file,
     named_digest,
 )
@@ -170,13 +168,8 @@ class Suite(AnySuite):
         """
         if self.generated or self.data == HUB:
             return []
-        root, found = Path(self.data).expanduser(), []
-        if not root.is_dir():
-            raise DataError(
-                f"benchmarks: {root}: no such folder; name one with <task>/train.jsonl and "
-                "test.jsonl, or 'hub'"
-            )
-        folder = root / CLASSIFICATION_TASKS[self.task].folder
+        root = items_folder(self.data, "<task>/train.jsonl and test.jsonl, or 'hub'")
+        folder, found = root / CLASSIFICATION_TASKS[self.task].folder, []
         for split in SPLITS:
             path = jsonl_file(folder, split)
             if path is None:
@@ -209,25 +202,17 @@ class Suite(AnySuite):
         names = [name for names in by_number for name in names]
         return ["chance", *names, "computed_positions", "given_positions"]
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
-        """See `unfit`."""
-        return self.unfit(run.model.max_positions, dataset.classification)
-
-    def unfit(self, max_positions: int, rows: ClassificationConfig | None) -> str | None:
-        """Say in one line why it does not fit a model and its dataset; None if it may.
-
-        Args:
-            max_positions: Longest context of the model.
-            rows: Settings of the dataset if it is of labelled items.
-        """
-        if self.generated != (rows is not None):
-            here = "labelled items" if rows is not None else "none"
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Generated items must have the classes, and their prompts fit; sets are seen later."""
+        items = rows if isinstance(rows, ClassificationConfig) else None
+        if self.generated != (items is not None):
+            here = "labelled items" if items is not None else "none"
             return f"data: {self.data} does not go with a dataset that has {here} of its own"
-        if rows is None:
+        if items is None:
             return None
-        if self.num_classes > rows.most_classes:
-            return f"classes: {self.num_classes}, the dataset has {rows.most_classes} at most"
-        sizes = [number * rows.item_length + rows.words for number in self.demonstrations]
+        if self.num_classes > items.most_classes:
+            return f"classes: {self.num_classes}, the dataset has {items.most_classes} at most"
+        sizes = [number * items.item_length + items.words for number in self.demonstrations]
         needed = max(sizes) if self.numbers == "all" else min(sizes)
         if needed > max_positions:
             return (

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from difftransformer.config.base import distinct, setting
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.measurement import Suite as BaseSuite
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.run import RunSlice
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import nearest
 from difftransformer.data.math_sets import MATH_SETS, PROMPT
@@ -114,14 +113,13 @@ class Suite(BaseSuite):
         """It always does."""
         return True
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """A prompt must fit before the output."""
-        longest = run.model.max_positions
-        if self.max_new_tokens < longest:
+        if self.max_new_tokens < max_positions:
             return None
         return (
             f"max_new_tokens {self.max_new_tokens} leaves no room for a prompt in its "
-            f"max_positions {longest}"
+            f"max_positions {max_positions}"
         )
 
     def files(self) -> list[Path]:

@@ -8,10 +8,9 @@ from pydantic import model_validator
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import Reading, log_places
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.run import RunSlice
 
 WHOLE = "loss"
 """Loss over whole windows: that at the last position, at every scale under one name."""
@@ -80,12 +79,11 @@ class Suite(measurement.Suite):
         """Positions with a metric, ascending; the last one is ``length``."""
         return log_places(self.first_position, self.length, self.positions)
 
-    def misfit(self, run: RunSlice, dataset: DatasetConfig) -> str | None:
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """Documents must not be longer than the model's context."""
-        longest = run.model.max_positions
-        if self.length <= longest:
+        if self.length <= max_positions:
             return None
-        return f"length {self.length} is longer than its max_positions {longest}"
+        return f"length {self.length} is longer than its max_positions {max_positions}"
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole documents, a batch at a time, and the logits of a chunk of them."""

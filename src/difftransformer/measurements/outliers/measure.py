@@ -5,7 +5,7 @@ Shapes: B = windows in memory, T = seq_len, M = softmax maps of a layer.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -59,13 +59,11 @@ def _watched(model: Any, found: dict[str, Magnitudes]) -> Iterator[None]:
         found["hidden_states"].update(output)
 
     layers = [module for module in model.modules() if isinstance(module, Layer)]
-    hooks = [layer.register_forward_hook(state) for layer in layers]
-    try:
-        with tapped(logits, softmax_only=True):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as watching:
+        for layer in layers:
+            watching.callback(layer.register_forward_hook(state).remove)
+        watching.enter_context(tapped(logits, softmax_only=True))
+        yield
 
 
 def _metrics(suite: Suite, found: dict[str, Magnitudes]) -> Metrics:

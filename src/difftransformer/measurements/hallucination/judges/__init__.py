@@ -1,6 +1,6 @@
 """What a judge is: something that says of each answer whether it is free of hallucination."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -44,17 +44,9 @@ class Judge(Protocol):
         ...
 
 
-class OpenJudge(Protocol):
-    """The function `open_judge` of a judge's module."""
-
-    def __call__(self, config: Any, kept: Path) -> Judge:
-        """Open a judge.
-
-        Args:
-            config: Its settings.
-            kept: Folder of judgements that cost something, shared by all jobs.
-        """
-        ...
+OpenJudge = Callable[[Any, Path], Judge]
+"""What ``open_judge`` of a judge's module is: from the judge's settings and the folder of
+judgements that cost something, shared by all jobs, it opens the judge."""
 
 
 def write_judgements(folder: Path, judgements: Sequence[Judgement]) -> None:

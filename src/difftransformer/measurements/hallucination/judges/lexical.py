@@ -36,11 +36,11 @@ class Words(NamedTuple):
     others: list[str]
 
 
-class Lexical:
-    """See `judges.Judge`."""
+class Lexical(NamedTuple):
+    """See `judges.Judge`; it keeps nothing."""
 
-    def __init__(self, config: LexicalJudge) -> None:
-        self._config = config
+    config: LexicalJudge
+    kept: Path
 
     def judge(self, answers: Sequence[Answer]) -> list[Judgement]:
         """See `Judge.judge`."""
@@ -52,17 +52,14 @@ class Lexical:
         cause, reason = (
             false_pair(answer.document, answer.stated)
             if answer.format == "recall"
-            else unsupported(answer, self._config.content_share)
+            else unsupported(answer, self.config.content_share)
         )
         return Judgement(
             set=answer.set, index=answer.index, free=not cause, cause=cause, reason=reason
         )
 
 
-def open_judge(config: LexicalJudge, kept: Path) -> Lexical:
-    """Open the judge; it keeps nothing."""
-    del kept
-    return Lexical(config)
+open_judge = Lexical
 
 
 def false_pair(document: str, stated: str) -> tuple[Cause, str]:
