@@ -1,16 +1,47 @@
-"""Parameters of a variant that are not matrices: where they start, and their limits."""
+"""Parameters of a variant: how many, and of those that are not matrices where they start."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from small_layers import build, inputs
+from small_layers import D_MODEL, build, configurations, inputs
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.registry import configure, variants
 from difftransformer.models.attention.shared_diff import SharedDiffAttention
 from difftransformer.models.transformer import Transformer
 
 HEADS = {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
+COUNTS: dict[str, Callable[[Any, int, int, int], int]] = {
+    # Of a config, H, G and d: columns of d_model first, then vectors.
+    "softmax": lambda c, H, G, d: 2 * (H + G) * d * D_MODEL + d * c.norm,
+    "softmax_off_by_one": lambda _, H, G, d: 2 * (H + G) * d * D_MODEL,
+    "gpt_oss_sink": lambda _, H, G, d: 2 * (H + G) * d * D_MODEL + H,
+    "gated": lambda c, H, G, d: (
+        (2 * (H + G) * d + H * (1 if c.gate == "headwise" else d)) * D_MODEL
+    ),
+    "diff_v2": lambda c, H, G, d: (
+        (3 * H * d + 2 * G * d + H * (c.lambda_form != "none")) * D_MODEL
+    ),
+    "diff_v1": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + 4 * d + 2 * d * c.norm,
+    "dint": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + 4 * d + 2 * d * c.norm,
+    "tda": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + H + 2 * d * c.norm,
+    "shared_diff": lambda c, H, G, d: (
+        (3 * (H + G) * d + 4 * c.rank) * D_MODEL + 2 * c.rank * (H + G) * d
+        + 4 * d + 2 * d * c.norm
+    ),
+}  # fmt: skip
+
+
+def test_parameters_are_as_many_as_the_formula_says() -> None:
+    assert set(COUNTS) <= set(variants())
+    for name, options in configurations():
+        if count := COUNTS.get(options["variant"]):
+            config = configure(options, D_MODEL)
+            sizes = config.output_heads, config.kv_heads, config.head_dim
+            found = sum(parameter.numel() for parameter in build(options, "eager").parameters())
+            assert found == count(config, *sizes), name
 
 
 def test_lambdas_of_tda_start_as_told_and_count_as_zero_to_one() -> None:

@@ -10,7 +10,7 @@ the cache.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from difftransformer.models.attention.registry import configure
 from difftransformer.models.loss import rows_of_chunk
 from difftransformer.models.memory import working_bytes
 from difftransformer.models.sizes import cached_numbers, count_parameters
-from difftransformer.training.memory import GIB, available_bytes, require_room
+from difftransformer.training.memory import available_bytes, require_room
 
 GAPS = 1.3
 """What an allocator holds for tensors that come and go, and for those of a cache that lie between
@@ -82,10 +82,8 @@ def require_memory_to_evaluate(needed: EvaluationEstimate, device: torch.device,
     Raises:
         UserError: it is more; the line says what to lower.
     """
-    parts = (
-        f"weights {needed.weights / GIB:.2f}, work {needed.work / GIB:.2f}, cache "
-        f"{needed.cache / GIB:.2f}, logits {needed.logits / GIB:.2f}"
-    )
+    sizes = asdict(needed)
+    parts = {name: sizes[name] for name in ("weights", "work", "cache", "logits")}
     cure = f"lower {needed.lower}"
     if needed.weights > needed.peak / 2:
         cure = "close other programs, or take a larger machine"
@@ -102,4 +100,4 @@ def require_memory_for_files(files: Sequence[Path], device: torch.device, name: 
     """
     size = sum(path.stat().st_size for path in files)
     cure = "take a smaller model or a larger machine"
-    require_room(size, device, f"{name}: loading it", f"weights {size / GIB:.2f}", cure)
+    require_room(size, device, f"{name}: loading it", {"weights": size}, cure)

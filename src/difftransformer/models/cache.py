@@ -7,14 +7,14 @@ class PrefixCache:
     """Keys and values of every layer in buffers of their full size, of which a prefix can be kept.
 
     Nothing is copied when the next sequence begins like the one before: `keep` their common prefix
-    and go on behind it. Shapes: B = batch, G = key/value
-    heads, T = new positions, S = all positions.
+    and go on behind it. Shapes: B = batch, G = key/value heads, T = new positions, S = all
+    positions.
     """
 
     def __init__(self, capacity: int) -> None:
         """Make an empty cache for sequences of at most ``capacity`` positions."""
         self._capacity = capacity
-        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._buffers: dict[int, list[Tensor]] = {}
         self._lengths: dict[int, int] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
@@ -23,7 +23,10 @@ class PrefixCache:
         stop = start + keys.shape[2]
         assert stop <= self._capacity, (stop, self._capacity)
         if layer_index not in self._buffers:
-            self._buffers[layer_index] = self._buffer(keys), self._buffer(values)
+            self._buffers[layer_index] = [
+                new.new_empty(*new.shape[:2], self._capacity, new.shape[3])
+                for new in (keys, values)
+            ]
         for buffer, new in zip(self._buffers[layer_index], (keys, values), strict=True):
             buffer[:, :, start:stop] = new
         self._lengths[layer_index] = stop
@@ -44,7 +47,3 @@ class PrefixCache:
         """Forget all but the first ``length`` positions."""
         assert 0 <= length <= self.get_seq_length(), (length, self.get_seq_length())
         self._lengths = dict.fromkeys(self._lengths, length)
-
-    def _buffer(self, new: Tensor) -> Tensor:
-        B, G, _, width = new.shape
-        return new.new_empty(B, G, self._capacity, width)

@@ -82,13 +82,11 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path}: no such file; {folder} holds no trained model, train it first"
         ) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValidationError):
-            detail = error.errors()[0]
-            key = ".".join(str(part) for part in ("model", *detail["loc"]))
-            raise CheckpointError(
-                f"{path}: {key}: {detail['msg']}; train the model again"
-            ) from None
+    except ValidationError as error:
+        detail = error.errors()[0]
+        key = ".".join(str(part) for part in ("model", *detail["loc"]))
+        raise CheckpointError(f"{path}: {key}: {detail['msg']}; train the model again") from None
+    except (OSError, ValueError):
         raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
     except (KeyError, TypeError):
         raise CheckpointError(

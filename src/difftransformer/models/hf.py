@@ -24,6 +24,7 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, MODEL_TYPE, STUB, STUB_MODULE
+from difftransformer.models.kernels.eager import causal
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
@@ -230,10 +231,10 @@ def _mask(attention_mask: Tensor | None, T: int, past: int, backend: str) -> Ten
     if backend == "flash_attn":
         raise BackendError("flash attention takes no padding here; use batch size 1 or sdpa")
     S = past + T
-    causal = torch.ones(T, S, dtype=torch.bool, device=attention_mask.device).tril(past)
+    seen = causal(T, S, attention_mask.device)
     # A padding position sees itself, so that no row of the softmax is empty (NaN).
-    itself = causal.triu(past)
-    return causal & attention_mask[:, None, None, :S].bool() | itself
+    itself = seen.triu(past)
+    return seen & attention_mask[:, None, None, :S].bool() | itself
 
 
 AutoConfig.register(MODEL_TYPE, DiffTransformerConfig)

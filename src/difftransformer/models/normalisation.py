@@ -12,22 +12,19 @@ from difftransformer.models.gradients import by_hand, first_derivative, full_pre
 class RMSNorm(nn.RMSNorm):
     """RMSNorm over the last dimension, with one gain for each of its entries."""
 
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__(width, eps=eps)
-        self.width = width
-        self.epsilon = eps
+    eps: float
 
     def forward(self, x: Tensor, factor: float = 1.0) -> Tensor:
         """Normalise [..., width] and multiply by gain and ``factor``."""
         gain = self.weight if factor == 1.0 else self.weight * factor
         if by_hand(x):
-            out: Tensor = _RMSNorm.apply(x, gain, self.epsilon)  # type: ignore[no-untyped-call]
+            out: Tensor = _RMSNorm.apply(x, gain, self.eps)  # type: ignore[no-untyped-call]
             return out
-        return F.rms_norm(x, (self.width,), gain, self.epsilon)
+        return F.rms_norm(x, self.normalized_shape, gain, self.eps)
 
     def formula(self, x: Tensor) -> Tensor:
         """As the equation has it, for the references of `models.attention`."""
-        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.weight
+        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
 
 
 class _RMSNorm(torch.autograd.Function):

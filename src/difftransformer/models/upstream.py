@@ -16,16 +16,23 @@ from torch import Tensor
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.diff_v1 import DiffV1Config
-from difftransformer.models.attention.registry import configure, upstream_types
+from difftransformer.models.attention.registry import UPSTREAM, configure
 from difftransformer.models.attention.softmax import SoftmaxConfig
 from difftransformer.models.transformer import Transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-UPSTREAM = upstream_types()
-"""Our variant of each upstream model type."""
-
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "intermediate_size": "ffn_dim",
+    "num_hidden_layers": "num_layers",
+    "max_position_embeddings": "max_positions",
+    "rms_norm_eps": "norm_eps",
+    "tie_word_embeddings": "tie_embeddings",
+}
+"""Our name of each upstream setting that is a number of ours."""
 _NAMES = {
     "embedding.weight": "model.embed_tokens.weight",
     "norm.weight": "model.norm.weight",
@@ -78,13 +85,13 @@ def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transfo
     ours = {mine: theirs[other] for mine, other in _NAMES.items() if mine in model.state_dict()}
     attention = configure(config.attention, config.d_model)
     paired = isinstance(attention, DiffV1Config)
+    names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
     for index in range(config.num_layers):
         mine, other = f"layers.{index}.", f"model.layers.{index}."
-        names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
         ours |= {mine + a: theirs[other + b] for a, b in names.items()}
         qkv = [theirs[f"{other}self_attn.{part}_proj.weight"] for part in "qkv"]
         if paired:
-            qkv = [_pairs_together(rows, attention.head_dim) for rows in qkv]
+            qkv = [_swapped(rows, 2, -1, attention.head_dim) for rows in qkv]
             gain = theirs[other + "self_attn.lambda_q1"].new_ones(2 * attention.head_dim)
             ours[mine + "attention.head_norm.weight"] = gain
         ours[mine + "attention.qkv_proj.weight"] = torch.cat(qkv)
@@ -103,17 +110,15 @@ def upstream_weights(model: Transformer) -> dict[str, Tensor]:
     theirs.setdefault("lm_head.weight", model.output_weight)
     H, G = attention.output_heads, attention.kv_heads
     widths = [n * attention.value_dim for n in (H, G, G)]
+    names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
     for index in range(model.config.num_layers):
         mine, other = f"layers.{index}.", f"model.layers.{index}."
-        names = _LAYER_NAMES | (_DIFF_NAMES if paired else {})
         theirs |= {other + b: ours[mine + a] for a, b in names.items()}
         qkv = torch.split(ours[mine + "attention.qkv_proj.weight"], widths)
         if paired:
-            qkv = tuple(_pairs_apart(rows, attention.head_dim) for rows in qkv)
-            gain, o_proj = (
-                ours[mine + "attention.head_norm.weight"],
-                other + "self_attn.o_proj.weight",
-            )
+            qkv = tuple(_swapped(rows, -1, 2, attention.head_dim) for rows in qkv)
+            gain = ours[mine + "attention.head_norm.weight"]
+            o_proj = other + "self_attn.o_proj.weight"
             theirs[o_proj] = gain.repeat(H) * theirs[o_proj]
         for part, rows in zip("qkv", qkv, strict=True):
             theirs[f"{other}self_attn.{part}_proj.weight"] = rows
@@ -133,17 +138,11 @@ def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
     _check_expressible(config, attention, kind)
     maps = attention.value_dim // attention.head_dim  # softmax maps of one output head
     return {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
-        "intermediate_size": config.ffn_dim,
-        "num_hidden_layers": config.num_layers,
+        **{theirs: getattr(config, ours) for theirs, ours in _SETTINGS.items()},
         "num_attention_heads": maps * attention.output_heads,
         "num_key_value_heads": maps * attention.kv_heads,
         "head_dim": attention.head_dim,
-        "max_position_embeddings": config.max_positions,
-        "rms_norm_eps": config.norm_eps,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "tie_word_embeddings": config.tie_embeddings,
         "bos_token_id": None,
     }
 
@@ -168,10 +167,7 @@ def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
             raise CheckpointError(f"cannot import {kind}: {key} is {found!r}, ours has {wanted!r}")
     maps = 2 if kind == "diffllama" else 1
     return ModelConfig(
-        vocab_size=upstream.vocab_size,
-        d_model=upstream.hidden_size,
-        num_layers=upstream.num_hidden_layers,
-        ffn_dim=upstream.intermediate_size,
+        **{ours: getattr(upstream, theirs) for theirs, ours in _SETTINGS.items()},
         attention={
             "variant": UPSTREAM[kind],
             "num_heads": upstream.num_attention_heads // maps,
@@ -179,10 +175,7 @@ def config_of_upstream(upstream: "PreTrainedConfig") -> ModelConfig:
             "head_dim": upstream.head_dim,
             **({"norm_eps": upstream.rms_norm_eps} if kind == "diffllama" else {}),
         },
-        max_positions=upstream.max_position_embeddings,
         rope_theta=rope["rope_theta"],
-        norm_eps=upstream.rms_norm_eps,
-        tie_embeddings=upstream.tie_word_embeddings,
     )
 
 
@@ -210,11 +203,6 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
             refuse(f"DiffLlama has one norm_eps, here {attention.norm_eps} and {config.norm_eps}")
 
 
-def _pairs_apart(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder rows [n, 2, d] to [2, n, d]: first members of all pairs, then all second ones."""
-    return rows.reshape(-1, 2, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
-
-
-def _pairs_together(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder rows [2, n, d] to [n, 2, d], the inverse of `_pairs_apart`."""
-    return rows.reshape(2, -1, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)
+def _swapped(rows: Tensor, outer: int, inner: int, head_dim: int) -> Tensor:
+    """Reorder rows [outer, inner, d] to [inner, outer, d]; from n pairs to 2 halves, or back."""
+    return rows.reshape(outer, inner, head_dim, rows.shape[-1]).transpose(0, 1).flatten(0, 2)

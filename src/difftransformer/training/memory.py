@@ -10,6 +10,7 @@ Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabula
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,7 @@ LAYER_BACKWARD = 1.4
 1.1 to 1.5 measured over widths 128 to 512, 128 to 1024 positions, 2 and 4 layers on the CPU."""
 
 _CGROUP = Path("/sys/fs/cgroup")
-GIB = 2**30
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -100,31 +101,35 @@ def require_memory(slice: RunSlice, device: torch.device) -> None:
             environment only logs it.
     """
     estimate = estimate_memory(slice, device)
-    parts = (
-        f"weights and optimiser {estimate.states / GIB:.2f}, activations "
-        f"{estimate.activations / GIB:.2f}, logits {estimate.logits / GIB:.2f}"
-    )
+    parts = {
+        "weights and optimiser": estimate.states,
+        "activations": estimate.activations,
+        "logits": estimate.logits,
+    }
     cure = f"lower {estimate.lower(slice.training, slice.model)}"
     require_room(estimate.peak, device, f"run {slice.run}: training", parts, cure)
 
 
-def require_room(needed: float, device: torch.device, job: str, parts: str, cure: str) -> None:
+def require_room(
+    needed: float, device: torch.device, job: str, parts: Mapping[str, float], cure: str
+) -> None:
     """Compare what a job needs with what is free; log it.
 
     Args:
         needed: Bytes.
         device: Where it runs.
         job: What needs it, for messages.
-        parts: What it is made of, in GiB.
+        parts: What it is made of, in bytes by name.
         cure: What to do where it is too much.
 
     Raises:
         UserError: it is too much. DIFFTRANSFORMER_MEMORY_CHECK=off only logs it.
     """
     free = available_bytes(device)
+    made_of = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in parts.items())
     found = (
-        f"{job} needs about {needed / GIB:.2f} GiB on {device} ({parts}), "
-        f"{free / GIB:.2f} GiB are free"
+        f"{job} needs about {needed / _GIB:.2f} GiB on {device} ({made_of}), "
+        f"{free / _GIB:.2f} GiB are free"
     )
     logger.info("memory: %s", found)
     if needed > free and os.environ.get(VARIABLE, "").lower() != "off":

@@ -12,8 +12,6 @@ folder then says that the training was through.
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
@@ -68,22 +66,11 @@ class Frame(TypedDict):
     """Train again what had finished, instead of publishing it again from its last checkpoint."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A training job: what it trains, where it reads and writes."""
-
-    slice: RunSlice
-    frame: Frame
-    parent: Result | None = None
-    """The training whose weights it starts from."""
-
-
-BuildModel = Callable[[torch.device], Transformer]
-"""Makes the model that training starts from, on a device."""
-
-
 def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
-    """Train the model of ``slice``, or continue where an earlier call was stopped.
+    """Train the model of ``slice``, or continue from the newest whole checkpoint; publish outputs.
+
+    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
+    it is to start afresh.
 
     Args:
         slice: The resolved run; ``init_from`` names the run that it continues, if any.
@@ -95,88 +82,80 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
             models differ in more than their positions.
         CheckpointError: ``model`` holds no finished training, that of another run or seed, or
             weights with another tokenizer.
-        UserError: one readable line; see `run_job`.
-        Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75).
-    """
-    parent = open_parent(slice, model, PackedDataset.open(frame["dataset"]), frame["seed"])
-
-    def build(device: torch.device) -> Transformer:
-        backend = choose_backend(slice.training.backend, device.type, slice.training.precision)
-        if model is None or parent is None:
-            return Transformer.build(slice.model, backend, frame["seed"]).to(device)
-        child = Transformer(slice.model, backend)
-        require_same_model(child.config, read_config(model), f"run {slice.run}", parent.run)
-        load_weights(child, model / WEIGHTS)
-        return child.to(device)
-
-    run_job(Job(slice, frame, parent), build)
-
-
-def run_job(job: Job, build_model: BuildModel) -> None:
-    """Train from the newest whole checkpoint, or from the start, and publish the outputs.
-
-    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
-    it is to start afresh.
-
-    Raises:
         UserError: the data or the device does not fit, memory or disk is too small, training
             diverged; the line says which and what to do.
-        Interrupted: SIGTERM or SIGINT came; a checkpoint was written, the same call continues.
+        Interrupted: stopped by SIGTERM or SIGINT after writing a checkpoint (exit status 75); the
+            same call continues.
     """
+    dataset = PackedDataset.open(frame["dataset"])
+    parent = open_parent(slice, model, dataset, frame["seed"])
     started = datetime.now(UTC)
-    config, frame, tracker = job.slice.training, job.frame, job.frame["tracker"]
+    config, seed, tracker = slice.training, frame["seed"], frame["tracker"]
     device = resolve_device(config)
     deterministic = prepare_process(config, device, frame["threads"])
     resolved = {"device": str(device), "deterministic": deterministic}
     with listening() as stop:
-        dataset = PackedDataset.open(frame["dataset"])
-        fingerprint = job_fingerprint(
-            STAGE, job.slice, frame["code"], training_inputs(dataset, job.parent), frame["seed"]
-        )
-        require_memory(job.slice, device)
-        seed_everything(frame["seed"])
-        model = build_model(device)
-        resolved["backend"] = model.backend
+        inputs = training_inputs(dataset, parent)
+        fingerprint = job_fingerprint(STAGE, slice, frame["code"], inputs, seed)
+        require_memory(slice, device)
+        seed_everything(seed)
+        transformer = _initial_model(slice, seed, model, parent, device)
+        resolved["backend"] = transformer.backend
         tracker.log_params({"resolved": resolved})
-        upstream = [] if job.parent is None else [job.parent.job_id]
+        upstream = [] if parent is None else [parent.job_id]
         if upstream:
             tracker.set_tags({"upstream": " ".join(upstream)})
-        trainer = _trainer(job, model, dataset, device)
+        trainer = _trainer(slice, seed, transformer, dataset, device)
         store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
         _resume(trainer, store, frame)
         progress = Progress(
             frame["state"],
-            run=job.slice.run,
-            seed=frame["seed"],
+            run=slice.run,
+            seed=seed,
             steps=config.total_steps,
             step=trainer.step,
             tokens_per_step=config.tokens_per_step,
         )
         trainer.train(store, progress, tracker, stop)
-        metrics = training_metrics(model, trainer.history, config, diverged_at=trainer.diverged_at)
+        history = trainer.history
+        metrics = training_metrics(transformer, history, config, diverged_at=trainer.diverged_at)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",
-            job_id=job_id(STAGE, job.slice.run, frame["seed"], fingerprint),
-            scale=job.slice.scale,
-            run=job.slice.run,
-            seed=frame["seed"],
+            job_id=job_id(STAGE, slice.run, seed, fingerprint),
+            scale=slice.scale,
+            run=slice.run,
+            seed=seed,
             metrics=metrics,
-            settings=job.slice.model_dump(mode="json")
-            | {"resolved": resolved, "upstream": upstream},
+            settings=slice.model_dump(mode="json") | {"resolved": resolved, "upstream": upstream},
             provenance=origin(fingerprint, started=started, threads=frame["threads"]),
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
-        publish(frame["output"], model, trainer.history, dataset, result, kept)
+        publish(frame["output"], transformer, history, dataset, result, kept)
         (frame["state"] / FINISHED).touch()
 
 
-def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch.device) -> Trainer:
-    config, manifest = job.slice.training, dataset.manifest
-    if manifest.vocab_size > job.slice.model.vocab_size:
+def _initial_model(
+    slice: RunSlice, seed: int, folder: Path | None, parent: Result | None, device: torch.device
+) -> Transformer:
+    """Return the model that training starts from: drawn, or with the weights of the parent."""
+    backend = choose_backend(slice.training.backend, device.type, slice.training.precision)
+    if folder is None or parent is None:
+        return Transformer.build(slice.model, backend, seed).to(device)
+    child = Transformer(slice.model, backend)
+    require_same_model(child.config, read_config(folder), f"run {slice.run}", parent.run)
+    load_weights(child, folder / WEIGHTS)
+    return child.to(device)
+
+
+def _trainer(
+    slice: RunSlice, seed: int, model: Transformer, dataset: PackedDataset, device: torch.device
+) -> Trainer:
+    config, manifest = slice.training, dataset.manifest
+    if manifest.vocab_size > slice.model.vocab_size:
         raise ConfigError(
-            f"model.vocab_size is {job.slice.model.vocab_size}, but {dataset.folder} has token ids "
+            f"model.vocab_size is {slice.model.vocab_size}, but {dataset.folder} has token ids "
             f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
         )
     _require_one_process()
@@ -185,7 +164,7 @@ def _trainer(job: Job, model: Transformer, dataset: PackedDataset, device: torch
         "train",
         batch_size=config.batch_size,
         seq_len=config.seq_len,
-        seed=job.frame["seed"],
+        seed=seed,
     )
     objective = Objective(
         seq_len=config.seq_len,

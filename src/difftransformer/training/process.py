@@ -70,19 +70,18 @@ def prepare_process(config: TrainingConfig, device: torch.device, threads: int) 
     return deterministic
 
 
-def keep_freed_memory() -> bool:
-    """Tell glibc's malloc to keep what is freed; return whether it took it.
+def keep_freed_memory() -> None:
+    """Tell glibc's malloc to keep what is freed; another one keeps none, and the log says so.
 
-    Costs nothing but the peak staying reserved until the process ends. Elsewhere than on Linux
-    with glibc it changes nothing, and says so in the log.
+    Costs nothing but the peak staying reserved until the process ends.
     """
     # Nothing mapped apart, so that all of it can be kept; nothing ever trimmed.
     kept = _set_malloc((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
     logger.info("memory is %skept between steps", "" if kept else "not ")
-    return kept
 
 
 def _set_malloc(*options: tuple[int, int]) -> bool:
+    """Return whether malloc took the options; none but glibc's has them."""
     if platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
@@ -106,13 +105,8 @@ def rng_tensors(device: torch.device) -> dict[str, Tensor]:
 
 def rng_state() -> dict[str, Any]:
     """Return the states of python's and numpy's generators, as JSON values."""
-    version, words, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    assert not isinstance(keys, str)
-    return {
-        "python": [version, list(words), gauss],
-        "numpy": [kind, [int(key) for key in keys], position, has_gauss, cached],
-    }
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return {"python": random.getstate(), "numpy": [kind, np.asarray(keys).tolist(), *rest]}
 
 
 def made_on(tensors: dict[str, Tensor]) -> str:
@@ -127,5 +121,5 @@ def restore_rng(tensors: dict[str, Tensor], state: dict[str, Any], device: torch
         torch.cuda.set_rng_state(tensors["rng.cuda"], device)
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))

@@ -4,8 +4,8 @@ Shapes: B = sequences, T = positions.
 """
 
 import logging
+from collections.abc import Callable
 from math import cos, isfinite, pi
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,12 +27,8 @@ from difftransformer.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-
-class Measure(Protocol):
-    """What is measured beside the training loss."""
-
-    def __call__(self, hidden_states: HiddenStates, step: int) -> dict[str, float]:
-        """History columns due at ``step``; empty when nothing is."""
+Measure = Callable[[HiddenStates, int], dict[str, float]]
+"""What is measured beside the training loss: history columns due at a step, or none."""
 
 
 class Trainer:
@@ -227,11 +223,7 @@ class Trainer:
             return self._hidden_states(tokens.to(self._device)).float()
 
     def _model_tensors(self) -> dict[str, Tensor]:
-        """Parameters, a tied one once, and the buffers that a state dict has."""
-        kept = self.model.state_dict().keys()
-        buffers = {name: b for name, b in self.model.named_buffers() if name in kept}
-        named = dict(self.model.named_parameters()) | buffers
-        return {f"model.{name}": tensor for name, tensor in named.items()}
+        return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
 
     def _tensors(self) -> dict[str, Tensor]:
         return self._model_tensors() | self._method.tensors()

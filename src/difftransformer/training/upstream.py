@@ -6,12 +6,10 @@ Light: torch is not needed.
 from pathlib import Path
 
 from difftransformer.config.run import RunSlice
-from difftransformer.data.packed import PackedDataset, file_sha256
+from difftransformer.data.packed import TOKENIZER, PackedDataset, file_sha256
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.result import TRAINING, Result, read_result
-
-TOKENIZER = "tokenizer.json"
 
 
 def open_parent(

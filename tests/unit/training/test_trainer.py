@@ -24,7 +24,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training.optimiser import split_decay
-from difftransformer.training.pretrain import Frame, Job, run_job
+from difftransformer.training.pretrain import Frame, pretrain
 
 
 def history(folder: Path) -> list[dict[str, str]]:
@@ -152,28 +152,29 @@ def frame(folder: Path, text: Path) -> Frame:
     )
 
 
-def poisoned(job: Job, step: int) -> None:
-    """Train a model one of whose gradients turns NaN in the given backward pass."""
-    calls = 0
+def poison(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let a gradient of the model turn NaN in the given backward pass."""
+    calls, build = 0, Transformer.build
 
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
         nonlocal calls
         calls += 1
         return gradient * math.nan if calls == step else gradient
 
-    def build(device: torch.device) -> Transformer:
-        model = Transformer.build(job.slice.model, "sdpa", job.frame["seed"])
+    def poisoned(*args: Any) -> Transformer:
+        model = build(*args)
         model.output_weight.register_hook(spoil)
         return model
 
-    run_job(job, build)
+    monkeypatch.setattr(Transformer, "build", poisoned)
 
 
-def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path, text: Path) -> None:
-    slice = make_slice(checkpoint_every=3)
-    job = Job(slice, frame(tmp_path, text))
+def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, 5)
     with pytest.raises(DivergenceError, match=r"at step 5/8 \(lr .*lower training.lr") as caught:
-        poisoned(job, 5)
+        pretrain(make_slice(checkpoint_every=3), **frame(tmp_path, text))
     assert "\n" not in str(caught.value)
     assert [p.name for p in (tmp_path / "state").glob("checkpoint-*")] == ["checkpoint-00000003"]
     assert not (tmp_path / "out" / "training.json").exists()
@@ -213,23 +214,25 @@ from difftransformer.config.run import RunSlice
 from difftransformer.errors import UserError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.pretrain import Frame, Job, run_job
+from difftransformer.training.pretrain import pretrain
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
 slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())
 
-def build(device):
-    model = Transformer.build(slice.model, "sdpa", 0)
+draw = Transformer.build
+
+def build(*args):
+    model = draw(*args)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000, used + 20_000_000))
     return model
 
+Transformer.build = build
 try:
-    frame = Frame(
-        dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
+    pretrain(
+        slice, dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
         tracker=NullTracker(), code="",
     )
-    run_job(Job(slice, frame), build)
 except UserError as error:
     print(error)
 """

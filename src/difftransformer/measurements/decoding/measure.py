@@ -18,7 +18,7 @@ from difftransformer.models.cache import PrefixCache
 from difftransformer.models.matrices import linear
 from difftransformer.models.sizes import cached_numbers, count_parameters
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.memory import GIB, require_room
+from difftransformer.training.memory import require_room
 
 _READ = 256
 """Positions of a long context that a model reads itself."""
@@ -59,7 +59,7 @@ def _require_memory(
         weights + caches,
         device,
         f"decoding: timing {len(models)} models",
-        f"weights {weights / GIB:.2f}, caches {caches / GIB:.2f}",
+        {"weights": weights, "caches": caches},
         f"lower timings.decoding.batches ({max(config.batches)}) or timings.decoding.contexts "
         f"({max(config.contexts)})",
     )

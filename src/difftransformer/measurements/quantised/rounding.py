@@ -134,7 +134,7 @@ def rounded_weights(model: nn.Module, bits: int, granularity: Granularity) -> It
 class RoundingCache:
     """Rounds keys and values [B, G, T, *] on their way into another cache, or without one.
 
-    Of what comes as keys, the first ``key_heads``; None: all (see `Attention.key_heads`).
+    Of what comes as keys, the first ``key_heads``; None: all (see `Attention`).
     """
 
     def __init__(
@@ -166,7 +166,7 @@ def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iter
 
     def round_stored(module: Attention, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         *others, inner = arguments
-        return (*others, RoundingCache(inner, bits, granularity, module.key_heads))
+        return (*others, RoundingCache(inner, bits, granularity, module.num_keys))
 
     with ExitStack() as stack:
         for layer in _attention(model):

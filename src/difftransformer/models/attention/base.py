@@ -1,9 +1,10 @@
 """The contract of an attention variant; tests/attention walks the registry and holds it.
 
 Shapes: B = batch, T = query positions, S = key positions (cached ones and T new ones),
-D = d_model, H = output heads, G = key/value heads, d = head_dim.
+D = d_model, H = output heads, G = key/value heads, d = head_dim, e = value_dim.
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
+from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.matrices import Linear
-from difftransformer.models.rotary import Rope
+from difftransformer.models.rotary import Rope, rotate, split_heads
 
 
 class Cache(Protocol):
@@ -29,13 +31,22 @@ class Cache(Protocol):
 class Attention(nn.Module, ABC):
     """One attention layer: [B, T, D] -> [B, T, D].
 
+    The base projects, turns, caches and projects back; a variant says what the heads gather
+    (`context`, and `weights` for analysis) and what becomes of it (`output`). As it stands here,
+    that is multi-head or grouped-query softmax attention.
+
+    Rows of ``qkv_proj``: queries [Q, d], keys [K, d], values [G, e] and `further_rows`, with Q =
+    `queries_per_head` H and K = `keys_per_group` G; query j belongs to group j // (Q / G), and to
+    key j % `keys_per_group` of that.
+
     Matrices are `matrices.Linear`. The one named ``o_proj`` writes into the residual stream, so the
     initializer divides it by sqrt(2 num_layers). Other parameters than matrices and gains of norms
     are drawn by `init_parameters`.
     """
 
     config_class: ClassVar[type[AttentionConfig]]
-    o_proj: Linear
+    queries_per_head: ClassVar[int] = 1
+    keys_per_group: ClassVar[int] = 1
 
     def __init__(
         self, config: AttentionConfig, d_model: int, layer_index: int, backend: str
@@ -54,12 +65,29 @@ class Attention(nn.Module, ABC):
         self.backend = backend
         kernel(backend)  # refuses an unknown name now rather than at the first batch
         self.num_heads, self.num_kv_heads = config.output_heads, config.kv_heads
-        self.head_dim = config.head_dim
+        self.num_queries = self.queries_per_head * self.num_heads
+        self.num_keys = self.keys_per_group * self.num_kv_heads
+        self.head_dim, self.value_dim = config.head_dim, config.value_dim
+        self._make_projections(config)
+        self.o_proj = Linear(self.num_heads * self.value_dim, d_model)
         self._make_parameters(config)
 
-    @abstractmethod
+    def _make_projections(self, config: AttentionConfig) -> None:
+        """Make what `_project` applies."""
+        turned = (self.num_queries + self.num_keys) * self.head_dim
+        rows = turned + self.num_kv_heads * self.value_dim + self.further_rows(config)
+        self.qkv_proj = Linear(self.d_model, rows)
+
     def _make_parameters(self, config: AttentionConfig) -> None:
-        """Make the layer's own parameters, once the sizes are known."""
+        """Make the parameters that a variant has beside its projections."""
+
+    @classmethod
+    def further_rows(cls, config: AttentionConfig) -> int:
+        """Return how many numbers a variant projects from the layer's input beside its heads.
+
+        They are rows of ``qkv_proj``, since a product of their own costs more than these few.
+        """
+        return 0
 
     @property
     def scale(self) -> float:
@@ -71,7 +99,6 @@ class Attention(nn.Module, ABC):
         """Operations of the backend; looked up, since a layer with a module in it has no copy."""
         return kernel(self.backend)
 
-    @abstractmethod
     def forward(
         self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -83,6 +110,43 @@ class Attention(nn.Module, ABC):
             mask: None for causal attention, else bool [B or 1, 1, T, S], True = may attend.
             cache: Where keys and values of earlier positions are.
         """
+        q, k, v, further = self._split(x, rope)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_index)
+        return self.output(self.context(q, k, v, further, mask), x)
+
+    def _split(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, what goes to the cache as keys (those first) and as values, and the rest."""
+        heads = (self.num_queries, self.num_keys, self.num_kv_heads)
+        return split_heads(self._project(x), rope, heads, self.value_dim)
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Numbers of each position in the order of the rows of ``qkv_proj``."""
+        out: Tensor = self.qkv_proj(x)
+        return out
+
+    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, Q, T, d], keys [B, K, T, d] and values [B, G, T, e], positions in them."""
+        q, k, v, _ = self._split(x, rope)
+        return q, k[:, : self.num_keys], v
+
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """What the heads gather, [B, T, H, e].
+
+        Args:
+            q: [B, Q, T, d].
+            k: [B, K, S, d], of all positions.
+            v: [B, G, S, e], of all positions.
+            further: [B, T, `further_rows`], what else was projected from the layer's input.
+            mask: See `forward`.
+        """
+        return self.kernel.attention(q, k, v, scale=self.scale, mask=mask)
+
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
+        """Rows of the maps that `context` applies to the values, [B, H, T, S], written out."""
+        return attention_map(q, k, scale=self.scale, mask=None)
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """Turn what the heads have gathered into the layer's output: here, project it.
@@ -91,12 +155,45 @@ class Attention(nn.Module, ABC):
             context: [B, T, H, e], each head's weighted sum of values.
             x: [B, T, D], input of the layer at the same positions, for what is gated by it.
         """
-        return self.project(context)
-
-    def project(self, context: Tensor) -> Tensor:
-        """What the heads have gathered, [B, T, H, e], through ``o_proj``: [B, T, D]."""
         projected: Tensor = self.o_proj(context.flatten(2))
         return projected
+
+    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
+        """Return the weights [B, H, T, T] that each head gives to the values, signed, for analysis.
+
+        Causal and quadratic in memory; arguments as for `forward`.
+        """
+        return self.attention_rows(x, rope, self._split(x, rope)[1])
+
+    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
+        """Return the last rows of `attention_maps`, [B, H, T, S], from keys that are cached.
+
+        Args:
+            x: [B, T, D], normalised input of the layer at the last T positions.
+            rope: cos and sin of these positions.
+            keys: What `forward` put into the cache for this layer, those of the T included,
+                [B, *, S, *].
+        """
+        q, _, _, further = self._split(x, rope)
+        return self.weights(q, keys, further)
+
+    def learned_lambdas(self, x: Tensor) -> Tensor | None:
+        """Return what each head multiplies the map by that it subtracts; None: it subtracts none.
+
+        For inputs [B, T, D] something that broadcasts to [B, T, H], of either sign.
+        """
+        return None
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """Return the multiply-adds of a layer for one query and key: here, Q maps.
+
+        d for a logit, e for its value, in each of them (see `models.sizes`).
+        """
+        return cls.queries_per_head * config.output_heads * (config.head_dim + config.value_dim)
+
+    def init_parameters(self, generator: torch.Generator) -> None:
+        """Set the parameters that are not matrices; gains of norms are set to one already."""
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
@@ -107,52 +204,30 @@ class Attention(nn.Module, ABC):
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """For `reference`: what goes into the projection of head h, [B, T, e]."""
 
-    @abstractmethod
-    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, *, T, *] of every head, with their positions in them."""
+    def one_logits(self, x: Tensor, rope: Rope, j: int) -> Tensor:
+        """For `reference`: logits of query j, [B, T, T], minus infinity in the future."""
+        q, k = self.one_pair(x, rope, j)
+        future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
+        return (q @ k.transpose(1, 2) / math.sqrt(self.head_dim)).masked_fill(future, -math.inf)
 
-    @property
-    def key_heads(self) -> int | None:
-        """How many heads of what goes to the cache as keys are keys; None: all of them."""
-        return None
+    def one_pair(self, x: Tensor, rope: Rope, j: int) -> tuple[Tensor, Tensor]:
+        """For `reference`: query j and the keys that it meets, [B, T, d] each."""
+        key = self.num_queries + self.keys_per_group * self._group(j) + j % self.keys_per_group
+        weight, d = self.projection(), self.head_dim
+        q, k = (
+            rotate((x @ weight[i * d : (i + 1) * d].T).unsqueeze(1), rope).squeeze(1)
+            for i in (j, key)
+        )
+        return q, k
 
-    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
-        """Return the weights [B, H, T, T] that each head gives to the values, signed, for analysis.
+    def one_value(self, x: Tensor, j: int) -> Tensor:
+        """For `reference`: the values that query j meets, [B, T, e]."""
+        first = (self.num_queries + self.num_keys) * self.head_dim + self._group(j) * self.value_dim
+        return x @ self.projection()[first : first + self.value_dim].T
 
-        Causal and quadratic in memory; arguments as for `forward`.
-        """
-        return self.attention_rows(x, rope, self.heads(x, rope)[1])
+    def projection(self) -> Tensor:
+        """For `reference`: the matrix that `_project` applies."""
+        return self.qkv_proj.weight
 
-    @abstractmethod
-    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
-        """Return the last rows of `attention_maps`, [B, H, T, S], from keys that are cached.
-
-        Args:
-            x: [B, T, D], normalised input of the layer at the last T positions.
-            rope: cos and sin of these positions.
-            keys: What `forward` put into the cache for this layer, those of the T included,
-                [B, *, S, *].
-        """
-
-    def learned_lambdas(self, x: Tensor) -> Tensor | None:
-        """Return what each head multiplies the map by that it subtracts; None: it subtracts none.
-
-        For inputs [B, T, D] something that broadcasts to [B, T, H], of either sign.
-        """
-        return None
-
-    @classmethod
-    @abstractmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """Return the number of parameters of one layer by formula."""
-
-    @classmethod
-    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """Return the multiply-adds of a layer for one query and key: here, one map a head.
-
-        d for a logit, e for its value, in each of the H heads (see `models.sizes`).
-        """
-        return config.output_heads * (config.head_dim + config.value_dim)
-
-    def init_parameters(self, generator: torch.Generator) -> None:
-        """Set the parameters that are not matrices; gains of norms are set to one already."""
+    def _group(self, j: int) -> int:
+        return j // (self.num_queries // self.num_kv_heads)

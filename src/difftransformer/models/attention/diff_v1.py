@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import differential_map
-from difftransformer.models.matrices import Linear
 from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.rotary import Rope, rotate, split_heads
+from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
 
@@ -51,13 +50,6 @@ class DiffV1Config(AttentionConfig):
         return 2 * self.head_dim
 
 
-def initial_lambda(lambda_init: float | str, layer_index: int) -> float:
-    """lambda_init of a layer (0-based index)."""
-    if lambda_init == "exponential":
-        return 0.8 - 0.6 * math.exp(-0.3 * layer_index)
-    return float(lambda_init)
-
-
 class DifferentialAttention(Attention):
     """DIFF V1 with multi-head or grouped-query sharing, as the authors' flash files compute it.
 
@@ -71,30 +63,24 @@ class DifferentialAttention(Attention):
     """
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
+    queries_per_head: ClassVar[int] = 2
+    keys_per_group: ClassVar[int] = 2
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
-        d = self.head_dim
-        self.lambda_init = initial_lambda(config.lambda_init, self.layer_index)
-        self._make_projections(config)
-        self.o_proj = Linear(self.num_heads * 2 * d, self.d_model)
+        self.lambda_init = (
+            0.8 - 0.6 * math.exp(-0.3 * self.layer_index)
+            if config.lambda_init == "exponential"
+            else float(config.lambda_init)
+        )
+        self.factor = 1 - self.lambda_init
         self._make_lambdas()
-        self.head_norm = RMSNorm(2 * d, config.norm_eps) if config.norm else None
+        self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
     def _make_lambdas(self) -> None:
         d = self.head_dim
         self.lambda_q1, self.lambda_k1 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
-
-    def _make_projections(self, config: AttentionConfig) -> None:
-        """Make what `_project` applies."""
-        rows = (2 * self.num_heads + 4 * self.num_kv_heads) * self.head_dim
-        self.qkv_proj = Linear(self.d_model, rows)
-
-    def _project(self, x: Tensor) -> Tensor:
-        """Queries [H, 2, d], keys [G, 2, d] and values [G, 2d] of each position, side by side."""
-        out: Tensor = self.qkv_proj(x)
-        return out
 
     def current_lambda(self) -> Tensor:
         """Equation 2, a float32 scalar whatever the precision of the rest."""
@@ -106,60 +92,32 @@ class DifferentialAttention(Attention):
         """See `Attention.learned_lambdas`: one for the layer."""
         return self.current_lambda().view(1, 1, 1)
 
-    def forward(
-        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `Attention.forward`."""
-        q, k, v = self.heads(x, rope)
-        if cache is not None:
-            k, v = cache.update(k, v, self.layer_index)
+        """See `Attention.context`: equation 1."""
         lam = self.current_lambda()
-        out = self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
-        return self.output(out, x)
+        return self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
+
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
+        """See `Attention.weights`."""
+        return differential_map(q, k, self.current_lambda(), scale=self.scale, mask=None)
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """See `Attention.output`: equation 3."""
-        factor = 1 - self.lambda_init
-        normed = context * factor if self.head_norm is None else self.head_norm(context, factor)
-        return super().output(normed, x)
-
-    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
-        """See `Attention.attention_rows`."""
-        q, _, _ = self.heads(x, rope)
-        return differential_map(q, keys, self.current_lambda(), scale=self.scale, mask=None)
-
-    def heads(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of every head, with their positions in them."""
-        heads = (2 * self.num_heads, 2 * self.num_kv_heads, self.num_kv_heads)
-        return split_heads(self._project(x), rope, heads, 2 * self.head_dim)[:3]
+        norm, factor = self.head_norm, self.factor
+        return super().output(context * factor if norm is None else norm(context, factor), x)
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: equations 1 to 3."""
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = torch.split(self.projection(), [2 * n * d for n in (H, G, G)])
-        future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
         lam = (
             torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
             - torch.exp(torch.dot(self.lambda_q2, self.lambda_k2))
             + self.lambda_init
         )
-
-        def project(weight: Tensor, index: int) -> Tensor:
-            rows = weight[index * d : (index + 1) * d]
-            return rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
-
-        g = h // (H // G)
-        maps = []
-        for i in range(2):
-            q, k = project(w_q, 2 * h + i), project(w_k, 2 * g + i)
-            scores = (q @ k.transpose(1, 2) / math.sqrt(d)).masked_fill(future, -math.inf)
-            maps.append(F.softmax(scores, dim=-1))
-        o = self.combined(maps[0], maps[1], lam) @ (x @ w_v[2 * d * g : 2 * d * (g + 1)].T)
-        return (1 - self.lambda_init) * (o if self.head_norm is None else self.head_norm.formula(o))
-
-    def projection(self) -> Tensor:
-        """For `reference`: W_Q, W_K and W_V as one matrix, rows as `_project` returns them."""
-        return self.qkv_proj.weight
+        first, second = (F.softmax(self.one_logits(x, rope, 2 * h + i), dim=-1) for i in (0, 1))
+        o = self.combined(first, second, lam) @ self.one_value(x, 2 * h)
+        return self.factor * (o if self.head_norm is None else self.head_norm.formula(o))
 
     def combined(self, first: Tensor, second: Tensor, lam: Tensor) -> Tensor:
         """For `reference`: equation 1, of maps [..., T, T] of one head."""
@@ -169,14 +127,6 @@ class DifferentialAttention(Attention):
         """Draw the lambda vectors from N(0, 0.1), as the authors do."""
         for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
             vector.normal_(0.0, LAMBDA_STD, generator=generator)
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(4H + 4G) d columns of d_model, four lambda vectors of d, 2d gains with the norm."""
-        assert isinstance(config, DiffV1Config)
-        d = config.head_dim
-        columns = (4 * config.output_heads + 4 * config.kv_heads) * d
-        return columns * d_model + 4 * d + (2 * d if config.norm else 0)
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

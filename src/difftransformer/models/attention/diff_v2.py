@@ -18,7 +18,7 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import attention_map
 from difftransformer.models.rotary import Rope
 
@@ -42,7 +42,7 @@ class DiffV2Config(AttentionConfig):
     )
 
 
-class DifferentialAttentionV2(GroupedAttention):
+class DifferentialAttentionV2(Attention):
     """DIFF V2; keys and values are as many as those of a Transformer with G key/value heads.
 
     W_lambda is the last H rows of ``qkv_proj`` and drawn like them, so that sigmoid(lambda) is 0.5
@@ -55,18 +55,17 @@ class DifferentialAttentionV2(GroupedAttention):
     queries_per_head: ClassVar[int] = 2
 
     def _make_parameters(self, config: AttentionConfig) -> None:
-        super()._make_parameters(config)
         assert isinstance(config, DiffV2Config)
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
 
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `GroupedAttention.context`: one call of the kernel for both maps of all heads."""
+        """See `Attention.context`: one call of the kernel for both maps of all heads."""
         return self._difference(super().context(q, k, v, further, mask), further)
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `GroupedAttention.weights`: the first map minus lambda times the second."""
+        """See `Attention.weights`: the first map minus lambda times the second."""
         both = attention_map(q, k, scale=self.scale, mask=None)
         return self._difference(both.transpose(1, 2), further).transpose(1, 2)
 

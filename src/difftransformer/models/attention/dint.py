@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
@@ -35,32 +34,29 @@ class DintAttention(DifferentialAttention):
 
     config_class: ClassVar[type[AttentionConfig]] = DintConfig
 
-    def forward(
-        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    def _split(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Attention`; behind the keys lie the first queries, [B, 2G + H, T, d] in all."""
+        q, k, v, further = super()._split(x, rope)
+        return q, torch.cat((k, q[:, 0::2]), dim=1), v, further
+
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `Attention.forward`."""
-        q, held, v = self._queries_and_held(x, rope)
-        if cache is not None:
-            held, v = cache.update(held, v, self.layer_index)
-        k, first_q = self._split(held)
+        """See `Attention.context`."""
+        k, first_q = k.tensor_split((self.num_keys,), dim=1)
         whole = None if mask is None else _square(mask)
         scale = self.scale
         rows = self.kernel.attention(first_q, k[:, 0::2], v, scale=scale, mask=whole)
         second = self.kernel.attention(q[:, 1::2], k[:, 1::2], v, scale=scale, mask=mask)
-        T, lam = x.shape[1], self.current_lambda()
+        T, lam = q.shape[2], self.current_lambda()
         context = rows[:, -T:] + lam * (_row_means(rows, T, mask) - second)
-        return self.output(context.to(rows.dtype), x)
+        return context.to(rows.dtype)
 
-    def attention_maps(self, x: Tensor, rope: Rope) -> Tensor:
-        """See `Attention.attention_maps`."""
-        return self.attention_rows(x, rope, self._queries_and_held(x, rope)[1])
-
-    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
-        """See `Attention.attention_rows`; quadratic in S, for A3."""
-        q, _, _ = self.heads(x, rope)
-        (k, first_q), T, scale = self._split(keys), x.shape[1], self.scale
-        rows = attention_map(first_q, k[:, 0::2], scale=scale, mask=None)
-        second = attention_map(q[:, 1::2], k[:, 1::2], scale=scale, mask=None)
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
+        """See `Attention.weights`; quadratic in S, for A3."""
+        (k, first_q), T = k.tensor_split((self.num_keys,), dim=1), q.shape[2]
+        rows = attention_map(first_q, k[:, 0::2], scale=self.scale, mask=None)
+        second = attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
         means = _row_means(rows.transpose(1, 2), T, None).transpose(1, 2)
         return rows[:, :, -T:] + self.current_lambda() * (means - second)
 
@@ -68,20 +64,6 @@ class DintAttention(DifferentialAttention):
         """See `DifferentialAttention.combined`."""
         means = [first[..., : i + 1, :].mean(dim=-2) for i in range(first.shape[-2])]
         return first - lam * second + lam * torch.stack(means, dim=-2)
-
-    def _queries_and_held(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, 2H, T, d], what the cache holds as keys [B, 2G + H, T, d], and values."""
-        q, k, v = self.heads(x, rope)
-        return q, torch.cat((k, q[:, 0::2]), dim=1), v
-
-    def _split(self, held: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [B, 2G, S, d] and first queries [B, H, S, d]."""
-        return held[:, : self.key_heads], held[:, self.key_heads :]
-
-    @property
-    def key_heads(self) -> int:
-        """See `Attention.key_heads`: the first queries lie behind them."""
-        return 2 * self.num_kv_heads
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

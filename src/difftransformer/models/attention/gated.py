@@ -16,7 +16,7 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
@@ -36,13 +36,12 @@ class GatedConfig(AttentionConfig):
         return 1 if self.gate == "headwise" else self.head_dim
 
 
-class GatedAttention(GroupedAttention):
+class GatedAttention(Attention):
     """Grouped-query softmax attention with gates; `attention_maps` are those before the gate."""
 
     config_class: ClassVar[type[AttentionConfig]] = GatedConfig
 
     def _make_parameters(self, config: AttentionConfig) -> None:
-        super()._make_parameters(config)
         assert isinstance(config, GatedConfig)
         self.gates = config.gates
         self.gate_proj = Linear(self.d_model, self.num_heads * self.gates)
@@ -57,10 +56,3 @@ class GatedAttention(GroupedAttention):
         g = x @ self.gate_proj.weight[h * self.gates : (h + 1) * self.gates].T
         a = F.softmax(self.one_logits(x, rope, h), dim=-1)
         return 1 / (1 + torch.exp(-g)) * (a @ self.one_value(x, h))
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(2H + 2G) d columns of d_model, and H or H d more for the gates."""
-        assert isinstance(config, GatedConfig)
-        gates = config.output_heads * config.gates
-        return super().parameter_count(config, d_model) + gates * d_model

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import logits
 from difftransformer.models.rotary import Rope
 
@@ -30,13 +30,12 @@ class GptOssSinkConfig(AttentionConfig):
     )
 
 
-class SinkAttention(GroupedAttention):
+class SinkAttention(Attention):
     """Grouped-query attention whose rows may sum to less than one."""
 
     config_class: ClassVar[type[AttentionConfig]] = GptOssSinkConfig
 
     def _make_parameters(self, config: AttentionConfig) -> None:
-        super()._make_parameters(config)
         assert isinstance(config, GptOssSinkConfig)
         self.sink_std = config.sink_std
         self.sinks = nn.Parameter(torch.empty(self.num_heads))
@@ -44,12 +43,12 @@ class SinkAttention(GroupedAttention):
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `GroupedAttention.context`."""
+        """See `Attention.context`."""
         out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         return out * torch.sigmoid(lse - self.sinks).unsqueeze(-1).to(out.dtype)
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `GroupedAttention.weights`: a further logit whose weight is dropped."""
+        """See `Attention.weights`: a further logit whose weight is dropped."""
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
@@ -62,8 +61,3 @@ class SinkAttention(GroupedAttention):
     def init_parameters(self, generator: torch.Generator) -> None:
         """Draw the sinks."""
         self.sinks.normal_(0.0, self.sink_std, generator=generator)
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(2H + 2G) d columns of d_model, and H sinks."""
-        return super().parameter_count(config, d_model) + config.output_heads

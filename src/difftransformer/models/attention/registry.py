@@ -52,16 +52,13 @@ _VARIANTS = {
         "and the headwise norm are ours",
     ),
 }
+UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
+"""Variant of each upstream model type that is one of ours."""
 
 
 def variants() -> tuple[str, ...]:
     """Names of all variants, in the order of the registry; imports none of them."""
     return tuple(_VARIANTS)
-
-
-def upstream_types() -> dict[str, str]:
-    """Variant of each upstream model type that is one of ours."""
-    return {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
 
 
 def variant_location(name: str) -> str:

@@ -63,7 +63,7 @@ class SharedDiffAttention(DifferentialAttention):
         return torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
 
     def projection(self) -> Tensor:
-        """See `DifferentialAttention.projection`: base plus update, written out."""
+        """See `Attention.projection`: base plus update, written out."""
         H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
         w_q, w_k, w_v = torch.split(self.base_proj.weight, [H * d, G * d, 2 * G * d])
         ups = [update.get_parameter("weight") for update in self.updates]
@@ -74,11 +74,3 @@ class SharedDiffAttention(DifferentialAttention):
         ]
         rows = [torch.stack(wholes[i : i + 2], dim=1).flatten(0, 2) for i in (0, 2)]
         return torch.cat([*rows, w_v])
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """V1's, less (H + G) d columns of d_model; 4r rows of d_model, 2 (H + G) d of r."""
-        assert isinstance(config, SharedDiffConfig)
-        width = (config.output_heads + config.kv_heads) * config.head_dim
-        updates = config.update_rank * (4 * d_model + 2 * width)
-        return super().parameter_count(config, d_model) - width * d_model + updates

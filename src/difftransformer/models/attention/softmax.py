@@ -14,7 +14,7 @@ from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope
 
@@ -32,13 +32,12 @@ class SoftmaxConfig(AttentionConfig):
     )
 
 
-class SoftmaxAttention(GroupedAttention):
+class SoftmaxAttention(Attention):
     """Multi-head or grouped-query softmax attention."""
 
     config_class: ClassVar[type[AttentionConfig]] = SoftmaxConfig
 
     def _make_parameters(self, config: AttentionConfig) -> None:
-        super()._make_parameters(config)
         assert isinstance(config, SoftmaxConfig)
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
 
@@ -51,9 +50,3 @@ class SoftmaxAttention(GroupedAttention):
         """See `Attention.one_head`: equation 1 of the Transformer."""
         o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
         return o if self.head_norm is None else self.head_norm.formula(o)
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(2H + 2G) d columns of d_model, and d gains with the norm."""
-        assert isinstance(config, SoftmaxConfig)
-        return super().parameter_count(config, d_model) + (config.head_dim if config.norm else 0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.grouped import GroupedAttention
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import logits
 from difftransformer.models.rotary import Rope
 
@@ -22,7 +22,7 @@ class OffByOneConfig(AttentionConfig):
     """`softmax_off_by_one` has no options of its own."""
 
 
-class OffByOneAttention(GroupedAttention):
+class OffByOneAttention(Attention):
     """Grouped-query attention that may attend to nothing."""
 
     config_class: ClassVar[type[AttentionConfig]] = OffByOneConfig
@@ -30,12 +30,12 @@ class OffByOneAttention(GroupedAttention):
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `GroupedAttention.context`."""
+        """See `Attention.context`."""
         out, lse = self.kernel.attention_with_lse(q, k, v, scale=self.scale, mask=mask)
         return out * torch.sigmoid(lse).unsqueeze(-1).to(out.dtype)
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `GroupedAttention.weights`."""
+        """See `Attention.weights`."""
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()
 

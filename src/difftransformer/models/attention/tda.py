@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
-from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision, no_autocast
-from difftransformer.models.kernels.eager import causal, hand_to_taps
-from difftransformer.models.rotary import Rope, rotate
+from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
+from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"
 
@@ -55,29 +54,20 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         super()._make_parameters(config)
         assert isinstance(config, TdaConfig)
         self.beta, self.power = config.beta, config.power
+        self.factor = 1.0  # V1's is for its own lambda
 
     def _make_lambdas(self) -> None:
         self.lambdas = nn.Parameter(torch.empty(self.num_heads))
 
-    def forward(
-        self, x: Tensor, rope: Rope, mask: Tensor | None = None, cache: Cache | None = None
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `Attention.forward`."""
-        q, k, v = self.heads(x, rope)
-        if cache is not None:
-            k, v = cache.update(k, v, self.layer_index)
-        values = v.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        context = self._map(q, k, mask).to(v.dtype) @ values
-        return self.output(context.transpose(1, 2), x)
+        """See `Attention.context`."""
+        return gathered(self._map(q, k, mask), v)
 
-    def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: the norm, if there is one, and the projection."""
-        context = context if self.head_norm is None else self.head_norm(context)
-        return self.project(context)
-
-    def attention_rows(self, x: Tensor, rope: Rope, keys: Tensor) -> Tensor:
-        """See `Attention.attention_rows`."""
-        return self._map(self.heads(x, rope)[0], keys, None)
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
+        """See `Attention.weights`."""
+        return self._map(q, k, None)
 
     def learned_lambdas(self, x: Tensor) -> Tensor:
         """See `Attention.learned_lambdas`: one for each head."""
@@ -100,20 +90,13 @@ class ThresholdDifferentialAttention(DifferentialAttention):
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: query by query."""
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = torch.split(self.qkv_proj.weight, [2 * n * d for n in (H, G, G)])
-
-        def unit(weight: Tensor, index: int) -> Tensor:
-            rows = weight[index * d : (index + 1) * d]
-            turned = rotate((x @ rows.T).unsqueeze(1), rope).squeeze(1)
-            return turned / turned.pow(2).sum(-1, keepdim=True).sqrt()
-
-        g = h // (H // G)
-        v = x @ w_v[2 * d * g : 2 * d * (g + 1)].T
-        pairs = [(unit(w_q, 2 * h + i), unit(w_k, 2 * g + i)) for i in range(2)]
-        lam, rows = self.lambdas[h].clamp(0, 1), []
+        pairs = [
+            [turned / turned.pow(2).sum(-1, keepdim=True).sqrt() for turned in pair]
+            for pair in (self.one_pair(x, rope, 2 * h + i) for i in range(2))
+        ]
+        v, lam, rows = self.one_value(x, 2 * h), self.lambdas[h].clamp(0, 1), []
         for i in range(1, x.shape[1] + 1):
-            tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / d).sqrt()
+            tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / self.head_dim).sqrt()
             first, second = (
                 F.relu((k[:, :i] * q[:, i - 1 : i]).sum(-1) - tau) ** self.power for q, k in pairs
             )
@@ -124,10 +107,3 @@ class ThresholdDifferentialAttention(DifferentialAttention):
     def init_parameters(self, generator: torch.Generator) -> None:
         """Set lambda of every head."""
         self.lambdas.fill_(self.lambda_init)
-
-    @classmethod
-    def parameter_count(cls, config: AttentionConfig, d_model: int) -> int:
-        """(4H + 4G) d columns of d_model, H lambdas, 2d gains with the norm."""
-        assert isinstance(config, TdaConfig)
-        vectors = 4 * config.head_dim
-        return super().parameter_count(config, d_model) - vectors + config.output_heads

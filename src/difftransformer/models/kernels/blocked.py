@@ -29,14 +29,14 @@ KEPT_KEYS = 1024
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`; computed in float32 at least."""
-    return _single(q, k, v, scale, mask, with_lse=False)[0]
+    return _blocked(q, k, v, None, scale, mask)[0]
 
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`; computed in float32 at least."""
-    out, lse = _single(q, k, v, scale, mask, with_lse=True)
+    out, lse = _blocked(q, k, v, None, scale, mask, with_lse=True)
     assert lse is not None
     return out, lse.view(len(q), -1, q.shape[2]).transpose(1, 2)
 
@@ -48,28 +48,15 @@ def differential_attention(
 
     A single query has no block: `sdpa` writes it out with fewer calls.
     """
-    B, _, T, d = q.shape
-    G, S, e = v.shape[1:]
+    B, G, (T, d) = len(v), v.shape[1], q.shape[2:]
     if T == 1:
         with no_autocast(q):
             q, k, values = map(full_precision, (q, k, v))
             out = sdpa.differential_attention(q, k, values, lam, scale=scale, mask=mask)
         return out.to(v.dtype)
     # Query heads come as [G, R, 2], keys as [G, 2].
-    q = q.view(B, G, -1, 2, T, d).transpose(2, 3).reshape(2 * B * G, -1, T, d)
-    k, values = k.reshape(2 * B * G, S, d), v.reshape(B * G, S, e)
-    out, _ = _blocked(q, k, values, lam, scale, mask)
-    return out.view(B, -1, T, e).transpose(1, 2).contiguous().to(v.dtype)
-
-
-def _single(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, *, with_lse: bool
-) -> tuple[Tensor, Tensor | None]:
-    B, _, T, d = q.shape
-    G, S, e = v.shape[1:]
-    q, k, values = q.reshape(B * G, -1, T, d), k.reshape(B * G, S, d), v.reshape(B * G, S, e)
-    out, lse = _blocked(q, k, values, None, scale, mask, with_lse)
-    return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype), lse
+    q = q.view(B, G, -1, 2, T, d).transpose(2, 3)
+    return _blocked(q, k, v, lam, scale, mask)[0].contiguous()
 
 
 def _blocked(
@@ -79,13 +66,19 @@ def _blocked(
     lam: Tensor | None,
     scale: float,
     mask: Tensor | None,
+    *,
     with_lse: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
+    """As `Kernel` has it, but for q, whose heads are in the order of the keys, and lse."""
+    B, _, S, e = v.shape
+    T, d = q.shape[-2:]
+    k, values = k.reshape(-1, S, d), v.reshape(-1, S, e)
+    q = q.reshape(len(k), -1, T, d)
     with no_autocast(q):
         out, lse = _Blocked.apply(  # type: ignore[no-untyped-call]
-            *map(full_precision, (q, k, v)), lam, scale, mask, with_lse
+            *map(full_precision, (q, k, values)), lam, scale, mask, with_lse
         )
-    return out, lse
+    return out.view(B, -1, T, e).transpose(1, 2).to(v.dtype), lse
 
 
 class _Blocked(torch.autograd.Function):

@@ -65,8 +65,7 @@ def differential_map(
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`."""
-    weights = attention_map(q, k, scale=scale, mask=mask).to(v.dtype)
-    return (weights @ per_head(v, q.shape[1])).transpose(1, 2)
+    return gathered(attention_map(q, k, scale=scale, mask=mask), v)
 
 
 def attention_with_lse(
@@ -74,17 +73,19 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`."""
     scores = logits(q, k, scale=scale, mask=mask)
-    weights = scores.softmax(dim=-1).to(v.dtype)
-    out = (weights @ per_head(v, q.shape[1])).transpose(1, 2)
-    return out, scores.logsumexp(dim=-1).transpose(1, 2)
+    return gathered(scores.softmax(dim=-1), v), scores.logsumexp(dim=-1).transpose(1, 2)
 
 
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
     """See `Kernel.differential_attention`."""
-    weights = differential_map(q, k, lam, scale=scale, mask=mask).to(v.dtype)
-    return (weights @ per_head(v, weights.shape[1])).transpose(1, 2)
+    return gathered(differential_map(q, k, lam, scale=scale, mask=mask), v)
+
+
+def gathered(weights: Tensor, v: Tensor) -> Tensor:
+    """Apply maps [B, H, T, S] to the values [B, G, S, e]: [B, T, H, e]."""
+    return (weights.to(v.dtype) @ per_head(v, weights.shape[1])).transpose(1, 2)
 
 
 def causal(queries: int, keys: int, device: torch.device) -> Tensor:

@@ -50,11 +50,5 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; flash-attn wants a value as wide as the key.
-
-    One query takes SDPA's way, since joint keys would be a copy of the cache.
-    """
-    if q.shape[-2] == 1:
-        return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask)
-    both = attention(sdpa.padded_queries(q), sdpa.joint_keys(k), v, scale=scale, mask=mask)
-    return sdpa.difference(both, lam)
+    """See `Kernel.differential_attention`; as SDPA's, since values are to be as wide as keys."""
+    return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask, attend=attention)

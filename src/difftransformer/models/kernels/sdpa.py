@@ -6,6 +6,7 @@ Shapes as in `models.kernels.Kernel`.
 """
 
 import math
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -99,17 +100,28 @@ class _WithLse(torch.autograd.Function):
 
 
 def differential_attention(
-    q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor,
+    *,
+    scale: float,
+    mask: Tensor | None,
+    attend: Callable[..., Tensor] = attention,
 ) -> Tensor:
     """See `Kernel.differential_attention`; padded, since SDPA is slow for a value wider than keys.
 
-    The two maps of a head are one more step of head sharing, so one call computes them all. For
-    one query, as in decoding, joint keys would be a copy of the cache: its maps are written out.
+    The two maps of a head are one more step of head sharing, so one call of ``attend`` computes
+    them all: queries [q1, 0] and [0, q2] both score joint keys [k1, k2]. For one query, as in
+    decoding, joint keys would be a copy of the cache: its maps are written out.
     """
     if q.shape[-2] == 1:
         return _one_query(q, k, v, lam, scale, mask)
-    both = attention(padded_queries(q), joint_keys(k), v, scale=scale, mask=mask)
-    return difference(both, lam)
+    first, second, d = q[:, 0::2], q[:, 1::2], q.shape[-1]
+    padded = torch.stack((F.pad(first, (0, d)), F.pad(second, (d, 0))), dim=2).flatten(1, 2)
+    joint = torch.cat((k[:, 0::2], k[:, 1::2]), dim=-1)
+    both = attend(padded, joint, v, scale=scale, mask=mask)
+    return both[:, :, 0::2] - lam.to(both.dtype) * both[:, :, 1::2]
 
 
 def _one_query(
@@ -127,23 +139,6 @@ def _one_query(
     weights = torch.addcmul(first, second, lam, value=-1).to(v.dtype)
     out: Tensor = weights @ v
     return out.view(B, 1, -1, v.shape[-1])
-
-
-def padded_queries(q: Tensor) -> Tensor:
-    """[B, 2H, T, d] -> [B, 2H, T, 2d]: [q1, 0] and [0, q2], which both score [k1, k2]."""
-    first, second = q[:, 0::2], q[:, 1::2]
-    d = q.shape[-1]
-    return torch.stack((F.pad(first, (0, d)), F.pad(second, (d, 0))), dim=2).flatten(1, 2)
-
-
-def joint_keys(k: Tensor) -> Tensor:
-    """[B, 2G, S, d] -> [B, G, S, 2d]: [k1, k2]."""
-    return torch.cat((k[:, 0::2], k[:, 1::2]), dim=-1)
-
-
-def difference(both: Tensor, lam: Tensor) -> Tensor:
-    """[B, T, 2H, e] -> [B, T, H, e]: a head's first output minus lam times its second."""
-    return both[:, :, 0::2] - lam.to(both.dtype) * both[:, :, 1::2]
 
 
 def flex_attention_with_lse(

@@ -1,0 +1,168 @@
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.errors import ConfigError
+from difftransformer.models import matrices, normalisation
+from difftransformer.models.attention.registry import variants
+from difftransformer.models.sizes import (
+    Measure,
+    cached_numbers,
+    count_parameters,
+    forward_flops,
+    match_ffn,
+    training_flops,
+)
+from difftransformer.models.transformer import Transformer
+
+BATCH, LENGTH = 2, 12
+
+
+def config(variant: str, **attention: Any) -> ModelConfig:
+    heads = {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
+    return ModelConfig(
+        vocab_size=40, d_model=16, num_layers=2, ffn_dim=24, max_positions=LENGTH,
+        attention={"variant": variant, **heads, **attention},
+    )  # fmt: skip
+
+
+OWN: list[dict[str, Any]] = [
+    *({"variant": name} for name in variants()),
+    {"variant": "gated", "gate": "elementwise"},
+    {"variant": "diff_v2", "pairing": "across_groups"},
+    {"variant": "diff_v2", "lambda_form": "none"},
+    {"variant": "shared_diff", "rank": 2},
+    {"variant": "softmax", "num_heads_multiplier": 1.5},
+]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("own", OWN, ids=lambda own: "-".join(map(str, own.values())))
+def test_formulas_are_what_torch_counts(
+    own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "_ONEDNN", False)  # torch does not count oneDNN's products,
+    monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
+    sizes = config(**own).model_copy(update={"tie_embeddings": tied})
+    model = Transformer.build(sizes, "eager", 0)
+    tokens = torch.randint(40, (BATCH, LENGTH), generator=torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter:
+        logits = model(tokens)
+        forward = counter.get_total_flops()
+        logits.sum().backward()
+    assert forward == BATCH * LENGTH * forward_flops(sizes, LENGTH)
+    assert counter.get_total_flops() == BATCH * LENGTH * training_flops(sizes, LENGTH)
+
+
+def test_a_longer_context_costs_its_maps() -> None:
+    """Two layers of four heads, a logit and a value of 4 each, two operations a multiply-add."""
+    sizes = config("softmax")
+    assert forward_flops(sizes, 20) - forward_flops(sizes, 12) == 2 * 2 * 4 * (4 + 4) * 8
+
+
+def test_v1_with_half_the_heads_costs_as_much_as_a_transformer() -> None:
+    shape = {"num_heads": 2, "num_kv_heads": 1}
+    assert forward_flops(config("diff_v1", **shape), 8) == forward_flops(config("softmax"), 8)
+
+
+LAYERS, HEAD_DIM = 3, 8
+
+
+def cached_config(**attention: Any) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=16, d_model=64, num_layers=LAYERS, ffn_dim=32, max_positions=16,
+        attention={"head_dim": HEAD_DIM} | attention,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attention", "heads"),
+    [
+        ({"variant": "softmax"}, 8 + 8),  # keys and values
+        ({"variant": "softmax", "num_kv_heads": 2}, 2 + 2),
+        ({"variant": "diff_v1"}, 8 + 8),  # two keys and a value of twice the width, of 4 heads
+        ({"variant": "diff_v1", "num_kv_heads": 2}, 4 + 4),
+        ({"variant": "diff_v2", "num_kv_heads": 2}, 2 + 2),  # as many as the Transformer's
+    ],
+)
+def test_the_cache_of_known_variants(attention: dict[str, Any], heads: int) -> None:
+    assert cached_numbers(cached_config(**attention)) == LAYERS * heads * HEAD_DIM
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_the_cache_of_every_variant_can_be_counted(variant: str) -> None:
+    options = {"variant": variant} | ({"gate": "headwise"} if variant == "gated" else {})
+    assert cached_numbers(cached_config(**options)) > 0
+
+
+def matched_config(variant: str, **attention: Any) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=64, d_model=32, num_layers=3, ffn_dim=96, max_positions=64,
+        attention={"variant": variant, "head_dim": 8, "heads_per_kv_head": 2, **attention},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("by", get_args(Measure))
+@pytest.mark.parametrize("variant", variants())
+def test_a_match_is_within_half_a_step_of_the_built_reference(variant: str, by: Measure) -> None:
+    reference, ours = matched_config("softmax"), matched_config(variant)
+    found = match_ffn(ours, reference, by, 8, seq_len=16)
+    sized = ours.model_copy(update={"ffn_dim": found.ffn_dim})
+    if by == "parameters":
+        built = Transformer.build(sized, "eager", 0)
+        assert found.size == sum(parameter.numel() for parameter in built.parameters())
+        assert found.wanted == count_parameters(reference)
+        step = 8 * 3 * 32 * 3  # three matrices of d_model columns in three layers
+    else:
+        assert (found.size, found.wanted) == (
+            training_flops(sized, 16),
+            training_flops(reference, 16),
+        )
+        step = 8 * 3 * 32 * 3 * 6
+    assert found.ffn_dim % 8 == 0
+    assert abs(found.size - found.wanted) <= step / 2
+    assert found.residual == pytest.approx((found.size - found.wanted) / found.wanted)
+
+
+def test_what_is_alike_keeps_its_size() -> None:
+    found = match_ffn(matched_config("softmax"), matched_config("softmax"), "parameters", 8, 16)
+    assert (found.ffn_dim, found.residual) == (96, 0.0)
+
+
+def test_v2_and_one_and_a_half_times_the_heads_get_the_same_feed_forward() -> None:
+    wide = match_ffn(
+        matched_config("softmax", num_heads_multiplier=1.5),
+        matched_config("softmax"),
+        "parameters",
+        8,
+        16,
+    )
+    v2 = match_ffn(
+        matched_config("diff_v2", lambda_form="none"),
+        matched_config("softmax"),
+        "parameters",
+        8,
+        16,
+    )
+    assert wide == v2
+    assert wide.ffn_dim < 96
+
+
+@pytest.mark.parametrize(
+    ("by", "what"),
+    [("parameters", "parameters"), ("training_flops", "FLOPs of training for each token")],
+)
+def test_no_feed_forward_left_is_one_line(by: Measure, what: str) -> None:
+    small = matched_config("softmax").model_copy(update={"ffn_dim": 8})
+    with pytest.raises(ConfigError, match=f"without any feed-forward it has more {what} than"):
+        match_ffn(matched_config("diff_v2", num_heads=32), small, by, 8, 16)
+
+
+def test_parameters_from_one_layer_are_those_of_the_model() -> None:
+    tied = matched_config("diff_v1").model_copy(update={"tie_embeddings": True})
+    for sizes in (matched_config("gated"), tied):
+        whole = Transformer(sizes).parameters()
+        assert count_parameters(sizes) == sum(parameter.numel() for parameter in whole)
