@@ -122,6 +122,11 @@ class Suite(Settings):
         """Say what it has in memory; ``longest``: positions of the longest row of the data."""
         raise NotImplementedError(type(self).__name__)
 
+    def lower(self, *keys: str) -> str:
+        """Name the settings to lower where memory is short, with their values."""
+        names = ("batch_size", *keys)
+        return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
+
     def metric_names(self, model: ModelConfig) -> list[str]:
         """Names of its metrics on a model, in their order."""
         raise NotImplementedError(type(self).__name__)
@@ -162,11 +167,6 @@ class WindowSuite(Suite):
             self.batch_size, length, length, 0, self.lower("seq_len"), map_bytes=self.map_bytes
         )
 
-    def lower(self, *keys: str) -> str:
-        """Name the settings to lower where memory is short, with their values."""
-        names = ("batch_size", *keys)
-        return " or ".join(f"{self.kind}.{key} ({getattr(self, key)})" for key in names)
-
 
 class Options(Settings):
     """What a section of an artifact tells its measurement beside rows and suites."""
@@ -183,6 +183,8 @@ class Options(Settings):
     """Whether each row has a `twin`, another run that it shows beside it."""
     needs_family: ClassVar[bool] = False
     """Whether its rows are families."""
+    timing: ClassVar[str | None] = None
+    """Measurement whose timings it shows; None for none."""
 
     @property
     def swept(self) -> bool:
@@ -198,11 +200,6 @@ class Options(Settings):
     def twin_suites(self) -> Sequence[str]:
         """Suites that the twins of the rows are measured by."""
         return ()
-
-    @property
-    def timing(self) -> str | None:
-        """Measurement whose timings it shows; None for none."""
-        return None
 
     def check_family(self, setups: Sequence[str]) -> None:
         """Check the setups of its family.

@@ -11,6 +11,8 @@ from difftransformer.config.model import ModelConfig
 Backend = Literal["eager", "blocked", "sdpa", "flash_attn"]
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
 
+OWN_SIZES = "own_sizes"
+"""Shape of rows that are timed with the sizes of their runs, see `Timing.times_own_sizes`."""
 
 Models = dict[str, dict[str, ModelConfig]]
 """Row -> shape that it is timed at -> model."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
 from lm_eval.api.task import Task
 from lm_eval.config.task import TaskConfig
@@ -12,8 +13,8 @@ from lm_eval.filters import build_filter_ensemble
 class GenerationTask(Task):  # type: ignore[misc]
     """Documents that are there already, each answered without solved examples.
 
-    A subclass makes the requests of a document, which is plain data, and scores what comes back
-    under the name of the metric. An answer has at most ``new_tokens`` and ends before one of the
+    A subclass makes the prompt of a document, which is plain data, and scores what comes back under
+    the name of the ``metric``. An answer has at most ``new_tokens`` and ends before one of the
     texts ``until``; lm-eval keeps the metadata in its description of the task.
     """
 
@@ -70,6 +71,16 @@ class GenerationTask(Task):  # type: ignore[misc]
                 document, self.doc_to_text(document), metadata=(self.task_name, index, 1)
             )
         ]
+
+    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
+        """One generation; of a document with ``questions`` one for each, behind its prompt."""
+        return [
+            Instance(
+                request_type=self.OUTPUT_TYPE, doc=doc, arguments=(ctx + question, self.generation),
+                idx=index, metadata=kwargs["metadata"],
+            )
+            for index, question in enumerate(doc.get("questions", [""]))
+        ]  # fmt: skip
 
     def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """Score of a document from the outputs to its requests."""

@@ -3,11 +3,13 @@
 Models are its own `HFLM`, around one of ours or one from elsewhere.
 """
 
+import json
 import logging
 import math
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import lm_eval
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.models.huggingface import HFLM
+from lm_eval.utils import handle_non_serializable
 
 from difftransformer.config.measurement import AVERAGE, Suite
 from difftransformer.errors import CheckpointError
@@ -23,6 +26,7 @@ from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import first_line
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
+from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import Number
 
 _NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
@@ -158,3 +162,34 @@ def bars_for_people() -> Iterator[None]:
         return
     with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
         yield
+
+
+class KeptTask:
+    """One task in a folder that outlives a killed job, which goes on with the next.
+
+    Its files are ``{name}.jsonl``, every item, and ``{name}.json``, a summary.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._items, self._summary = folder / f"{name}.jsonl", folder / f"{name}.json"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is measured: its summary is written last."""
+        return self._summary.is_file()
+
+    def keep(self, items: Iterable[Any], summary: Mapping[str, Any]) -> None:
+        """Write the items, then the summary."""
+        write_text(self._items, "".join(_json(item) + "\n" for item in items))
+        write_text(self._summary, _json(summary, indent=1) + "\n")
+
+    def hand_over(self, details: Path) -> dict[str, Any]:
+        """Copy the files into the details of the job, and return the summary."""
+        for path in (self._summary, self._items):
+            shutil.copyfile(path, details / path.name)
+        summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
+        return summary
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, default=handle_non_serializable, ensure_ascii=False, indent=indent)

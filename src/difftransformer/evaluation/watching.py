@@ -29,7 +29,7 @@ def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
     def hook(layer: Attention, inputs: Any) -> None:
         see(layer.layer_index, layer.attention_maps(inputs[0], inputs[1]))
 
-    with _hooked([(layer, hook) for layer in _layers(model)]):
+    with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield
 
 
@@ -42,7 +42,7 @@ def watched_lambdas(model: Any, see: SeeLambdas) -> Iterator[None]:
         if found is not None:
             see(layer.layer_index, found)
 
-    with _hooked([(layer, hook) for layer in _layers(model)]):
+    with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield
 
 
@@ -62,23 +62,25 @@ def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
         return look
 
     found: list[tuple[nn.Module, Callable[..., None]]] = []
-    for layer in _layers(model):
+    for layer in attention_layers(model):
         norm, projection = getattr(layer, "head_norm", None), layer.get_submodule("o_proj")
         if norm is None:
             found.append((projection, hook(layer.layer_index, (BEFORE, AFTER))))
         else:
             found.append((norm, hook(layer.layer_index, (BEFORE,))))
             found.append((projection, hook(layer.layer_index, (AFTER,))))
-    with _hooked(found):
+    with hooked(found):
         yield
 
 
-def _layers(model: Any) -> list[Attention]:
+def attention_layers(model: Any) -> list[Attention]:
+    """Attention layers of a model, in their order."""
     return [module for module in model.modules() if isinstance(module, Attention)]
 
 
 @contextmanager
-def _hooked(hooks: Sequence[tuple[nn.Module, Callable[..., None]]]) -> Iterator[None]:
+def hooked(hooks: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
+    """Call hooks before their modules run."""
     with ExitStack() as handles:
         for module, hook in hooks:
             handles.callback(module.register_forward_pre_hook(hook).remove)

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.papers import PaperTable
 from difftransformer.provenance.result import Result
@@ -46,30 +46,34 @@ class Paper(NamedTuple):
         return float(value) if isinstance(value, int | float) else None
 
 
-def fact_cell(place: Place, fact: Fact, sources: Sequence[Result], paper: Paper) -> Cell:
+def fact_text(fact: Fact) -> str:
+    """Write a fact for readers."""
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    return str(fact)
+
+
+def fact_cell(
+    place: Place,
+    fact: Fact,
+    sources: Sequence[Result],
+    paper: Paper,
+    write: Callable[[Any], str] = fact_text,
+) -> Cell:
     """Say what a row is, as its training jobs were told; nothing is measured."""
     published = paper.value(*place)
     return Cell(
         row=place.row,
         column=place.column,
-        text=fact_text(fact),
+        text="–" if fact is None else write(fact),
         value=float(fact) if isinstance(fact, int | float) else None,
         n=len(sources),
         paper_value=paper.number(*place),
-        paper_text=None if published is None else fact_text(published),
+        paper_text=None if published is None else write(published),
         seeds=[
             SeedValue(seed=one.seed, value=None, text="", job_ids=[one.job_id]) for one in sources
         ],
     )
-
-
-def fact_text(fact: Fact) -> str:
-    """Write a fact for readers."""
-    if fact is None:
-        return "–"
-    if isinstance(fact, bool):
-        return "yes" if fact else "no"
-    return str(fact)
 
 
 def seed_values(
@@ -115,7 +119,7 @@ def mean_cells(frame: "DataFrame", decimals: int, paper: Paper) -> list[Cell]:
 
 
 def paired_differences(
-    rows: Sequence[RowSlice],
+    rows: Sequence[RowSlice | FamilySlice],
     columns: Sequence[str],
     cells: Sequence[Cell],
     decimals: int,

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.reporting.curves import by_tokens, draw, paired_by_tokens
 from difftransformer.reporting.drawing import INK, Look, printable, tidy
 from difftransformer.reporting.view import View
@@ -13,11 +12,6 @@ if TYPE_CHECKING:
 VALIDATION_LOSS = "validation_loss"
 """Column of a history."""
 _UNITS = {"billions": 1e9, "millions": 1e6, "thousands": 1e3}
-
-
-def compared_rows(view: View[Any]) -> list[RowSlice]:
-    """Rows of a section that are compared with another."""
-    return [row for row in view.rows if row.against is not None]
 
 
 def loss_curves(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
@@ -42,17 +36,20 @@ def loss_differences(axes: "Axes", view: View[Any], look: dict[str, Look]) -> No
         DataError: a history lacks the column, or two were measured at different tokens.
     """
     axes.axhline(0, color=INK, lw=0.8)
-    for row in compared_rows(view):
-        assert row.against is not None
-        histories = view.results.histories
-        curve = paired_by_tokens(histories, row.run, row.against, view.seeds, VALIDATION_LOSS)
+    histories = view.results.histories
+    for row in view.compared_rows:
+        against = str(row.against)
+        curve = paired_by_tokens(histories, row.run, against, view.seeds, VALIDATION_LOSS)
         draw(axes, curve, look[row.run], printable(row.label))
-    labels = {row.run: row.label for row in view.rows}
-    names = {labels[row.against] for row in view.rows if row.against is not None}
-    reference = names.pop() if len(names) == 1 else "its reference"
-    title = f"Difference to {printable(reference)}, same seed"
-    tidy(axes, x="", y="nats per token", title=title)
+    tidy(axes, x="", y="nats per token", title=difference_title(view))
     _tokens(axes)
+
+
+def difference_title(view: View[Any]) -> str:
+    """Title of differences to the row that all are compared with, or each to its own."""
+    names = view.references
+    reference = printable(names[0]) if len(names) == 1 else "its reference"
+    return f"Difference to {reference}, same seed"
 
 
 def _tokens(axes: "Axes") -> None:

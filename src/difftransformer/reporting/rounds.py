@@ -19,8 +19,6 @@ from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
 
 DECIMALS = 3
-OWN_SIZES = "own_sizes"
-"""Shape of rows that are timed with the sizes of their runs, see `Timing.times_own_sizes`."""
 
 
 class Timings:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -93,13 +94,19 @@ def metric_section(
 
 
 def section_of(
-    view: View[Any], columns: Sequence[Column], cells: Sequence[Cell], notes: Sequence[str]
+    view: View[Any],
+    columns: Sequence[Column],
+    cells: Sequence[Cell],
+    notes: Sequence[str] = (),
+    *,
+    title: str | None = None,
+    rows: Sequence[RowSlice | FamilySlice] | None = None,
 ) -> Section:
-    """Make a section of the view's rows from columns and cells."""
+    """Make a section of columns and cells, with the view's title and rows where none are given."""
     return Section(
-        title=view.title,
+        title=view.title if title is None else title,
         columns=list(columns),
-        rows=[Row(run=row.run, label=row.label) for row in view.rows],
+        rows=[Row(run=row.run, label=row.label) for row in (view.rows if rows is None else rows)],
         cells=list(cells),
         notes=list(notes),
     )

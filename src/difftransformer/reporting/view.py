@@ -63,9 +63,20 @@ class View(Generic[O]):
         return Paper(self.artifact.paper)
 
     @property
+    def compared_rows(self) -> list[RowSlice]:
+        """Rows that are compared with another."""
+        return [row for row in self.rows if row.against]
+
+    @property
     def compared(self) -> bool:
-        """Whether rows are compared with another."""
-        return any(row.against for row in self.rows)
+        """Whether there are such rows."""
+        return bool(self.compared_rows)
+
+    @property
+    def references(self) -> list[str]:
+        """Labels of the rows that others are compared with, each once."""
+        labels = {row.run: row.label for row in self.rows}
+        return list(dict.fromkeys(labels[str(row.against)] for row in self.compared_rows))
 
     @property
     def sections(self) -> "list[View[O]]":
@@ -127,11 +138,16 @@ class View(Generic[O]):
 
     def compared_with(self) -> str:
         """Say which row the others are compared with."""
+        if len(self.references) == 1:
+            return f"row − {self.references[0]}"
         labels = {row.run: row.label for row in self.rows}
         pairs = [(row.label, labels[row.against]) for row in self.rows if row.against]
-        if len({other for _, other in pairs}) == 1:
-            return f"row − {pairs[0][1]}"
         return "; ".join(f"{label} − {other}" for label, other in pairs)
+
+    def difference_note(self) -> list[str]:
+        """Say what a difference is, where rows are compared."""
+        note = f"Δ: paired difference over seeds, {self.compared_with()}."
+        return [note] if self.compared else []
 
     def reference(self) -> str:
         """Ending of the columns of comparison: nothing where it compares as the first one does."""

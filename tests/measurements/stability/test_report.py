@@ -10,7 +10,7 @@ from pictures import hollow, picture
 
 from difftransformer.errors import DataError, UserError
 from difftransformer.measurements.stability.settings import Options
-from difftransformer.measurements.stability.spikes import GRADIENT, LOSS, stability_of
+from difftransformer.measurements.stability.spikes import stability_of
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
 
@@ -37,8 +37,9 @@ def test_spikes_of_each_curve_are_counted_among_the_judged_steps(tmp_path: Path)
     points[50]["grad_norm"] = 30.0
     fake.history("hot_diff", 0, points)
     (found,) = stability_of(load_results(fake.results, "tiny"), "hot_diff", [0], CONFIG)
-    assert found.spikes == {LOSS: 100 * 2 / JUDGED, GRADIENT: 100 * 1 / JUDGED}
-    assert found.diverged == 0
+    assert found.values["loss_spikes"] == 100 * 2 / JUDGED
+    assert found.values["gradient_spikes"] == 100 * 1 / JUDGED
+    assert found.values["diverged"] == 0
 
 
 @pytest.mark.parametrize(("at", "lost"), [(51, 30), (5, JUDGED)])
@@ -49,8 +50,13 @@ def test_steps_lost_to_a_divergence_are_spikes(tmp_path: Path, at: int, lost: in
     fake.history("hot_diff", 0, points[: at - 1])
     results = load_results(sorted(set(fake.results)), "tiny")
     (found,) = stability_of(results, "hot_diff", [0], CONFIG)
-    assert (found.diverged, found.loss) == (1, None)
-    assert found.spikes[LOSS] == found.spikes[GRADIENT] == 100 * lost / JUDGED
+    share = 100 * lost / JUDGED
+    assert found.values == {
+        "loss_spikes": share,
+        "gradient_spikes": share,
+        "diverged": 1,
+        "final_loss": None,
+    }
 
 
 def test_a_history_with_gaps_is_refused(tmp_path: Path) -> None:

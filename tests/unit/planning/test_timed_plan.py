@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from difftransformer.config.measurements import TimedSlice
+from difftransformer.config.timing import OWN_SIZES
 from difftransformer.errors import ConfigError
 from difftransformer.measurements.decoding.settings import MODEL
-from difftransformer.measurements.throughput.settings import OWN_SIZES
 from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
 

@@ -12,8 +12,8 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingSlice
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import Turn, time_shape
+from difftransformer.evaluation.watching import attention_layers
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Timing, load_name
-from difftransformer.models.attention.base import Attention
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.matrices import linear
 from difftransformer.models.sizes import cached_numbers, count_parameters
@@ -107,7 +107,7 @@ def turn(
     model: Transformer, backend: str, cache: PrefixCache, batch: int, context: int, new_tokens: int
 ) -> Callable[[], Tensor]:
     """Return what writes ``new_tokens`` greedily behind the context, again at each call."""
-    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    layers = attention_layers(model)
     start = torch.zeros(batch, 1, dtype=torch.long, device=model.embedding.weight.device)
 
     @torch.inference_mode()

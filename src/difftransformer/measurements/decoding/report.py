@@ -9,9 +9,10 @@ from difftransformer.measurements.decoding.settings import MODE, MODEL, Options,
 from difftransformer.reporting.cells import Place
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
 from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.panels import log_ticks, panels
 from difftransformer.reporting.rounds import Timings, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
@@ -40,24 +41,18 @@ def section(view: View[Options]) -> list[Section]:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw the first section by context: medians, with the quartiles of the rounds as bands."""
-    import matplotlib.pyplot as plt
-
     timings = Timings(view.results, view.options.timing)
     contexts, batches = timings.config.contexts, timings.config.batches
-    figure, panels = plt.subplots(
-        1, len(batches), figsize=(4.2 * len(batches), 3.9), layout="constrained", squeeze=False
-    )
-    for axes, batch in zip(panels[0], batches, strict=True):
+    figure, (places,) = panels(1, len(batches), (4.2 * len(batches), 3.9))
+    for axes, batch in zip(places, batches, strict=True):
         for row in view.rows:
             speeds = [timings.fastest(load_name(batch, one), row.run, MODE) for one in contexts]
             curve = Curve(contexts, speeds, median, quartiles)
             draw(axes, curve, view.look[row.run], printable(row.label))
-        axes.set_xscale("log")
-        axes.set_xticks(contexts, list(map(str, contexts)))
-        axes.minorticks_off()
+        log_ticks(axes, contexts, list(map(str, contexts)))
         axes.set_ylim(bottom=0)
         tidy(axes, x="positions in the cache", y="tokens per second", title=f"Batch of {batch}")
-    legend_below(figure, panels[0][0])
+    legend_below(figure, places[0])
     return figure
 
 
@@ -94,18 +89,16 @@ def _ratios(view: View[Options], timings: Timings, title: str) -> Section:
     ratio, calls = f"ratio{view.reference()}", timings.calls
     columns = [Column(id=ratio, header="All ↑")]
     columns += [Column(id=f"{id}_{ratio}", header=f"{one.label} ↑") for id, one in calls.items()]
-    compared, cells = [], []
-    for row in view.rows:
-        if row.against is None:
-            continue
-        compared.append(Row(run=row.run, label=row.label))
-        found = [timings.overall(calls, row.run, row.against, MODE)]
-        found += [timings.ratios(name, row.run, row.against, MODE) for name in calls]
+    cells = []
+    for row in view.compared_rows:
+        against = str(row.against)
+        found = [timings.overall(calls, row.run, against, MODE)]
+        found += [timings.ratios(name, row.run, against, MODE) for name in calls]
         cells += [
             timings.ratio_cell(Place(row.run, column.id), values)
             for column, values in zip(columns, found, strict=True)
         ]
-    return Section(title=title, columns=columns, rows=compared, cells=cells)
+    return section_of(view, columns, cells, title=title, rows=view.compared_rows)
 
 
 def _held(view: View[Options], timings: Timings) -> Section:
@@ -116,7 +109,7 @@ def _held(view: View[Options], timings: Timings) -> Section:
     for row, (name, load) in product(view.rows, loads.items()):
         mib = cache_bytes(timings, row.run) * math.prod(load) / 2**20
         cells.append(timings.one_cell(Place(row.run, f"{name}_mib"), mib, plain(mib, 1)))
-    return section_of(view, columns, cells, []).model_copy(update={"title": "KV cache, MiB"})
+    return section_of(view, columns, cells, title="KV cache, MiB")
 
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:

@@ -69,8 +69,4 @@ class Options(BaseOptions):
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
-
-    @property
-    def timing(self) -> str:
-        """Its own."""
-        return "decoding"
+    timing: ClassVar[str] = "decoding"

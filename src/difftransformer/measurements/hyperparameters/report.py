@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from difftransformer.config.measurement import Fact
 from difftransformer.measurements.hyperparameters.settings import Options
-from difftransformer.reporting.cells import Paper, Place, fact_cell
-from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.cells import Place, fact_cell
+from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.numbers import count, rate
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
@@ -39,21 +38,9 @@ def section(view: View[Options]) -> Section:
         view,
         [Column(id=key, header=header) for key, (header, _) in _COLUMNS.items()],
         [
-            _cell(Place(row.run, key), row.facts.get(key), view.paper)
+            fact_cell(Place(row.run, key), row.facts.get(key), [], view.paper, write)
             for row in view.rows
-            for key in _COLUMNS
+            for key, (_, write) in _COLUMNS.items()
         ],
         ["Settings as the training jobs get them; what the paper leaves open is ours."],
-    )
-
-
-def _cell(place: Place, fact: Fact, paper: Paper) -> Cell:
-    """Write a setting as its column is written, and so the published one."""
-    write = _COLUMNS[place.column][1]
-    published = paper.value(*place)
-    return fact_cell(place, fact, [], paper).model_copy(
-        update={
-            "text": "–" if fact is None else write(fact),
-            "paper_text": None if published is None else write(published),
-        }
     )

@@ -9,10 +9,8 @@ question are read: the whole collection takes 20 seconds. A task in an inline gr
 the registered one, which a dict alone is not.
 """
 
-import json
 import logging
 import math
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,10 +21,16 @@ import lm_eval.tasks
 from lm_eval.api.task import Task
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
-from lm_eval.utils import handle_non_serializable
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.harness import ask, average, bars_for_people, language_model, quiet
+from difftransformer.evaluation.harness import (
+    KeptTask,
+    ask,
+    average,
+    bars_for_people,
+    language_model,
+    quiet,
+)
 from difftransformer.evaluation.item_files import first_line
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding.settings import Suite, metric_of
@@ -35,7 +39,6 @@ from difftransformer.measurements.language_understanding.tasks import (
     check_items,
     task_files,
 )
-from difftransformer.provenance.atomic import replacing, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +66,15 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
     """
     quiet()
     subject.state.mkdir(parents=True, exist_ok=True)
-    unfinished = [task for task in suite.tasks if not _summary(subject.state, task).is_file()]
+    kept = {task: KeptTask(subject.state, task) for task in suite.tasks}
+    unfinished = [task for task, one in kept.items() if not one.finished]
     for task in set(suite.tasks) - set(unfinished):
         logger.info("%s: already measured", task)
     if unfinished:
         _evaluate(suite, subject, unfinished)
     metrics: Metrics = {}
-    for task in suite.tasks:
-        for path in (_summary(subject.state, task), _samples(subject.state, task)):
-            shutil.copyfile(path, subject.details / path.name)
-        metrics |= json.loads(_summary(subject.state, task).read_text(encoding="utf-8"))["metrics"]
+    for one in kept.values():
+        metrics |= one.hand_over(subject.details)["metrics"]
     return metrics | average(suite.tasks, metrics, "chance")
 
 
@@ -162,11 +164,8 @@ def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[st
 
 def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
     """Write the items, then the summary that marks the task as measured."""
-    samples = found["samples"][task]
-    with replacing(_samples(folder, task)) as aside, aside.open("w", encoding="utf-8") as file:
-        for sample in samples:
-            file.write(_json(sample) + "\n")
-    name, results = LANGUAGE_TASKS[task].metric, found["results"][task]
+    samples, results = found["samples"][task], found["results"][task]
+    name = LANGUAGE_TASKS[task].metric
     choices = [len(sample["filtered_resps"]) for sample in samples]
     metrics = {
         "": results[f"{name},none"],
@@ -176,7 +175,7 @@ def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
         "cut": cut,
         "version": float(found["versions"][task]),
     }
-    kept = {
+    summary = {
         "metrics": {metric_of(task, part): value for part, value in metrics.items()},
         "results": results,
         "lm_eval_version": lm_eval.__version__,
@@ -184,16 +183,4 @@ def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
         "n-samples": found["n-samples"][task],
         "n-shot": found["n-shot"][task],
     }
-    write_text(_summary(folder, task), _json(kept, indent=1) + "\n")
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, default=handle_non_serializable, ensure_ascii=False, indent=indent)
-
-
-def _summary(folder: Path, task: str) -> Path:
-    return folder / f"{task}.json"
-
-
-def _samples(folder: Path, task: str) -> Path:
-    return folder / f"{task}.jsonl"
+    KeptTask(folder, task).keep(samples, summary)

@@ -4,8 +4,8 @@ Beside the rows that were measured stand the published rows of models that this 
 and the accuracy of guessing on the same items.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import AVERAGE, Options
@@ -16,13 +16,13 @@ from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
     Place,
-    mean_cell,
+    fact_cell,
+    mean_cells,
     paired_differences,
-    seed_values,
 )
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.conditions import stand_in_title, training_note
-from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
+from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import (
     FAINT,
     SOFT,
@@ -33,6 +33,8 @@ from difftransformer.reporting.drawing import (
     tidy,
 )
 from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.sections import Metric, metric_frame
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ ERROR = "_stderr"
 """Ending of the column of lm-eval's standard errors of another column."""
 GUESSING = "guessing"
 """Row of the accuracy of guessing."""
+_WRITE = partial(plain, decimals=DECIMALS)
 _BREADTH = 0.72
 _NORMAL = 1.96  # of standard errors to either side of an interval of 95%
 _DOTS = (0, (2, 1.5))
@@ -58,15 +61,10 @@ def section(view: View[Options]) -> Section:
     """
     suite: Suite = view.suite
     columns = {f"{task}_{suite.num_fewshot}shot": task for task in [*suite.tasks, AVERAGE]}
-    cells = [
-        cell
-        for row in view.rows
-        for column, task in columns.items()
-        for cell in _measured(Place(row.run, column), task, view.evaluated(row), view.paper)
-    ]
+    cells = _measured(view, columns)
     cells += paired_differences(view.rows, list(columns), cells, DECIMALS)
-    published = _published(view, set(columns))
-    cells += [cell for row in published for cell in _published_cells(view, row)]
+    published, of_them = _published(view, set(columns))
+    cells += of_them
     cells += [_guessing(column, task, view.evaluated()[0]) for column, task in columns.items()]
     return Section(
         title=view.title,
@@ -83,15 +81,10 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw points with intervals, one panel a section, tasks from left to right; one legend."""
-    import matplotlib.pyplot as plt
-
     measured = [_drawn(one) for one in view.sections]
     rows = list(dict.fromkeys(row.run for part in measured for row in part.rows))
     look = looks([run for run in rows if run != GUESSING])
-    figure, grid = plt.subplots(
-        len(measured), 1, figsize=(10, 1.2 + 3.3 * len(measured)), layout="constrained",
-        squeeze=False, sharey=True,
-    )  # fmt: skip
+    figure, grid = panels(len(measured), 1, (10, 1.2 + 3.3 * len(measured)), sharey=True)
     for axes, part in zip(grid[:, 0], measured, strict=True):
         _panel(axes, part, look)
     low, high = grid[0, 0].get_ylim()  # of all panels, so after the last one
@@ -105,72 +98,61 @@ def _label(task: str) -> str:
 
 
 def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
-    found = [Column(id=one, header=f"{_label(task)} ↑") for one, task in columns.items()]
+    labels = {column: _label(task) for column, task in columns.items()}
+    found = [Column(id=one, header=f"{label} ↑") for one, label in labels.items()]
     found += [
-        Column(id=one + ERROR, header=f"{_label(task)} s.e.", tidy_only=True)
-        for one, task in columns.items()
+        Column(id=one + ERROR, header=f"{label} s.e.", tidy_only=True)
+        for one, label in labels.items()
     ]
     if view.compared:
         found += [
-            Column(id=one + DIFFERENCE, header=f"Δ {_label(task)}", tidy_only=task != AVERAGE)
-            for one, task in columns.items()
+            Column(id=one + DIFFERENCE, header=f"Δ {label}", tidy_only=columns[one] != AVERAGE)
+            for one, label in labels.items()
         ]
     return found
 
 
-def _measured(place: Place, task: str, found: Sequence[Result], paper: Paper) -> list[Cell]:
-    """The accuracy with lm-eval's standard error behind it, and that error by itself."""
-    cell = mean_cell(place, _percent(found, metric_of(task)), DECIMALS, paper)
-    errors = _percent(found, metric_of(task, "stderr"))
-    error = mean_cell(Place(place.row, place.column + ERROR), errors, DECIMALS, Paper(None))
-    assert error.value is not None, place
-    text = f"{cell.text} ({plain(error.value, DECIMALS)})"
-    return [cell.model_copy(update={"text": text}), error]
+def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
+    """Accuracies with lm-eval's standard error behind them, each before that error by itself."""
+    metrics = [
+        Metric(column + ending, "", partial(_percent, name=metric_of(task, part)))
+        for column, task in columns.items()
+        for ending, part in (("", ""), (ERROR, "stderr"))
+    ]
+    found = mean_cells(metric_frame(view, metrics, DECIMALS), DECIMALS, view.paper)
+    cells = []
+    for cell, error in zip(found[::2], found[1::2], strict=True):
+        assert error.value is not None, cell.column
+        text = f"{cell.text} ({_WRITE(error.value)})"
+        cells += [cell.model_copy(update={"text": text}), error]
+    return cells
 
 
-def _percent(found: Sequence[Result], name: str) -> list[SeedValue]:
-    shares = [(result, metric(result, name)) for result in found]
-    return seed_values(
-        [(result, None if share is None else 100 * share) for result, share in shares], DECIMALS
-    )
+def _percent(result: Result, name: str) -> float | None:
+    share = metric(result, name)
+    return None if share is None else 100 * share
 
 
-def _published(view: View[Options], columns: set[str]) -> list[Row]:
+def _published(view: View[Options], columns: set[str]) -> tuple[list[Row], list[Cell]]:
     """Rows that are published and not measured, where they have any of these columns."""
     measured = {row.run for row in view.rows}
-    rows = {} if view.artifact.paper is None else view.artifact.paper.rows
-    return [
-        Row(run=run, label=f"{row.label} (published)")
-        for run, row in rows.items()
-        if run not in measured and columns & set(row.values)
-    ]
-
-
-def _published_cells(view: View[Options], row: Row) -> list[Cell]:
-    assert view.artifact.paper is not None
-    return [
-        Cell(
-            row=row.run,
-            column=column,
-            text=f"[{plain(float(value), DECIMALS)}]",
-            paper_value=float(value),
-        )
-        for column, value in view.artifact.paper.rows[row.run].values.items()
+    known = {} if view.artifact.paper is None else view.artifact.paper.rows
+    found = {
+        run: row for run, row in known.items() if run not in measured and columns & set(row.values)
+    }
+    rows = [Row(run=run, label=f"{row.label} (published)") for run, row in found.items()]
+    return rows, [
+        Cell(row=run, column=column, text=f"[{_WRITE(float(value))}]", paper_value=float(value))
+        for run, row in found.items()
+        for column, value in row.values.items()
         if value is not None
     ]
 
 
 def _guessing(column: str, task: str, one: Result) -> Cell:
     """The same for every row: all were asked the same items."""
-    value = 100 * defined(one, metric_of(task, "chance"))
-    return Cell(
-        row=GUESSING,
-        column=column,
-        text=plain(value, DECIMALS),
-        value=value,
-        n=1,
-        seeds=[SeedValue(seed=one.seed, value=None, text="", job_ids=[one.job_id])],
-    )
+    share = defined(one, metric_of(task, "chance"))
+    return fact_cell(Place(GUESSING, column), 100 * share, [one], Paper(None), _WRITE)
 
 
 def _notes(view: View[Options]) -> list[str]:
@@ -207,9 +189,7 @@ def _notes(view: View[Options]) -> list[str]:
         notes.append(training_note(trained, view.trained(*trained)))
     if len(trained) < len(view.rows):
         notes.append("Models from elsewhere have one value for all seeds.")
-    if view.compared:
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
-    return notes
+    return notes + view.difference_note()
 
 
 def _drawn(view: View[Options]) -> Section:
@@ -235,13 +215,11 @@ def _panel(axes: "Axes", part: Section, look: dict[str, Look]) -> None:
             if cell is not None:
                 x = place + (index - (len(shown) - 1) / 2) * step
                 _point(axes, x, step, cell, error, look[run])
-    axes.set_xticks(range(len(columns)), [column.header.removesuffix(" ↑") for column in columns])
+    name_places(axes, [column.header.removesuffix(" ↑") for column in columns])
     for edge in range(len(columns) - 1):
         axes.axvline(edge + 0.5, color=FAINT, lw=1.4 if edge == len(columns) - 2 else 0.6)
-    axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.tick_params(axis="x", length=0)
     tidy(axes, x="", y="accuracy, %", title=part.title)
-    axes.grid(axis="x", visible=False)
 
 
 def _point(axes: "Axes", x: float, step: float, cell: Cell, error: Cell | None, look: Look) -> None:

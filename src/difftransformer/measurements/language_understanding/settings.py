@@ -86,8 +86,8 @@ class Suite(Base):
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Questions behind their solved examples, a batch at a time."""
         length = min(model.max_positions, LONGEST_ITEM * (1 + self.num_fewshot))
-        lower = f"{self.kind}.batch_size ({self.batch_size})"
-        return Reading(self.batch_size, length, length, self.batch_size * length, lower)
+        rows = self.batch_size * length
+        return Reading(self.batch_size, length, length, rows, self.lower())
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""

@@ -11,6 +11,7 @@ from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import plain, rate
+from difftransformer.reporting.panels import log_ticks, panels
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -142,19 +143,15 @@ def _judgement(view: View[Options], outcome: Outcome) -> str:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw one panel a section; the legend stands once where all panels show the same rows."""
-    import matplotlib.pyplot as plt
-
     parts = view.sections
-    figure, grid = plt.subplots(
-        1, len(parts), figsize=(5.5 * len(parts), 4.6), layout="constrained", squeeze=False
-    )
+    figure, (places,) = panels(1, len(parts), (5.5 * len(parts), 4.6))
     labels: list[str] = list(dict.fromkeys(row.label for part in parts for row in part.rows))
     look = looks(labels)
-    for axes, part in zip(grid[0], parts, strict=True):
+    for axes, part in zip(places, parts, strict=True):
         _panel(axes, part, look)
     named = {
         label: handle
-        for axes in grid[0]
+        for axes in places
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     handles = [named[printable(label)] for label in labels] + _signs()
@@ -173,9 +170,7 @@ def _signs() -> list["Line2D"]:
 def _panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:
     for one in outcomes(view):
         _line(axes, one, look[one.row.label])
-    axes.set_xscale("log")
-    axes.set_xticks(view.rates, [rate(value) for value in view.rates])
-    axes.minorticks_off()
+    log_ticks(axes, view.rates, list(map(rate, view.rates)))
     better = f"{_named(view)} ({view.options.better} is better)"
     tidy(axes, x="peak learning rate", y=better, title=view.title)
 

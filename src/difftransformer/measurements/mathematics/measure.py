@@ -6,16 +6,13 @@ are compared by `math_verify`, which bounds its time by signals, so they are jud
 thread, where lm-eval does it.
 """
 
-import json
 import logging
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 import lm_eval
-from lm_eval.api.instance import Instance
 from math_verify import parse, verify
 
 from difftransformer.config.training import TrainingConfig
@@ -24,6 +21,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.harness import (
     CountingLM,
+    KeptTask,
     ask,
     average,
     bars_for_people,
@@ -40,7 +38,6 @@ from difftransformer.measurements.mathematics.settings import (
 )
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.checkpoint import KEPT, kept_name
 
@@ -54,6 +51,10 @@ class Point(NamedTuple):
 
     ending: str
     weights: Path
+
+    def kept(self, subject: Subject, name: str) -> KeptTask:
+        """What is kept of a set with these weights."""
+        return KeptTask(subject.state, f"{name}{self.ending}")
 
 
 def measure(suite: Suite, subject: Subject) -> Metrics:
@@ -84,9 +85,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     for point in points:
         found: Metrics = {}
         for name in suite.tasks:
-            for path in (_summary(subject, name, point), _samples(subject, name, point)):
-                shutil.copyfile(path, subject.details / path.name)
-            found |= json.loads(_summary(subject, name, point).read_text(encoding="utf-8"))
+            found |= point.kept(subject, name).hand_over(subject.details)
         found |= average(suite.tasks, found, "tokens")
         metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
     return metrics
@@ -146,11 +145,6 @@ class MathTask(GenerationTask):
         answer: str = doc["answer"]
         return answer
 
-    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
-        """One generation."""
-        arguments, metadata = (ctx, self.generation), kwargs["metadata"]
-        return [Instance(self.OUTPUT_TYPE, doc, arguments, idx=0, metadata=metadata)]
-
     def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """1 if the answer of the output is right, else 0."""
         verdict = judge(results[0], doc["answer"])
@@ -182,7 +176,7 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
     todo = {
         point: names
         for point in points
-        if (names := [name for name in suite.tasks if not _summary(subject, name, point).is_file()])
+        if (names := [name for name in suite.tasks if not point.kept(subject, name).finished])
     }
     if not todo:
         return
@@ -200,25 +194,19 @@ def _evaluate(suite: Suite, subject: Subject, points: list[Point]) -> None:
             task = MathTask(name, items[name], suite)
             with bars_for_people():
                 found = ask(model, task, None)
-            _keep(suite, subject, model, task, name, point, found)
+            lines = [_line(model, task, sample) for sample in found["samples"][task.task_name]]
+            summary = _summary(suite, name, lines, found["results"][task.task_name], model)
+            point.kept(subject, name).keep(lines, summary)
             seconds = monotonic() - started
             logger.info("%s%s: %d items in %.1f s", name, point.ending, len(items[name]), seconds)
 
 
-def _keep(
-    suite: Suite, subject: Subject, model: CountingLM, task: MathTask, name: str,
-    point: Point, found: dict[str, Any],
-) -> None:  # fmt: skip
-    """Write the items, then the summary that marks the set as measured."""
-    lines = [_line(model, task, sample) for sample in found["samples"][task.task_name]]
-    longest = model.max_length - suite.max_new_tokens
-    results = found["results"][task.task_name]
-    count = len(lines)
-    write_text(
-        _samples(subject, name, point),
-        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines),
-    )
-    summary = {
+def _summary(
+    suite: Suite, name: str, lines: list[dict[str, Any]], results: dict[str, Any], model: CountingLM
+) -> Metrics:
+    """Metrics of a set."""
+    longest, count = model.max_length - suite.max_new_tokens, len(lines)
+    values = {
         "": results[f"{METRIC},none"],
         "stderr": results[f"{METRIC}_stderr,none"],
         "samples": count,
@@ -226,8 +214,7 @@ def _keep(
         "filled": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,
         "cut": sum(line["prompt_tokens"] > longest for line in lines) / count,
     }
-    summary = {metric_of(name, part): value for part, value in summary.items()}
-    write_text(_summary(subject, name, point), json.dumps(summary, indent=1) + "\n")
+    return {metric_of(name, part): value for part, value in values.items()}
 
 
 def _line(model: CountingLM, task: MathTask, sample: dict[str, Any]) -> dict[str, Any]:
@@ -245,14 +232,6 @@ def _line(model: CountingLM, task: MathTask, sample: dict[str, Any]) -> dict[str
         "prompt_tokens": len(model.tok_encode(prompt)),
         "lm_eval": lm_eval.__version__,
     }
-
-
-def _summary(subject: Subject, name: str, point: Point) -> Path:
-    return subject.state / f"{name}{point.ending}.json"
-
-
-def _samples(subject: Subject, name: str, point: Point) -> Path:
-    return subject.state / f"{name}{point.ending}.jsonl"
 
 
 def _words(output: str) -> str | None:

@@ -18,6 +18,7 @@ from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.panels import name_places, panels, published_curve
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.statistics import mean_interval
 from difftransformer.reporting.view import View
@@ -47,16 +48,16 @@ def section(view: View[Options]) -> Section:
         metrics += [_length(name, f"{_label(name)}, output tokens", hidden=True) for name in sets]
     else:
         metrics = []
-        for tokens in _kept(view):
-            metrics.append(_accuracy(f"t{tokens}", f"{count(tokens)} ↑", AVERAGE, tokens))
+        for tokens in (*_kept(view), None):
+            name, when = (FINAL, "all tokens") if tokens is None else (f"t{tokens}", count(tokens))
+            metrics.append(_accuracy(name, f"{when} ↑", AVERAGE, tokens))
+            ending = ", all tokens" if tokens is None else ""
             metrics += [
-                _accuracy(metric_of(name, tokens=tokens), _label(name), name, tokens, hidden=True)
-                for name in sets
+                _accuracy(
+                    metric_of(one, tokens=tokens), _label(one) + ending, one, tokens, hidden=True
+                )
+                for one in sets
             ]
-        metrics.append(_accuracy(FINAL, "all tokens ↑", AVERAGE))
-        metrics += [
-            _accuracy(name, f"{_label(name)}, all tokens", name, hidden=True) for name in sets
-        ]
     return metric_section(view, metrics, decimals=DECIMALS, notes=_notes(view))
 
 
@@ -155,30 +156,23 @@ def _span(found: Sequence[Result], sets: Sequence[str], part: str) -> str:
 
 def _curves(view: View[Options]) -> "Figure":
     """Mean accuracy by tokens; published curves have axes of their own."""
-    import matplotlib.pyplot as plt
-
     paper, look, kept = view.artifact.paper, view.look, _kept(view)
-    panels = 1 + (paper is not None)
-    figure, grid = plt.subplots(
-        1, panels, figsize=(1 + 4.4 * panels, 3.9), layout="constrained", squeeze=False
-    )
+    number = 1 + (paper is not None)
+    figure, ((ours, *others),) = panels(1, number, (1 + 4.4 * number, 3.9))
     names = [*(metric_of(AVERAGE, tokens=tokens) for tokens in kept), metric_of(AVERAGE)]
     for row in view.rows:
         last = int(defined(view.results.training(row.run, view.seeds[0]), "tokens"))
         by_seed = [[accuracy(one, name) for name in names] for one in view.evaluated(row)]
         curve = over_seeds([*kept, last], by_seed)
-        draw(grid[0][0], curve, look[row.run], printable(row.label), marks=5.5)
-    _by_tokens(grid[0][0], stand_in_title("Mean over the sets", view.suite.stand_in))
+        draw(ours, curve, look[row.run], printable(row.label), marks=5.5)
+    _by_tokens(ours, stand_in_title("Mean over the sets", view.suite.stand_in))
     if paper is not None:
         for row in view.rows:
-            published, one = paper.series.get(row.run), look[row.run]
-            if published is not None:
-                grid[0][1].plot(
-                    published.x, published.y, one.marker, color=one.colour, ls=(0, (4, 2)), lw=1.4,
-                    ms=4.5, mfc="white", label=f"{printable(row.label)}, published",
-                )  # fmt: skip
-        _by_tokens(grid[0][1], f"Published: {paper.scale}")
-    legend_below(figure, *grid[0], ncols=3)
+            if (published := paper.series.get(row.run)) is not None:
+                points = dict(zip(published.x, published.y, strict=True))
+                published_curve(others[0], points, look[row.run], row.label)
+        _by_tokens(others[0], f"Published: {paper.scale}")
+    legend_below(figure, ours, *others, ncols=3)
     return figure
 
 
@@ -190,15 +184,11 @@ def _by_tokens(axes: "Axes", title: str) -> None:
 
 def _points(view: View[Options]) -> "Figure":
     """Accuracies by set above, lengths of output below."""
-    import matplotlib.pyplot as plt
-
     suite: Suite = view.suite
     look, paper = view.look, Paper(view.artifact.paper if suite.stand_in is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_of(name, "tokens") for name in names]
-    figure, (top, bottom) = plt.subplots(
-        2, 1, figsize=(11, 6.4), layout="constrained", height_ratios=(3, 2), sharex=True
-    )
+    figure, ((top,), (bottom,)) = panels(2, 1, (11, 6.4), height_ratios=(3, 2), sharex=True)
     for index, row in enumerate(view.rows):
         middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
         places = [place + middle for place in range(len(names))]
@@ -210,10 +200,8 @@ def _points(view: View[Options]) -> "Figure":
     for axes in (top, bottom):
         for place in range(1, len(names)):
             axes.axvline(place - 0.5, color=FAINT, lw=1.4 if place == len(names) - 1 else 0.8)
-        axes.grid(visible=False, axis="x")
+        name_places(axes, [_label(name) for name in names])
         axes.set_ylim(bottom=0)
-    bottom.set_xticks(range(len(names)), [_label(name) for name in names])
-    bottom.set_xlim(-0.5, len(names) - 0.5)
     known = [
         f"{row.label} {value:.0f}"
         for row in view.rows

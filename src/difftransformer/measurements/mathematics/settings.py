@@ -136,9 +136,8 @@ class Suite(BaseSuite):
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Prompts with room for their outputs, a batch at a time."""
-        batch, room = self.batch_size, self.max_new_tokens
-        total = min(model.max_positions, LONGEST_ITEM + room)
-        lower = f"{self.kind}.batch_size ({batch}) or {self.kind}.max_new_tokens ({room})"
+        batch, lower = self.batch_size, self.lower("max_new_tokens")
+        total = min(model.max_positions, LONGEST_ITEM + self.max_new_tokens)
         return Reading(batch, min(total, LONGEST_ITEM), total, batch, lower, cached=True)
 
     def metric_names(self, model: ModelConfig) -> list[str]:

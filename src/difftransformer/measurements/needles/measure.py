@@ -80,7 +80,10 @@ class NeedleTask(GenerationTask):
     def __init__(self, cell: Cell, prompts: Iterable[NeedlePrompt], builder: PromptBuilder) -> None:
         super().__init__(
             f"needles_{group_name(cell[:2], cell.length, cell.depth)}",
-            [_document(prompt) for prompt in prompts],
+            [
+                {"context": one.context, "questions": one.questions, "answers": one.answers}
+                for one in prompts
+            ],
             until=builder.until,
             new_tokens=builder.new_tokens,
             metric="accuracy",
@@ -95,16 +98,6 @@ class NeedleTask(GenerationTask):
     def doc_to_target(self, doc: Mapping[str, Any]) -> str:
         """All numbers asked for."""
         return " ".join(number for numbers in doc["answers"] for number in numbers)
-
-    def construct_requests(self, doc: Mapping[str, Any], ctx: str, **kwargs: Any) -> list[Instance]:
-        """One generation for each question."""
-        return [
-            Instance(
-                request_type=self.OUTPUT_TYPE, doc=doc, arguments=(ctx + question, self.generation),
-                idx=index, metadata=kwargs["metadata"],
-            )
-            for index, question in enumerate(doc["questions"])
-        ]  # fmt: skip
 
     def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """Share of the numbers asked for that occur in the answer to their question."""
@@ -149,14 +142,6 @@ def answered(doc: Mapping[str, Any], results: list[str]) -> list[bool]:
         for numbers, text in zip(doc["answers"], results, strict=True)
         for number in numbers
     ]
-
-
-def _document(prompt: NeedlePrompt) -> dict[str, Any]:
-    return {
-        "context": prompt.context,
-        "questions": list(prompt.questions),
-        "answers": [list(numbers) for numbers in prompt.answers],
-    }
 
 
 def _count(samples: Iterable[dict[str, Any]]) -> tuple[int, int]:

@@ -1,21 +1,27 @@
 """Multi-needle retrieval as columns and a picture, by setting [N, R] or by context length."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.needles import by_length, by_setting
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.needles import by_length
 from difftransformer.measurements.needles.by_length import several_lengths
-from difftransformer.measurements.needles.by_setting import answers_interval
 from difftransformer.measurements.needles.settings import Options, accuracy_name, group_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import FAINT, SOFT, Look, printable, tidy
 from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.panels import halves, metric_curves, name_places
 from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_BREADTH = 0.72  # of a setting's place on the axis, shared by its rows
 _FORMAT = {
     "recall": "Needles are keys with values of the builtin recall corpus in its own haystack; "
     "each question is a prompt of its own on the same context.",
@@ -58,21 +64,20 @@ def section(view: View[Options]) -> Section:
 def figure(view: View[Options]) -> "Figure":
     """Draw the figure of the first section."""
     if view.options.by == "setting":
-        return by_setting.figure(view)
+        return _settings_figure(view)
     return by_length.figure(view)
 
 
 def _by_setting(view: View[Options]) -> list[Metric]:
     """Columns of the settings, of their depths, and of what the last loses to the first."""
-    suite, columns = view.suite, []
-    for pair in suite.pairs:
-        name, header = group_name(pair), f"N = {pair[0]}, R = {pair[1]}"
-        columns.append(_accuracy(name, f"{header} ↑", name))
-        for depth in suite.depths:
-            at = group_name(pair, depth=depth)
-            columns.append(_accuracy(at, f"{header}, depth {depth}%", at, hidden=True))
-    if len(suite.pairs) > 1:
-        first, last = accuracy_name(suite.pairs[0]), accuracy_name(suite.pairs[-1])
+    pairs = view.suite.pairs
+    columns = [
+        one
+        for pair in pairs
+        for one in _with_depths(view, group_name(pair), f"N = {pair[0]}, R = {pair[1]}", pair)
+    ]
+    if len(pairs) > 1:
+        first, last = accuracy_name(pairs[0]), accuracy_name(pairs[-1])
         columns.append(
             Metric("drop", "Drop ↓", lambda one: defined(one, first) - defined(one, last))
         )
@@ -81,20 +86,25 @@ def _by_setting(view: View[Options]) -> list[Metric]:
 
 def _by_length(view: View[Options]) -> list[Metric]:
     """Columns of the lengths and their depths, of all, and of `longest`, the last of them."""
-    suite = view.suite
-    lengths, pair = several_lengths(view), suite.pairs[0]
+    lengths, pair = several_lengths(view), view.suite.pairs[0]
+    columns = [one for n in lengths for one in _with_depths(view, f"l{n}", str(n), pair, length=n)]
+    columns.append(_accuracy("average", "All ↑", group_name(pair)))
+    longest, *depths = _with_depths(view, "longest", "Longest", pair, length=lengths[-1])
+    return [*columns, replace(longest, header="Longest", hidden=True), *depths]
 
-    def at(length: int, name: str, header: str, arrow: str = "") -> list[Metric]:
-        mean = _accuracy(name, header + arrow, group_name(pair, length), hidden=not arrow)
-        return [mean] + [
+
+def _with_depths(
+    view: View[Options], name: str, header: str, pair: list[int], length: int | None = None
+) -> list[Metric]:
+    """Column of an accuracy, and hidden ones of its depths."""
+    return [
+        _accuracy(name, f"{header} ↑", group_name(pair, length)),
+        *(
             _accuracy(f"{name}_d{depth}", f"{header}, depth {depth}%",
                       group_name(pair, length, depth), hidden=True)
-            for depth in suite.depths
-        ]  # fmt: skip
-
-    columns = [one for length in lengths for one in at(length, f"l{length}", str(length), " ↑")]
-    columns.append(_accuracy("average", "All ↑", group_name(pair)))
-    return columns + at(lengths[-1], "longest", "Longest")
+            for depth in view.suite.depths
+        ),
+    ]  # fmt: skip
 
 
 def _accuracy(name: str, header: str, group: str, *, hidden: bool = False) -> Metric:
@@ -105,3 +115,80 @@ def _accuracy(name: str, header: str, group: str, *, hidden: bool = False) -> Me
         return f"({low} to {high}, {defined(result, f'asked_{group}'):.0f} asked)"
 
     return Metric(name, header, f"accuracy_{group}", remark, hidden)
+
+
+def answers_interval(result: Result, group: str) -> tuple[float, float]:
+    """Wilson's interval of the answers of one result; ``group`` as `group_name` has it.
+
+    Raises:
+        UserError: they were not measured.
+    """
+    correct, asked = (defined(result, f"{name}_{group}") for name in ("correct", "asked"))
+    return wilson_interval(int(correct), int(asked))
+
+
+def _settings_figure(view: View[Options]) -> "Figure":
+    """Draw settings above, and depths of each below."""
+    pairs = view.suite.pairs
+    figure, top, bottom = halves((11, 6.6), (3.7, 2.9), 0.04)
+    _draw_settings(top.subplots(), view)
+    grid = bottom.subplots(1, len(pairs), sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, pair in zip(grid, pairs, strict=True):
+        _draw_depths(axes, view, pair)
+    for axes in grid[1:]:
+        axes.set_ylabel("")
+    return figure
+
+
+def _draw_settings(axes: "Axes", view: View[Options]) -> None:
+    paper, pairs, look = view.paper, view.suite.pairs, view.look
+    for index, row in enumerate(view.rows):
+        middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
+        places = [place + middle for place in range(len(pairs))]
+        _seeds(axes, view, row, places, look[row.run])
+        published = [paper.number(row.run, group_name(pair)) for pair in pairs]
+        if any(value is not None for value in published):
+            axes.plot(
+                places, [float("nan") if v is None else v for v in published], look[row.run].marker,
+                color=look[row.run].colour, mfc="white", ms=7, mew=1.3, ls=(0, (3, 2)), lw=0.9,
+                alpha=0.9, zorder=1.5, label=f"{printable(row.label)}, published",
+            )  # fmt: skip
+    for place in range(1, len(pairs)):
+        axes.axvline(place - 0.5, color=FAINT, lw=0.8)
+    name_places(axes, [f"N = {n}, R = {r}" for n, r in pairs])
+    axes.set_ylim(-0.04, 1.06)
+    tidy(axes, x="needles in the context N, needles asked for R", y="accuracy",
+         title="Accuracy, mean over depths")  # fmt: skip
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
+
+
+def _seeds(
+    axes: "Axes", view: View[Options], row: RowSlice, places: list[float], look: Look
+) -> None:
+    """Seeds as small marks with their intervals, means over seeds as large ones."""
+    found = view.evaluated(row)
+    breadth = _BREADTH / len(view.rows)
+    means = []
+    for pair, place in zip(view.suite.pairs, places, strict=True):
+        values = [defined(result, accuracy_name(pair)) for result in found]
+        means.append(sum(values) / len(values))
+        for index, (result, value) in enumerate(zip(found, values, strict=True)):
+            x = place + 0.62 * breadth * ((index + 0.5) / len(found) - 0.5)
+            low, high = answers_interval(result, group_name(pair))
+            axes.plot([x, x], [low, high], color=look.colour, lw=1.1, alpha=0.45)
+            axes.plot([x], [value], "o", color=look.colour, ms=3, mew=0, alpha=0.6)
+    axes.plot(
+        places, means, look.marker, color=look.colour, ms=7.5, mew=0.8, mec="white", ls="",
+        zorder=3, label=printable(row.label),
+    )  # fmt: skip
+
+
+def _draw_depths(axes: "Axes", view: View[Options], pair: list[int]) -> None:
+    depths = view.suite.depths
+    names = [accuracy_name(pair, depth=depth) for depth in depths]
+    metric_curves(axes, view, depths, names, marks=4)
+    axes.axhline(1 / pair[0], color=SOFT, lw=0.8, ls=(0, (2, 2)))
+    axes.set_ylim(-0.04, 1.06)
+    axes.set_xticks(depths)
+    tidy(axes, x="depth of the answer, %", y="accuracy")
+    axes.set_title(f"N = {pair[0]}, R = {pair[1]}", fontsize=9, pad=6)

@@ -10,9 +10,11 @@ from difftransformer.reporting.cells import DIFFERENCE, Paper, mean_cells, paire
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import shared_setting
 from difftransformer.reporting.curves import Curve, draw
-from difftransformer.reporting.document import Column, Row, Section
+from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.loss_panels import difference_title
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import log_ticks, panels, published_curve
 from difftransformer.reporting.sections import Metric, metric_frame, section_of
 from difftransformer.reporting.view import View
 
@@ -40,33 +42,25 @@ def section(view: View[Options]) -> list[Section]:
     measured = section_of(view, columns, cells, _notes(view))
     if not view.compared:
         return [measured]
-    differences = Section(
-        title=f"Paired difference, {view.compared_with()}",
-        columns=[
-            Column(
-                id=one.id + DIFFERENCE,
-                header=f"Δ {one.header.removesuffix(' ↓')}",
-                tidy_only=one.tidy_only,
-            )
-            for one in columns
-        ],
-        rows=[Row(run=row.run, label=row.label) for row in view.rows if row.against is not None],
-        cells=paired_differences(view.rows, [one.id for one in columns], cells, _DECIMALS),
-    )
-    return [measured, differences]
+    cells = paired_differences(view.rows, [one.id for one in columns], cells, _DECIMALS)
+    columns = [
+        Column(
+            id=one.id + DIFFERENCE,
+            header=f"Δ {one.header.removesuffix(' ↓')}",
+            tidy_only=one.tidy_only,
+        )
+        for one in columns
+    ]
+    title = f"Paired difference, {view.compared_with()}"
+    return [measured, section_of(view, columns, cells, title=title, rows=view.compared_rows)]
 
 
 def figure(view: View[Options]) -> "Figure":
     """Draw both sections; published curves have axes of their own."""
-    import matplotlib.pyplot as plt
-
     paper = view.artifact.paper
-    panels = 2 + (paper is not None)
-    figure, grid = plt.subplots(
-        1, panels, figsize=(3.75 * panels, 3.7), layout="constrained", squeeze=False
-    )
+    number = 2 + (paper is not None)
+    figure, ((first, second, *published),) = panels(1, number, (3.75 * number, 3.7))
     measured, *differences = section(view)
-    first, second, *published = grid[0]
     _curves(first, view, measured)
     _differences(second, view, *differences)
     if paper is not None:
@@ -106,11 +100,9 @@ def _curves(axes: "Axes", view: View[Options], measured: Section) -> None:
 
 def _differences(axes: "Axes", view: View[Options], differences: Section | None = None) -> None:
     at, look = view.suite.places, view.look
-    labels = {row.run: row.label for row in view.rows}
     axes.axhline(0, color=INK, lw=0.8)
-    for row in view.rows:
-        if row.against is None or differences is None:
-            continue
+    for row in view.compared_rows:
+        assert differences is not None
         draw(axes, _curve(differences, row.run, at, DIFFERENCE), look[row.run], "", marks=4)
         for place in at:
             cell = differences.cell(row.run, nll_name(place) + DIFFERENCE)
@@ -118,9 +110,7 @@ def _differences(axes: "Axes", view: View[Options], differences: Section | None 
                 reach = [cell.ci_low, cell.ci_high]
                 axes.plot([place] * 2, reach, color=look[row.run].colour, lw=1.2)
     _positions(axes, at)
-    names = {labels[row.against] for row in view.rows if row.against is not None}
-    other = printable(names.pop()) if len(names) == 1 else "its reference"
-    tidy(axes, x=_POSITION, y="nats per token", title=f"Difference to {other}, same seed")
+    tidy(axes, x=_POSITION, y="nats per token", title=difference_title(view))
 
 
 def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
@@ -129,17 +119,12 @@ def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
         if row.run not in paper.rows:
             continue
         values = paper.rows[row.run].values
-        points = [
-            (place, float(value))
+        points = {
+            float(place): float(value)
             for place in places_in(values)
             if (value := values[nll_name(place)]) is not None
-        ]
-        one = look[row.run]
-        axes.plot(
-            [place for place, _ in points], [value for _, value in points], one.marker,
-            color=one.colour, ls=(0, (4, 2)), lw=1.4, ms=4.5, mfc="white",
-            label=f"{printable(row.label)}, published",
-        )  # fmt: skip
+        }
+        published_curve(axes, points, look[row.run], row.label)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda place, _: _short(place, 1000))
     axes.minorticks_off()
@@ -159,11 +144,9 @@ def _curve(section: Section, run: str, at: list[int], suffix: str = "") -> Curve
 
 def _positions(axes: "Axes", at: list[int]) -> None:
     """Mark the doublings from the last position down: 512, 256, ..."""
-    axes.set_xscale("log", base=2)
     ticks = [at[-1] >> shift for shift in range(at[-1].bit_length()) if at[-1] >> shift >= at[0]]
     shown = ticks[:: max(1, len(ticks) // 6)]
-    axes.set_xticks(shown, [_short(tick, 1024) for tick in shown])
-    axes.minorticks_off()
+    log_ticks(axes, shown, [_short(tick, 1024) for tick in shown], base=2)
 
 
 def _short(place: float, thousand: int) -> str:

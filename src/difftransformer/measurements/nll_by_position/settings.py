@@ -88,7 +88,7 @@ class Suite(measurement.Suite):
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole documents, a batch at a time, and the logits of a chunk of them."""
         batch, length = self.batch_size, min(self.length, model.max_positions)
-        lower = f"{self.kind}.batch_size ({batch}) or {self.kind}.length ({length})"
+        lower = f"{self.lower()} or {self.kind}.length ({length})"
         return Reading(batch, length, length, batch * length, lower, loss_chunk=self.loss_chunk)
 
     def metric_words(self, name: str) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from difftransformer.measurements.quantised.settings import Options, score_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined, metric
-from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.drawing import INK, legend_below, tidy
 from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.panels import metric_curves, panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -82,13 +82,8 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw sections that share a suite in one line, the published curves behind the first."""
-    import matplotlib.pyplot as plt
-
     suites = list(dict.fromkeys(one.part.suites[0] for one in view.sections))
-    figure, grid = plt.subplots(
-        len(suites), _PANELS, figsize=(13, 0.7 + 3.1 * len(suites)), layout="constrained",
-        squeeze=False,
-    )  # fmt: skip
+    figure, grid = panels(len(suites), _PANELS, (13, 0.7 + 3.1 * len(suites)))
     for axes in grid.ravel():
         axes.set_visible(False)
     for line, suite in enumerate(suites):
@@ -113,34 +108,27 @@ def _widths(view: View[Options]) -> list[int]:
 
 def _section(axes: "Axes", view: View[Options]) -> None:
     widths: Widths = [None, *_widths(view)]
-    suite, look = view.suite, view.look
+    suite = view.suite
     if suite.chance is not None:
         chance = defined(view.evaluated()[0], "chance")
         axes.axhline(chance, color=INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
-    for row in view.rows:
-        scores = [
-            [defined(result, score_name(view.options.what, bits)) for bits in widths]
-            for result in view.evaluated(row)
-        ]
-        curve = over_seeds(range(len(widths)), scores)
-        draw(axes, curve, look[row.run], printable(row.label), marks=4.5)
+    names = [score_name(view.options.what, bits) for bits in widths]
+    metric_curves(axes, view, range(len(widths)), names, marks=4.5)
     _axes(axes, widths, suite.asked.metric_words(suite.score), view.title.partition(":")[0])
 
 
 def _published(axes: "Axes", view: View[Options]) -> None:
     """Draw the published rows that stand beside ours, hollow."""
-    assert view.artifact.paper is not None
-    widths, look = _widths(view), view.look
+    widths = _widths(view)
     for row in view.rows:
-        published = view.artifact.paper.rows.get(row.run)
-        if published is None:
+        values = [view.paper.number(row.run, _column(view, bits)) for bits in widths]
+        points = {place: value for place, value in enumerate(values) if value is not None}
+        if not points:
             continue
-        found = enumerate(published.values.get(_column(view, bits)) for bits in widths)
-        points = [(place, float(value)) for place, value in found if value is not None]
-        one = look[row.run]
+        one = view.look[row.run]
         axes.plot(
-            [place for place, _ in points], [value for _, value in points], color=one.colour,
-            ls=one.dash, lw=1.4, marker=one.marker, mfc="white", ms=5,
+            list(points), list(points.values()), color=one.colour, ls=one.dash, lw=1.4,
+            marker=one.marker, mfc="white", ms=5,
         )  # fmt: skip
     _axes(axes, widths, "HellaSwag, share right", "Published: attention logits")
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.errors import BackendError
+from difftransformer.evaluation.watching import attention_layers, hooked
 from difftransformer.measurements.quantised.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import Tap, tapped
@@ -80,7 +81,7 @@ def rounded_logits(model: nn.Module, bits: int, granularity: Granularity) -> Ite
         rounded = False
 
     with ExitStack() as stack:
-        for layer in _attention(model):
+        for layer in attention_layers(model):
             stack.callback(layer.register_forward_hook(require).remove)
         stack.enter_context(tapped(noticed))
         yield
@@ -168,9 +169,7 @@ def rounded_cache(model: nn.Module, bits: int, granularity: Granularity) -> Iter
         *others, inner = arguments
         return (*others, RoundingCache(inner, bits, granularity, module.num_keys))
 
-    with ExitStack() as stack:
-        for layer in _attention(model):
-            stack.callback(layer.register_forward_pre_hook(round_stored).remove)
+    with hooked([(layer, round_stored) for layer in attention_layers(model)]):
         yield
 
 
@@ -181,10 +180,6 @@ ROUNDED: Mapping[Quantity, Rounding] = {
     "kv_cache": rounded_cache,
 }
 """What rounds each quantity of a model while it is entered."""
-
-
-def _attention(model: nn.Module) -> list[Attention]:
-    return [module for module in model.modules() if isinstance(module, Attention)]
 
 
 @cache

@@ -18,6 +18,7 @@ from difftransformer.reporting.conditions import shared_setting
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable, tidy
+from difftransformer.reporting.panels import halves, log_ticks
 from difftransformer.reporting.sections import (
     Metric,
     fact_cells,
@@ -48,9 +49,10 @@ def section(view: View[Options]) -> Section:
         *fact_columns(),
         Column(id="bound", header="Seeds that bind ↑"),
         Column(id="steps_to_bind", header="Steps to bind ↓"),
-        Column(id="steps_to_bind_min", header="min", tidy_only=True),
-        Column(id="steps_to_bind_max", header="max", tidy_only=True),
-        Column(id="steps_to_bind_censored", header="censored", tidy_only=True),
+        *(
+            Column(id=f"steps_to_bind_{what}", header=what, tidy_only=True)
+            for what in ("min", "max", "censored")
+        ),
         *(Column(id=one.id, header=one.header) for one in metrics),
     ]
     if view.compared:
@@ -70,13 +72,9 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw accuracy above, and learning below, a panel for each row."""
-    import matplotlib.pyplot as plt
-
     lines = -(-len(view.rows) // _PANELS)
     heights = (3.4, 1.9 * lines)
-    figure = plt.figure(figsize=(11, sum(heights)), layout="constrained")
-    halves = figure.subfigures(2, 1, squeeze=False, height_ratios=heights, hspace=0.04)
-    top, bottom = halves.ravel()
+    figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
     _by_needles(top.subplots(), view)
     probe = shared_setting(view.trained(), "training", "probe")
     grid = bottom.subplots(lines, _PANELS, sharex=True, sharey=True, squeeze=False).ravel()
@@ -135,9 +133,7 @@ def _by_needles(axes: "Axes", view: View[Options]) -> None:
         values = [[defined(result, accuracy_name(n)) for n in numbers] for result in found]
         curve = over_seeds([n * aside for n in numbers], values)
         draw(axes, curve, look[row.run], printable(row.label), marks=4.5)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(numbers, [str(n) for n in numbers])
-    axes.minorticks_off()
+    log_ticks(axes, numbers, list(map(str, numbers)), base=2)
     axes.set_ylim(0, 1.04)
     tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)

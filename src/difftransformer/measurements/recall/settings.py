@@ -52,8 +52,7 @@ class Suite(measurement.Suite):
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole rows, a batch at a time."""
         rows = self.batch_size * self.queries
-        lower = f"{self.kind}.batch_size ({self.batch_size})"
-        return Reading(self.batch_size, longest, longest, rows, lower)
+        return Reading(self.batch_size, longest, longest, rows, self.lower())
 
     def metric_words(self, name: str) -> str:
         """See `measurement.Suite.metric_words`."""

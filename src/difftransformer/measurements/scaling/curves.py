@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice
@@ -71,19 +71,14 @@ class Curves:
         self.options, self.lines = view.options, _measured(view)
         self.everyone: Sample = range(len(view.seeds))
         self._points = {line.family.run: line.points for line in self.lines}
-        self._fits: dict[tuple[str, tuple[int, ...]], PowerLaw] = {}
+        self.curve = cache(self._curve)
 
-    def curve(self, run: str, sample: Sample) -> PowerLaw:
+    def _curve(self, run: str, sample: Sample) -> PowerLaw:
         """Return the curve through a row's mean losses over a sample of seeds."""
-        key = (run, tuple(sample))
-        if key not in self._fits:
-            points = self._points[run]
-            self._fits[key] = fit_power_law(
-                [point.x for point in points],
-                [point.mean(sample) for point in points],
-                offset=self.options.has_offset(len(points)),
-            )
-        return self._fits[key]
+        points = self._points[run]
+        losses = [point.mean(sample) for point in points]
+        offset = self.options.has_offset(len(points))
+        return fit_power_law([point.x for point in points], losses, offset=offset)
 
     def reading(self, family: FamilySlice, x: float, sample: Sample) -> Reading:
         """Return where the row compared with has the loss that this row's curve has at x."""
@@ -175,17 +170,20 @@ def equal_loss_cells(
     """
     runs = [family.run, str(family.against)]
 
-    def reading(sample: Sample) -> Reading:
-        return curves.reading(family, x, sample)
+    def read(field: str, above: float) -> Statistic:
+        """Read a number, or what takes its place in a ranking where there is none."""
+        limits = {"above": above, "below": -above, "never": math.nan}
 
-    def equal(sample: Sample) -> float:
-        return _or_limit(reading(sample), reading(sample).equal_x, above=math.inf)
+        def statistic(sample: Sample) -> float:
+            reading = curves.reading(family, x, sample)
+            found: float | None = getattr(reading, field)
+            return limits[str(reading.beyond)] if found is None else found
 
-    def ratio(sample: Sample) -> float:
-        return _or_limit(reading(sample), reading(sample).ratio, above=-math.inf)
+        return statistic
 
+    equal, ratio = read("equal_x", math.inf), read("ratio", -math.inf)
     write_ratio = partial(plain, decimals=RATIO_DECIMALS)
-    beyond = reading(curves.everyone).beyond is not None
+    beyond = curves.reading(family, x, curves.everyone).beyond is not None
     return [
         estimate_cell(Place(row, f"{prefix}_x"), equal, curves, runs, count),
         estimate_cell(Place(row, f"{prefix}_ratio"), ratio, curves, runs, write_ratio),
@@ -254,13 +252,6 @@ def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
 
 def _nearest(tokens: Sequence[int], target: float) -> int:
     return min(range(len(tokens)), key=lambda place: abs(tokens[place] - target))
-
-
-def _or_limit(reading: Reading, value: float | None, above: float) -> float:
-    """Return the value, or what takes its place in a ranking where the reading has none."""
-    if value is not None:
-        return value
-    return {"above": above, "below": -above, "never": math.nan}[str(reading.beyond)]
 
 
 def _behind(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:

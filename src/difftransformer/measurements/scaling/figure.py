@@ -11,6 +11,7 @@ from difftransformer.measurements.scaling.settings import Options
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.drawing import INK, SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import panels
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -24,18 +25,15 @@ _DASH = (0, (4.0, 2.0))
 
 def figure(view: View[Options]) -> "Figure":
     """Draw the first section."""
-    import matplotlib.pyplot as plt
     from matplotlib.text import Annotation
 
     paper, look = view.artifact.paper, looks([family.run for family in view.part.families])
-    panels = 1 if paper is None else 2
-    figure, grid = plt.subplots(
-        1, panels, figsize=(5.5 * panels, 4.6), layout="constrained", squeeze=False
-    )
-    _ours(grid[0][0], view, look)
+    number = 1 if paper is None else 2
+    figure, (places,) = panels(1, number, (5.5 * number, 4.6))
+    _ours(places[0], view, look)
     if paper is not None:
-        _published(grid[0][1], view, paper, look)
-    arrows = any(isinstance(text, Annotation) for axes in grid[0] for text in axes.texts)
+        _published(places[1], view, paper, look)
+    arrows = any(isinstance(text, Annotation) for axes in places for text in axes.texts)
     handles = _legend(view, look, published=paper is not None, arrows=arrows)
     legend_below(figure, handles=handles, ncols=6)
     return figure

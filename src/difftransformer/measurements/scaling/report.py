@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.measurement import Fact
 from difftransformer.config.papers import PaperTable
 from difftransformer.measurements.scaling.curves import (
     BEYOND,
@@ -19,13 +21,14 @@ from difftransformer.measurements.scaling.curves import (
     published_fits,
 )
 from difftransformer.measurements.scaling.figure import figure
-from difftransformer.measurements.scaling.power_law import PowerLaw, Reading
+from difftransformer.measurements.scaling.power_law import Reading
 from difftransformer.measurements.scaling.settings import Options
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
     Place,
     fact_cell,
+    fact_text,
     mean_cell,
     paired_differences,
 )
@@ -33,6 +36,7 @@ from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.numbers import count, plain, rate
+from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
 __all__ = ["figure", "section"]
@@ -83,16 +87,10 @@ def _points(view: View[Options], curves: Curves) -> Section:
         sizes = {f"parameters_{key}": f"Parameters, {words}" for key, words in COUNTS.items()}
         columns = _SHAPE | {"learning_rate": "lr"} | sizes
     columns |= {"loss": "Loss ↓", "loss" + DIFFERENCE: "Δ Loss"}
-    return Section(
-        title=view.title,
-        columns=[
-            *(Column(id=key, header=header) for key, header in columns.items()),
-            *_equal_columns(view, "at_equal"),
-        ],
-        rows=[Row(run=row.run, label=row.label) for row in rows],
-        cells=cells + paired_differences(rows, ["loss"], cells, DECIMALS),
-        notes=_point_notes(view),
-    )
+    cells += paired_differences(rows, ["loss"], cells, DECIMALS)
+    shown = [Column(id=key, header=header) for key, header in columns.items()]
+    shown += _equal_columns(view, "at_equal")
+    return section_of(view, shown, cells, _point_notes(view), rows=rows)
 
 
 def _about(view: View[Options], point: Point) -> list[Cell]:
@@ -100,19 +98,17 @@ def _about(view: View[Options], point: Point) -> list[Cell]:
     row = next(row for row in view.rows if row.run == point.run)
     trained = view.trained(row)
 
-    def fact(column: str, value: float, text: str) -> Cell:
-        cell = fact_cell(Place(point.row, column), value, trained, _NOTHING)
-        return cell.model_copy(update={"text": text})
+    def fact(column: str, value: Fact, write: Callable[[Any], str] = fact_text) -> Cell:
+        return fact_cell(Place(point.row, column), value, trained, _NOTHING, write)
 
     if view.options.by == "tokens":
-        return [fact("tokens", point.x, count(point.x))]
-    cells = [
-        fact_cell(Place(point.row, key), row.facts.get(key), trained, _NOTHING) for key in _SHAPE
-    ]
+        return [fact("tokens", point.x, count)]
     lr = float(trained[0].settings["training"]["lr"])
-    cells.append(fact("learning_rate", lr, rate(lr)))
-    sizes = {key: parameters(trained[0], key) for key in COUNTS}
-    return cells + [fact(f"parameters_{key}", size, count(size)) for key, size in sizes.items()]
+    return [
+        *(fact(key, row.facts.get(key)) for key in _SHAPE),
+        fact("learning_rate", lr, rate),
+        *(fact(f"parameters_{key}", parameters(trained[0], key), count) for key in COUNTS),
+    ]
 
 
 def _equal_columns(view: View[Options], prefix: str) -> list[Column]:
@@ -151,17 +147,10 @@ def _fitted(view: View[Options], curves: Curves) -> Section:
             x = curves.read_at(family.run)
             cells.append(Cell(row=family.run, column="read_x", text=count(x), value=x))
             cells += equal_loss_cells(family.run, "equal", x, family, curves)
-    rows = [
-        RowSlice(run=family.run, label=family.label, against=family.against)
-        for family in view.part.families
-    ]
-    return Section(
-        title="Fitted curves",
-        columns=_curve_columns(view),
-        rows=[Row(run=row.run, label=row.label) for row in rows],
-        cells=cells + paired_differences(rows, ["largest_loss"], cells, DECIMALS),
-        notes=_curve_notes(view.options, curves.lines),
-    )
+    rows = view.part.families
+    cells += paired_differences(rows, ["largest_loss"], cells, DECIMALS)
+    notes = _curve_notes(view.options, curves.lines)
+    return section_of(view, _curve_columns(view), cells, notes, title="Fitted curves", rows=rows)
 
 
 def _curve_cells(line: Line, curves: Curves) -> Iterator[Cell]:
@@ -183,9 +172,12 @@ def _published(view: View[Options], paper: PaperTable) -> Section:
     ]
     rows += [Row(run=row, label=f"Published, {paper.rows[row].label}") for row in readings]
     cells = [
-        *(cell for run, curve in curves.items() for cell in _published_curve(run, curve)),
-        *(cell for row, (_, one) in readings.items() for cell in _stated(row, one, paper)),
+        fact_cell(Place(f"published_{run}", column), getattr(curve, field), [], _NOTHING, _WRITE)
+        for run, curve in curves.items()
+        for column, field in _FITTED.items()
     ]
+    for row, (_, reading) in readings.items():
+        cells += _stated(row, reading, Paper(paper))
     return Section(
         title="The same fit of the published points",
         columns=[one for one in _curve_columns(view) if not one.id.startswith("largest")],
@@ -199,33 +191,19 @@ def _published(view: View[Options], paper: PaperTable) -> Section:
     )
 
 
-def _published_curve(run: str, curve: PowerLaw) -> list[Cell]:
-    values = {column: getattr(curve, field) for column, field in _FITTED.items()}
-    return [
-        Cell(row=f"published_{run}", column=column, text=_WRITE(value), value=value)
-        for column, value in values.items()
+def _stated(row: str, reading: Reading, paper: Paper) -> list[Cell]:
+    """A reading of the published points beside what the paper states."""
+    numbers: dict[str, tuple[Fact, Callable[[Any], str]]] = {
+        "read_x": (reading.x, count),
+        "equal_x": (reading.equal_x, count),
+        "equal_ratio": (reading.ratio, _WRITE),
+        "equal_beyond": (reading.beyond is not None, fact_text),
+    }
+    cells = [
+        fact_cell(Place(row, column), value, [], paper, write)
+        for column, (value, write) in numbers.items()
     ]
-
-
-def _stated(row: str, reading: Reading, paper: PaperTable) -> list[Cell]:
-    def cell(column: str, value: float | None, write: Callable[[float], str]) -> Cell:
-        stated = Paper(paper).number(row, column)
-        return Cell(
-            row=row,
-            column=column,
-            text=BEYOND if value is None else write(value),
-            value=value,
-            paper_value=stated,
-            paper_text=None if stated is None else write(stated),
-        )
-
-    beyond = reading.beyond is not None
-    return [
-        Cell(row=row, column="read_x", text=count(reading.x), value=reading.x),
-        cell("equal_x", reading.equal_x, count),
-        cell("equal_ratio", reading.ratio, _WRITE),
-        cell("equal_beyond", float(beyond), lambda flag: "yes" if flag else "no"),
-    ]
+    return [one.model_copy(update={"text": BEYOND}) if one.value is None else one for one in cells]
 
 
 def _point_notes(view: View[Options]) -> list[str]:

@@ -1,16 +1,21 @@
-"""Training stability as columns: spikes and divergence, by learning rate or at a row's own."""
+"""Training stability: spikes and divergence as columns, by learning rate or at a row's own.
+
+The picture has them by learning rate, and the curves at the largest one.
+"""
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
-from difftransformer.measurements.stability.figure import figure
 from difftransformer.measurements.stability.settings import Options
 from difftransformer.measurements.stability.spikes import (
     KINDS,
+    SPIKES,
+    ByRate,
     Stability,
     by_rate,
-    kind_value,
     stability_of,
 )
 from difftransformer.provenance.result import Result
@@ -25,15 +30,28 @@ from difftransformer.reporting.cells import (
 )
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span
+from difftransformer.reporting.curves import Curve, draw, mark
 from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.drawing import Look, legend_below, printable, tidy
 from difftransformer.reporting.numbers import rate
+from difftransformer.reporting.panels import halves, log_ticks
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
-__all__ = ["figure", "section"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 LARGE = "_large"
 """Ending of the column over the rates from a row's own on."""
 _PERCENT, _NATS = 2, 3
+_UNITS = {
+    "loss_spikes": "% of steps",
+    "gradient_spikes": "% of steps",
+    "diverged": "share of seeds",
+    "final_loss": "nats per token",
+}
+_CURVES = {"loss": "training loss, nats", "grad_norm": "gradient norm before clipping"}
 
 
 def section(view: View[Options]) -> Section | list[Section]:
@@ -44,6 +62,25 @@ def section(view: View[Options]) -> Section | list[Section]:
         DataError: a history lacks steps.
     """
     return _swept(view) if view.options.swept else _at_own_rates(view)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a sweep."""
+    rates, look = view.rates, view.look
+    found = {row.run: by_rate(view, row) for row in view.rows}
+    figure, top, bottom = halves((12, 6.8))
+    for axes, (kind, title) in zip(top.subplots(1, len(KINDS)), KINDS.items(), strict=True):
+        for row in view.rows:
+            _by_rate(axes, kind, found[row.run], look[row.run], row.label)
+        log_ticks(axes, rates, list(map(rate, rates)), rotation=45)
+        tidy(axes, x="peak learning rate", y=_UNITS[kind], title=title)
+    for axes, column in zip(bottom.subplots(1, len(_CURVES)), _CURVES, strict=True):
+        for row in view.rows:
+            _at_the_largest(axes, view, row, column)
+        axes.set_yscale("log")
+        tidy(axes, x="step", y=_CURVES[column], title=f"At {rate(rates[-1])}, one line a seed")
+    legend_below(figure, top.axes[0])
+    return figure
 
 
 def _swept(view: View[Options]) -> list[Section]:
@@ -57,26 +94,21 @@ def _swept(view: View[Options]) -> list[Section]:
             for row in view.rows
             for one, trained in found[row.run].items()
         ]
-        if kind.endswith("spikes"):
+        if kind in SPIKES:
             columns += [
                 Column(id=kind + LARGE, header="large rates ↓"),
                 Column(id=kind + LARGE + DIFFERENCE, header="Δ large rates"),
             ]
             over = [
-                _over_rates(
-                    Place(row.run, kind + LARGE),
-                    kind,
-                    [found[row.run][one] for one in large[row.run]],
-                )
+                _over_rates(Place(row.run, kind + LARGE), kind, found[row.run], large[row.run])
                 for row in view.rows
             ]
             cells += over + paired_differences(view.rows, [kind + LARGE], over, _PERCENT)
-        made = section_of(view, columns, cells, [])
-        sections.append(made.model_copy(update={"title": title}))
+        sections.append(section_of(view, columns, cells, title=title))
     trained = [one.result for rows in found.values() for row in rows.values() for one in row]
     notes = [
         *_definitions(view.options),
-        *_comparison(view),
+        *view.difference_note(),
         _budget(trained),
         f"Large rates: from {rate(min(min(large.values())))} on; their mean.",
     ]
@@ -99,14 +131,14 @@ def _at_own_rates(view: View[Options]) -> Section:
         for kind in compared
     ]
     cells += paired_differences(view.rows, compared, cells, _PERCENT)
-    notes = [*_definitions(view.options), view.training_note(), *_comparison(view)]
+    notes = [*_definitions(view.options), view.training_note(), *view.difference_note()]
     return section_of(view, columns, cells, notes)
 
 
 def _cell(place: Place, kind: str, trained: Sequence[Stability]) -> Cell:
     """One kind of one row at one rate, over its seeds."""
     decimals = _NATS if kind == "final_loss" else _PERCENT
-    values = [(one.result, kind_value(kind)(one)) for one in trained]
+    values = [(one.result, one.values[kind]) for one in trained]
     seeds = seed_values(values, decimals, nothing="diverged")
     if kind == "diverged":
         return share_cell(place, seeds)
@@ -117,14 +149,13 @@ def _cell(place: Place, kind: str, trained: Sequence[Stability]) -> Cell:
     return cell
 
 
-def _over_rates(place: Place, kind: str, found: Sequence[Sequence[Stability]]) -> Cell:
+def _over_rates(place: Place, kind: str, found: ByRate, rates: Sequence[float]) -> Cell:
     """Mean over the large rates, seed by seed, with the jobs of all of them."""
-    value, seeds = kind_value(kind), []
-    for trained in zip(*found, strict=True):
-        values = [value(one) for one in trained]
-        assert None not in values, place
-        mean = fmean(one for one in values if one is not None)
-        (seed,) = seed_values([(trained[0].result, mean)], _PERCENT)
+    seeds = []
+    for trained in zip(*(found[one] for one in rates), strict=True):
+        values = [value for one in trained if (value := one.values[kind]) is not None]
+        assert len(values) == len(trained), place
+        (seed,) = seed_values([(trained[0].result, fmean(values))], _PERCENT)
         jobs = [one.result.job_id for one in trained]
         seeds.append(seed.model_copy(update={"job_ids": jobs}))
     return mean_cell(place, seeds, _PERCENT, Paper(None))
@@ -163,6 +194,27 @@ def _definitions(options: Options) -> list[str]:
     ]
 
 
-def _comparison(view: View[Options]) -> list[str]:
-    compared = f"Δ: paired difference over seeds, {view.compared_with()}."
-    return [compared] if view.compared else []
+def _by_rate(axes: "Axes", kind: str, found: ByRate, look: Look, label: str) -> None:
+    """Mean over the seeds that have a value, with their range; a share has none.
+
+    A training that diverged has no loss at the end: the mean of the others has a hollow mark.
+    """
+    points = {
+        learning_rate: [one for seed in trained if (one := seed.values[kind]) is not None]
+        for learning_rate, trained in found.items()
+    }
+    points = {learning_rate: values for learning_rate, values in points.items() if values}
+    curve = Curve(list(points), list(points.values()))
+    if kind == "diverged":
+        curve = curve._replace(band=None)
+    draw(axes, curve, look, printable(label))
+    partial = [one for one, values in points.items() if len(values) < len(found[one])]
+    mark(axes, curve, look, partial, size=4)
+
+
+def _at_the_largest(axes: "Axes", view: View[Options], row: RowSlice, column: str) -> None:
+    """Every seed's curve, up to where it diverges."""
+    largest, look = view.swept(row)[-1], view.look[row.run]
+    for seed in view.seeds:
+        series = view.results.histories.series(largest.run_id, seed, column)
+        axes.plot(series.steps, series.values, color=look.colour, ls=look.dash, lw=0.9, alpha=0.8)

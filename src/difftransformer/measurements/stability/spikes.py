@@ -1,6 +1,6 @@
 """How stable trainings were: spikes of the loss and of the gradient norm, and divergence."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results, metric
 from difftransformer.reporting.view import View
 
-LOSS, GRADIENT = "loss", "grad_norm"
-"""Columns of a history that can spike."""
+SPIKES = {"loss_spikes": "loss", "gradient_spikes": "grad_norm"}
+"""Kinds that are spikes, with the columns of a history that have them."""
 KINDS = {
     "loss_spikes": "Loss spikes",
     "gradient_spikes": "Gradient-norm spikes",
@@ -28,16 +28,12 @@ class Stability(NamedTuple):
 
     Attributes:
         result: Its result file.
-        spikes: Column -> share in % of its judged steps that are spikes, where every step that was
-            planned after a divergence counts as one.
-        diverged: 1 or 0.
-        loss: Validation loss at the end; None after a divergence.
+        values: By kind. Spikes: share in % of its judged steps, where every step that was planned
+            after a divergence counts as one; diverged: 1 or 0; the loss is None after a divergence.
     """
 
     result: Result
-    spikes: dict[str, float]
-    diverged: float
-    loss: float | None
+    values: dict[str, float | None]
 
 
 ByRate = dict[float, list[Stability]]
@@ -62,16 +58,6 @@ def by_rate(view: View[Options], row: RowSlice) -> ByRate:
         one.learning_rate: stability_of(view.results, one.run_id, view.seeds, view.options)
         for one in view.swept(row)
     }
-
-
-def kind_value(kind: str) -> Callable[[Stability], float | None]:
-    """Return what reads one of `KINDS` off a training."""
-    return {
-        "loss_spikes": lambda one: one.spikes[LOSS],
-        "gradient_spikes": lambda one: one.spikes[GRADIENT],
-        "diverged": lambda one: one.diverged,
-        "final_loss": lambda one: one.loss,
-    }[kind]
 
 
 def spikes(values: Sequence[float], window: int, threshold: float) -> list[int]:
@@ -107,8 +93,8 @@ def _judge(results: Results, run: str, seed: int, options: Options) -> Stability
             f"{result.job_id}: {planned:.0f} steps are no more than the window of {window} steps: "
             "lower options.window in the artifact's file, or train longer"
         )
-    shares = {}
-    for column in (LOSS, GRADIENT):
+    values: dict[str, float | None] = {}
+    for kind, column in SPIKES.items():
         series = results.histories.series(run, seed, column)
         steps = len(series.steps)
         if series.steps != list(range(1, steps + 1)) or (not diverged and steps < planned):
@@ -118,5 +104,6 @@ def _judge(results: Results, run: str, seed: int, options: Options) -> Stability
             )
         found = spikes(series.values, window, options.threshold)
         lost = planned - max(steps, window)
-        shares[column] = 100 * (len(found) + lost) / (planned - window)
-    return Stability(result, shares, diverged, metric(result, "validation_loss"))
+        values[kind] = 100 * (len(found) + lost) / (planned - window)
+    values |= {"diverged": diverged, "final_loss": metric(result, "validation_loss")}
+    return Stability(result, values)

@@ -12,8 +12,8 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import Turn, peak_memory, time_shape
+from difftransformer.evaluation.watching import attention_layers
 from difftransformer.measurements.throughput.settings import Timing
-from difftransformer.models.attention.base import Attention
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.sizes import forward_flops, training_flops
@@ -82,7 +82,7 @@ def step(
     model: Transformer, backend: str, mode: str, tokens: Tensor, config: Timing
 ) -> Callable[[], None]:
     """Return one call of a model on tokens [B, T + 1] with one of its backends."""
-    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    layers = attention_layers(model)
     targets = tokens[:, 1:].flatten()
 
     def run() -> None:

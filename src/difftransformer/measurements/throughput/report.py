@@ -10,6 +10,7 @@ from difftransformer.reporting.cells import Place
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.panels import name_places, panels
 from difftransformer.reporting.rounds import DECIMALS, Timings, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
@@ -35,27 +36,21 @@ def section(view: View[Options]) -> list[Section]:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
-    import matplotlib.pyplot as plt
-
     timings = Timings(view.results, view.options.timing)
-    compared = [row for part in view.sections for row in part.rows if row.against]
+    compared = [row for part in view.sections for row in part.compared_rows]
     look = looks([view.rows[0].run, *(row.run for row in compared)])
     shapes = _drawn_shapes(view, timings)
-    figure, panels = plt.subplots(
-        1, len(MODES), figsize=(11, 4.2), layout="constrained", sharey=True
-    )
-    for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
+    figure, ((left, right),) = panels(1, len(MODES), (11, 4.2), sharey=True)
+    for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):
         axes.axhline(1.0, color=INK, lw=0.9)
         for place, row in enumerate(compared):
             aside = _ASIDE * (place - (len(compared) - 1) / 2)
             _draw_measured(axes, timings, row, mode, look[row.run], aside)
             _draw_published(axes, view, row, mode, look[row.run], shapes)
-        axes.set_xticks(range(len(shapes)), list(shapes.values()))
-        axes.set_xlim(-0.5, len(shapes) - 0.5)
+        name_places(axes, list(shapes.values()))
         tidy(axes, x="", y="tokens/s, ratio", title=title)
-        axes.grid(axis="x", visible=False)
-    panels[1].set_ylabel("")
-    legend_below(figure, panels[0])
+    right.set_ylabel("")
+    legend_below(figure, left)
     return figure
 
 
@@ -127,15 +122,13 @@ def _measured(timings: Timings, shape: str, row: str, backend: str, mode: str) -
 
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:
-    labels = {row.run: row.label for row in view.rows}
-    against = {labels[row.against] for row in view.rows if row.against}
     return [
         f"{timings.machine_note()} A GPU bound by its matrix units and a CPU bound by memory may "
         "order the rows differently.",
         f"Tokens per second: {timings.rounds_note('row, backend and mode')} Training is forward, "
         "loss and backward, forward has the loss.",
-        f"Ratio to {' and '.join(sorted(against))}, within a round; the first two are geometric "
-        "means over the shapes.",
+        f"Ratio to {' and '.join(sorted(view.references))}, within a round; the first two are "
+        "geometric means over the shapes.",
         "Memory: bytes of tensors that one call allocates at most, weights not among them.",
     ]
 

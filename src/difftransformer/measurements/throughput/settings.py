@@ -8,10 +8,7 @@ from pydantic import model_validator
 from difftransformer.config import timing
 from difftransformer.config.base import Name, setting
 from difftransformer.config.measurement import Options as BaseOptions
-from difftransformer.config.timing import BatchConfig, Models, Sizing
-
-OWN_SIZES = "own_sizes"
-"""Shape of the rows of other measurements."""
+from difftransformer.config.timing import OWN_SIZES, BatchConfig, Models, Sizing
 
 
 class ShapeConfig(BatchConfig):
@@ -89,8 +86,4 @@ class Options(BaseOptions):
     suites: ClassVar[int] = 0
     trained: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
-
-    @property
-    def timing(self) -> str:
-        """Its own."""
-        return "throughput"
+    timing: ClassVar[str] = "throughput"

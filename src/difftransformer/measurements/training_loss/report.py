@@ -16,6 +16,7 @@ from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, looks
 from difftransformer.reporting.loss_panels import VALIDATION_LOSS, loss_curves, loss_differences
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -64,21 +65,17 @@ def section(view: View[Options]) -> Section:
             Column(id=one.id + DIFFERENCE + ending, header=f"Δ {one.header.removesuffix(' ↓')}")
             for one in columns
         ]
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
-    return section_of(view, columns, cells, notes)
+    return section_of(view, columns, cells, notes + view.difference_note())
 
 
 def figure(view: View[Options]) -> "Figure":
     """Draw the curves of the first section, and the differences of all that follow training."""
-    import matplotlib.pyplot as plt
-
     parts = view.sections
     look = looks(list(dict.fromkeys(row.run for part in parts for row in part.rows)))
-    figure, axes = plt.subplots(
-        1, 1 + len(parts), figsize=(3.9 * (1 + len(parts)), 3.9), layout="constrained"
-    )
-    loss_curves(axes[0], parts[0], look)
-    for panel, part in zip(axes[1:], parts, strict=True):
-        loss_differences(panel, part, look)
-    legend_below(figure, axes[0])
+    number = 1 + len(parts)
+    figure, ((first, *others),) = panels(1, number, (3.9 * number, 3.9))
+    loss_curves(first, parts[0], look)
+    for axes, part in zip(others, parts, strict=True):
+        loss_differences(axes, part, look)
+    legend_below(figure, first)
     return figure

@@ -11,8 +11,9 @@ from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK
 from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
-from difftransformer.reporting.loss_panels import compared_rows, loss_curves, loss_differences
+from difftransformer.reporting.loss_panels import loss_curves, loss_differences
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import halves
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -40,9 +41,8 @@ def section(view: View[Options]) -> Section:
         f"{defined(first, 'ar_hit_share'):.1%} of {count(defined(first, 'tokens'))} held-out "
         "tokens; Others: the rest.",
         view.training_note(),
+        *view.difference_note(),
     ]
-    if view.compared:
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
     return metric_section(
         view, _LOSSES, decimals=3, notes=notes, facts=True, show_differences=False
     )
@@ -50,11 +50,7 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw the first section; its rows but one are compared with that one."""
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(11, 7.4), layout="constrained")
-    parts = figure.subfigures(2, 1, height_ratios=(1.2, 1), hspace=0.04, squeeze=False)
-    top, bottom = parts.ravel()
+    figure, top, bottom = halves((11, 7.4), (1.2, 1), 0.04)
     left, right = top.subplots(1, 2)
     loss_curves(left, view, view.look)
     loss_differences(right, view, view.look)
@@ -71,7 +67,7 @@ def figure(view: View[Options]) -> "Figure":
 
 
 def _forest(axes: "Axes", view: View[Options], measured: Section, loss: Metric) -> None:
-    rows, look = compared_rows(view), view.look
+    rows, look = view.compared_rows, view.look
     axes.axvline(0, color=INK, lw=0.8)
     for place, row in enumerate(rows):
         cell = measured.cell(row.run, loss.id + DIFFERENCE)

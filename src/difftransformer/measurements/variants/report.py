@@ -5,7 +5,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.measurement import Fact
+from difftransformer.config.timing import OWN_SIZES
 from difftransformer.measurements.variants.settings import Options
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -21,7 +21,8 @@ from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import INK, looks
 from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
 from difftransformer.reporting.numbers import count, plain
-from difftransformer.reporting.rounds import OWN_SIZES, Timings
+from difftransformer.reporting.panels import panels
+from difftransformer.reporting.rounds import Timings
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -69,15 +70,11 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw a panel for each column; rows that a section has anew stand hollow below the first's."""
-    import matplotlib.pyplot as plt
-
     sections = [section(part) for part in view.sections]
     shown = _panels(view.options, {column.id for column in sections[0].columns})
     height = 1.4 + 0.42 * len(view.rows)
-    figure, panels = plt.subplots(
-        1, len(shown), figsize=(11, height), layout="constrained", sharey=True, squeeze=False
-    )
-    for axes, (key, panel) in zip(panels[0], shown.items(), strict=True):
+    figure, (places,) = panels(1, len(shown), (11, height), sharey=True)
+    for axes, (key, panel) in zip(places, shown.items(), strict=True):
         _draw_panel(axes, sections, key, panel)
     signs = seed_signs(view.seeds)
     titles = [section.title for section in sections]
@@ -88,10 +85,10 @@ def figure(view: View[Options]) -> "Figure":
 
 def _row(view: View[Options], row: RowSlice) -> list[Cell]:
     trained, nothing = view.trained(row), Paper(None)
-    cells = []
-    for name in _FACTS:
-        cell = fact_cell(Place(row.run, name), row.facts.get(name), trained, nothing)
-        cells.append(cell.model_copy(update={"text": _written(row.facts.get(name))}))
+    cells = [
+        fact_cell(Place(row.run, name), row.facts.get(name), trained, nothing, _written)
+        for name in _FACTS
+    ]
     for name, score in view.options.scores.items():
         run = row.twin if score.of_twin else row.run
         assert run is not None, row.run
@@ -114,17 +111,14 @@ def _speeds(view: View[Options]) -> tuple[list[Cell], list[str]]:
         if row.against:
             ratio = median(timings.ratios(OWN_SIZES, row.run, row.against, "training"))
             cells.append(timings.one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2)))
-    labels = {row.run: row.label for row in view.rows}
-    others = dict.fromkeys(labels[row.against] for row in view.rows if row.against)
     return cells, [
         f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "
         f"{timed.batch_size}, {timings.rounds_note('row, backend and mode')} Ratio to "
-        f"{' and '.join(others)}: median of those within rounds. {timings.machine_note()}"
+        f"{' and '.join(view.references)}: median of those within rounds. {timings.machine_note()}"
     ]
 
 
-def _written(fact: Fact) -> str:
-    assert isinstance(fact, int | float), fact
+def _written(fact: float) -> str:
     return count(fact) if fact >= 10_000 else f"{fact:,.0f}"
 
 
@@ -137,9 +131,7 @@ def _notes(view: View[Options]) -> list[str]:
     others = [f"{row.run} for {row.paper}" for row in view.rows if row.paper not in (None, row.run)]
     if others:
         notes.append(f"At this scale other runs stand in, of other sizes: {', '.join(others)}.")
-    if view.compared:
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
-    return notes
+    return notes + view.difference_note()
 
 
 def _panels(options: Options, known: set[str]) -> dict[str, Panel]:

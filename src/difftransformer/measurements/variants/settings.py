@@ -54,7 +54,7 @@ class Options(BaseOptions):
         return list(dict.fromkeys(one.suite for one in self.scores.values() if one.of_twin))
 
     @property
-    def timing(self) -> str | None:
+    def timing(self) -> str | None:  # type: ignore[override]
         """See `timed_by`."""
         return self.timed_by
 

@@ -1,0 +1,74 @@
+"""Axes beside and below each other, their ticks, and what several figures draw into them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.curves import draw, over_seeds
+from difftransformer.reporting.drawing import Look, printable
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+
+def panels(
+    lines: int, columns: int, size: tuple[float, float], **shared: Any
+) -> tuple["Figure", Any]:
+    """Make a figure of axes, an array [lines, columns]; ``shared`` are options of `subplots`."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        lines, columns, figsize=size, layout="constrained", squeeze=False, **shared
+    )
+    return figure, axes
+
+
+def halves(
+    size: tuple[float, float], heights: Sequence[float] = (1, 1), space: float | None = None
+) -> tuple["Figure", "SubFigure", "SubFigure"]:
+    """Make a figure of two parts, one above the other, each for axes of its own."""
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=size, layout="constrained")
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=heights, hspace=space)
+    top, bottom = parts.ravel()
+    return figure, top, bottom
+
+
+def log_ticks(
+    axes: "Axes", at: Sequence[float], names: Sequence[str], *, base: int = 10, **style: Any
+) -> None:
+    """Make x logarithmic, with ticks at these values alone."""
+    axes.set_xscale("log", base=base)
+    axes.set_xticks(at, names, **style)
+    axes.minorticks_off()
+
+
+def name_places(axes: "Axes", names: Sequence[str]) -> None:
+    """Name the places 0, 1, ... of x, which are no numbers."""
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.grid(axis="x", visible=False)
+
+
+def metric_curves(
+    axes: "Axes", view: View[Any], x: Sequence[float], names: Sequence[str], *, marks: float
+) -> None:
+    """Draw a metric of each x over the seeds, a curve for each row.
+
+    Raises:
+        UserError: a result is missing, or lacks a metric.
+    """
+    for row in view.rows:
+        by_seed = [[defined(result, name) for name in names] for result in view.evaluated(row)]
+        draw(axes, over_seeds(x, by_seed), view.look[row.run], printable(row.label), marks=marks)
+
+
+def published_curve(axes: "Axes", points: Mapping[float, float], look: Look, label: str) -> None:
+    """Draw published values of a row by x, hollow."""
+    axes.plot(
+        list(points), list(points.values()), look.marker, color=look.colour, ls=(0, (4, 2)), lw=1.4,
+        ms=4.5, mfc="white", label=f"{printable(label)}, published",
+    )  # fmt: skip
