@@ -74,7 +74,7 @@ def owners(plan: Plan) -> dict[tuple[str, ...], set[str]]:
         shown = {part.measurement for part in artifact.sections}
         found["table", name] = found["figure", name] = shown
         for suite, _ in plan.artifacts.evaluations(name):
-            asked = plan.jobs.suite(suite)
+            asked = plan.catalogue.suite(suite)
             found["evaluate", suite] = {asked.kind, asked.asked.kind}
             for judge in plan.jobs.judges(suite):
                 found["judge", suite, judge] = {asked.kind}

@@ -3,7 +3,7 @@
 
 JOBS = PLAN.jobs
 ARTIFACTS = PLAN.artifacts
-ROOT = JOBS.root
+ROOT = JOBS.layout.root
 ENVIRONMENT = "../../envs/cpu.yaml"
 
 

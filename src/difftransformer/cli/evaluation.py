@@ -3,7 +3,7 @@
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,11 +25,9 @@ from difftransformer.cli.frame import (
     read,
     state,
 )
+from difftransformer.errors import UserError
 from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
-
-if TYPE_CHECKING:
-    from difftransformer.planning.plan import Plan
 
 
 @command
@@ -137,13 +135,18 @@ def estimate_judging(
     """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
     with reporting():
         from difftransformer.config.measurements import module_of
+        from difftransformer.config.validation import lookup
         from difftransformer.planning.plan import Plan
 
         # What `judge` asks for is no matter here, and the endpoint would need its key.
         plan = Plan.load(config, {"scale": scale, "seeds": seeds, "judge": "lexical"})
         kept, missing = Path(plan.jobs.layout.kept_judgements), 0
-        for kind, folders in _answer_folders(plan, artifact).items():
-            judge = import_module(module_of(kind, "judge"))
+        lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
+        found = plan.artifacts.answer_folders(artifact)
+        if not found:
+            raise UserError(f"{artifact}: has nothing to judge; table4 has")
+        for kind, answers in found.items():
+            judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
             there, said = judge.estimate(plan.catalogue.project.judges.endpoint, folders, kept)
             typer.echo(said)
             missing += len(folders) - there
@@ -152,22 +155,6 @@ def estimate_judging(
                 f"{missing} runs have not answered yet: "
                 f"`snakemake {artifact} --config scale={scale} seeds={seeds}` makes them answer"
             )
-
-
-def _answer_folders(plan: "Plan", artifact: str) -> dict[str, list[Path]]:
-    """Folders of the answers behind an artifact, by the measurement that asks for them."""
-    from difftransformer.config.validation import lookup
-    from difftransformer.errors import UserError
-
-    lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
-    jobs, found = plan.jobs, dict[str, list[Path]]()
-    for suite, run in plan.artifacts.evaluations(artifact):
-        if jobs.suite(suite).judged:
-            answers = [Path(jobs.layout.details(suite, run, one)) for one in jobs.seeds_of(run)]
-            found.setdefault(jobs.suite(suite).kind, []).extend(answers)
-    if not found:
-        raise UserError(f"{artifact}: has nothing to judge; table4 has")
-    return found
 
 
 @command

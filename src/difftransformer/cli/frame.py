@@ -108,7 +108,7 @@ def read(path: Path, kind: type[S]) -> S:
     Raises:
         ConfigError: If the file is missing or holds something else.
     """
-    from difftransformer.config.validation import validate_json
+    from difftransformer.config.validation import validate
     from difftransformer.errors import ConfigError
 
     try:
@@ -117,10 +117,9 @@ def read(path: Path, kind: type[S]) -> S:
         reason = (error.strerror or "unreadable").lower()
         raise ConfigError(f"{path}: {reason}; run snakemake, which writes the slices") from None
     try:
-        checked: S = validate_json(kind, content, f"{path}: not a {kind.__name__}")
+        return validate(kind, content, f"{path}: not a {kind.__name__}")
     except ConfigError as error:
         raise ConfigError(f"{error}; run snakemake, which writes the slices") from None
-    return checked
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
     Raises:
         ConfigError: What cannot be used, in one line that begins with ``place``, its file.
     """
-    artifact: ArtifactConfig = validate(ArtifactConfig, raw, place)
+    artifact = validate(ArtifactConfig, raw, place)
     sections = [
         _typed_section(part, f"{place}: sections[{index}]")
         for index, part in enumerate(artifact.sections)
@@ -212,7 +212,7 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
 
 def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     found = measurement(part.measurement, f"{place}.measurement")
-    options: Options = validate(found.options, part.options, f"{place}.options")
+    options = validate(found.options, part.options, f"{place}.options")
     if len(part.suites) != options.suites:
         number = {0: "none", 1: "exactly one"}.get(options.suites, str(options.suites))
         raise ConfigError(

@@ -1,6 +1,7 @@
 """Settings of a dataset: where text comes from, how it is mixed, split and tokenised."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +12,7 @@ from difftransformer.config.generated_rows import (
     GeneratedRows,
     RecallConfig,
 )
+from difftransformer.errors import ConfigError
 
 TIKTOKEN_VOCABULARIES = {
     "gpt2": 50257,
@@ -268,3 +270,17 @@ class DatasetConfig(Settings):
             reason = f"source {endless[0]}" if endless else "when_exhausted: repeat"
             raise ValueError(f"{reason} without `tokens` would never end: set a budget of tokens")
         return self
+
+
+def require_same_text(changes: Mapping[str, Any], where: str) -> None:
+    """Refuse changes to a base that alter token ids, or train on what the base holds out.
+
+    Raises:
+        ConfigError: A key that must be as in the base; the line begins with ``where``.
+    """
+    for key in ("tokenizer", "validation_share"):
+        if key in changes:
+            raise ConfigError(
+                f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
+                f"held-out documents stay the same; remove it, or change it in the base"
+            )

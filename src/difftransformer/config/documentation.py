@@ -1,223 +1,160 @@
-"""JSON Schemas and a readable page of every setting, both generated from the config models.
+"""JSON Schemas and a readable page of every setting, both generated from the config models."""
 
-A file's model is either one group of settings or a mapping from names to groups (a pydantic
-``RootModel[dict[str, ...]]``), so both ``config.yaml`` and ``runs.yaml`` can be described.
-"""
-
-import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
 from inspect import get_annotations
-from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, RootModel
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import ModelSchema
+
+Schema = dict[str, Any]
+"""A JSON Schema as pydantic makes it, or a part of one."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_PLAIN_NAMES: dict[Any, str] = {
-    type(None): "null",
-    Any: "any",
-    bool: "true or false",
-    int: "integer",
-    float: "number",
-    str: "text",
-    Path: "path",
-    list: "list",
-    tuple: "list",
-    dict: "mapping",
+_PLAIN_NAMES = {"boolean": "true or false", "string": "text", "array": "list", "object": "mapping"}
+"""What a reader of YAML calls a type; the others by their own names."""
+_LIMITS = {
+    "exclusiveMinimum": ">",
+    "minimum": "≥",
+    "exclusiveMaximum": "<",
+    "maximum": "≤",
+    **dict.fromkeys(("minItems", "minLength", "minProperties"), "at least"),
+    **dict.fromkeys(("maxItems", "maxLength", "maxProperties"), "at most"),
 }
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One entry of a list: a setting's dotted path and what is known about it."""
+def config_schema(models: Mapping[str, type[BaseModel]]) -> dict[str, Schema]:
+    """JSON Schema of each YAML file, for editors that complete and check, in the order of names.
 
-    key: str
-    type: str
-    default: str
-    unit: str
-    meaning: str
-    source: str
-
-    def item(self) -> str:
-        """One entry of a list, on lines that can be read."""
-        about = [self.type, self.unit]
-        about.append("required" if self.default == "required" else f"default {self.default}")
-        source = f" *Source: {self.source}.*" if self.source else ""
-        text = f"- {self.key} ({', '.join(filter(None, about))}): {self.meaning}{source}"
-        return _filled(text, "  ")
-
-
-def config_schema(models: Mapping[str, type[BaseModel]]) -> dict[str, dict[str, Any]]:
-    """JSON Schema of each YAML file, for editors that complete and check.
-
-    Args:
-        models: YAML file name (as shown to users) -> the model of the whole file.
-
-    Returns:
-        File name -> schema, in the order of file names; plain JSON values only.
+    ``models`` has the model of each whole file; schemas hold plain JSON values only.
     """
-    schemas = {}
-    for name in sorted(models):
-        schema = models[name].model_json_schema(mode="validation")
-        schemas[name] = {"$schema": _DIALECT, **schema, "title": name}
-    return schemas
+    return {
+        name: {"$schema": _DIALECT, **models[name].model_json_schema(), "title": name}
+        for name in sorted(models)
+    }
 
 
 def config_readme(models: Mapping[str, type[BaseModel]], opening: str = "") -> str:
     """Markdown page with a list of settings for each YAML file, in the order given.
 
     Nested groups are expanded by dotted path; ``<name>`` stands for a key the user chooses,
-    ``[]`` for an item of a list, and ``{kind=...}`` for one choice of a tagged group.
-
-    Args:
-        models: YAML file name -> the model of the whole file.
-        opening: What stands above them.
+    ``[]`` for an item of a list, and ``{kind=...}`` for one choice of a tagged group. ``models``
+    has the model of each whole file; ``opening`` stands above them.
     """
     lines = ["# Settings", "", opening.strip(), ""] if opening else ["# Settings", ""]
     lines.append("Generated from the typed settings: `difftransformer write_schema` rewrites it.")
     for name, model in models.items():
-        rows = _unique(_model_rows(model, "", ()))
-        if not rows:
+        schema = model.model_json_schema(schema_generator=_OwnFirst)
+        # Unions of containers of one group would repeat its settings.
+        items = dict.fromkeys(_Page(schema.get("$defs", {})).items(schema, ""))
+        if not items:
             continue
-        meaning = _first_paragraph(model)
-        lines += ["", f"## {name}", "", *([_filled(meaning), ""] if meaning else [])]
-        lines += [row.item() for row in rows]
+        meaning = " ".join(schema.get("description", "").split("\n\n")[0].split())
+        lines += ["", f"## {name}", "", *([_filled(meaning), ""] if meaning else []), *items]
     return "\n".join(lines) + "\n"
+
+
+class _OwnFirst(GenerateJsonSchema):
+    """A group's own settings before those that it inherits."""
+
+    def model_schema(self, schema: ModelSchema) -> Schema:
+        found, own = super().model_schema(schema), get_annotations(schema["cls"])
+        ordered = sorted(found.get("properties", {}).items(), key=lambda one: one[0] not in own)
+        return found | {"properties": dict(ordered)}
+
+
+class _Page:
+    """Writes the settings of one schema as items of a list."""
+
+    def __init__(self, groups: Mapping[str, Schema]) -> None:
+        self._groups = groups
+
+    def items(self, group: Schema, prefix: str) -> Iterator[str]:
+        """Every setting of a group and of the groups in it, by dotted path."""
+        for name, field in group["properties"].items():
+            key = f"{prefix}.{name}" if prefix else name
+            yield self._item(key, field, required=name in group.get("required", ()))
+            yield from self._nested(field, key)
+
+    def _nested(self, field: Schema, path: str) -> Iterator[str]:
+        """Settings of the groups that a field can hold, if any."""
+        choices = _choices(field)
+        groups = [group for one in choices if (group := self._group(one)) is not None]
+        for group in groups:
+            yield from self.items(group, path + (_tag(group) if len(groups) > 1 else ""))
+        for one in choices:
+            if "items" in one:
+                yield from self._nested(one["items"], f"{path}[]")
+            elif one.get("type") == "object":
+                yield from self._nested(_values(one), f"{path}.<name>")
+
+    def _group(self, field: Schema) -> Schema | None:
+        name = field.get("$ref", "").rpartition("/")[2]
+        return self._groups.get(name)
+
+    def _item(self, key: str, field: Schema, *, required: bool) -> str:
+        """One setting with its type, unit, default, meaning and source, on lines of their own."""
+        limits = [
+            f"{sign} {one[limit]}"
+            for one in _choices(field)
+            if "prefixItems" not in one  # as many as there are
+            for limit, sign in _LIMITS.items()
+            if limit in one
+        ]
+        kind = _type_name(field) + (f" ({', '.join(limits)})" if limits else "")
+        default = "as below" if self._group(field) else _as_yaml(field.get("default"))
+        about = [kind, field.get("unit"), "required" if required else f"default {default}"]
+        # A field that says the same of itself as its group leaves it out.
+        said = field.get("description") or (self._group(field) or {}).get("description", "")
+        meaning = " ".join(said.split()).removesuffix(".")
+        source = " ".join(field.get("source", "").split())
+        text = f"- `{key}` ({', '.join(filter(None, about))}): {meaning}."
+        return _filled(f"{text} *Source: {source}.*" if source else text, "  ")
 
 
 def _filled(text: str, indent: str = "") -> str:
     return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _model_rows(
-    model: type[BaseModel], prefix: str, seen: tuple[type[BaseModel], ...]
-) -> Iterator[_Row]:
-    """Rows of a group's fields, its own before inherited ones; inside itself it is shown once."""
-    if model in seen:
-        return
-    seen = (*seen, model)
-    if issubclass(model, RootModel):
-        yield from _nested_rows(model.model_fields["root"].annotation, prefix, seen)
-        return
-    own = get_annotations(model)
-    for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] not in own):
-        if SkipJsonSchema in map(type, field.metadata):
-            continue  # filled in, not written by people
-        key = f"{prefix}.{field.alias or name}" if prefix else field.alias or name
-        yield _field_row(key, field)
-        yield from _nested_rows(field.annotation, key, seen)
+def _choices(field: Schema) -> list[Schema]:
+    """The types that a field may have, one for most."""
+    several = field.get("anyOf") or field.get("oneOf") or ()
+    return [choice for one in several for choice in _choices(one)] or [field]
 
 
-def _nested_rows(annotation: Any, path: str, seen: tuple[type[BaseModel], ...]) -> Iterator[_Row]:
-    """Rows of the groups that a field's type contains, if any."""
-    annotation = _bare(annotation)
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield from _model_rows(annotation, path, seen)
-    elif origin in (Union, types.UnionType):
-        groups = [_bare(one) for one in arguments if _is_group(_bare(one))]
-        for group in groups:
-            tag = _tag(group) if len(groups) > 1 else ""
-            yield from _model_rows(group, f"{path}{tag}", seen)
-        for one in arguments:
-            if not _is_group(_bare(one)):
-                yield from _nested_rows(one, path, seen)
-    elif origin in (list, tuple) and arguments:
-        yield from _nested_rows(arguments[0], f"{path}[]", seen)
-    elif origin in (dict, Mapping) and len(arguments) == 2:
-        yield from _nested_rows(arguments[1], f"{path}.<name>" if path else "<name>", seen)
+def _values(mapping: Schema) -> Schema:
+    """What a mapping holds; its names may have to follow a pattern."""
+    named = mapping.get("patternProperties", {}).values()
+    values = next(iter(named), mapping.get("additionalProperties"))
+    return values if isinstance(values, dict) else {}
 
 
-def _field_row(key: str, field: FieldInfo) -> _Row:
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    limits = ", ".join(text for text in map(_limit, field.metadata) if text)
-    kind = _type_name(field.annotation) + (f" ({limits})" if limits else "")
-    return _Row(
-        key=f"`{key}`",
-        type=kind,
-        default=_default(field),
-        unit=str(extra.get("unit") or ""),
-        meaning=" ".join((field.description or "").split()).removesuffix(".") + ".",
-        source=" ".join(str(extra.get("source") or "").split()),
-    )
-
-
-def _bare(annotation: Any) -> Any:
-    """Unwrap ``Annotated``."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def _is_group(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _tag(group: type[BaseModel]) -> str:
+def _tag(group: Schema) -> str:
     """``{kind=name}`` from the group's required literal field, else its class name."""
-    for name, field in group.model_fields.items():
-        if get_origin(field.annotation) is Literal and field.is_required():
-            values = get_args(field.annotation)
-            if len(values) == 1:
-                return f"{{{name}={values[0]}}}"
-    return f"{{{group.__name__}}}"
+    for name, field in group["properties"].items():
+        if "const" in field and name in group.get("required", ()):
+            return f"{{{name}={field['const']}}}"
+    return f"{{{group['title']}}}"
 
 
-def _type_name(annotation: Any) -> str:
+def _type_name(field: Schema) -> str:
     """Name a type as a reader of YAML would."""
-    annotation = _bare(annotation)
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return _choices(arguments)
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type_name(one) for one in arguments))
-    if origin in (list, tuple):
-        return f"list of {_type_name(arguments[0])}"
-    if origin in (dict, Mapping):
-        return f"mapping to {_type_name(arguments[1])}"
-    return _plain_name(annotation)
-
-
-def _plain_name(annotation: Any) -> str:
-    if _is_group(annotation):
-        return "group"
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return _choices(tuple(member.value for member in annotation))
-    name: str = getattr(annotation, "__name__", str(annotation))
-    return _PLAIN_NAMES.get(annotation, name)
-
-
-def _choices(values: tuple[Any, ...]) -> str:
-    return " or ".join(_as_yaml(value) for value in values)
-
-
-def _limit(constraint: Any) -> str:
-    """One pydantic constraint in signs; anything else says nothing."""
-    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    for attribute, sign in signs.items():
-        if type(constraint).__name__.lower() == attribute:
-            return f"{sign} {getattr(constraint, attribute)}"
-    if type(constraint).__name__ == "MinLen":
-        return f"at least {constraint.min_length}"
-    if type(constraint).__name__ == "MaxLen":
-        return f"at most {constraint.max_length}"
-    return ""
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, BaseModel):
-        return "as below"
-    return _as_yaml(to_jsonable_python(value))
+    match field:
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return " or ".join(dict.fromkeys(map(_type_name, choices)))
+        case {"const": value}:
+            return _as_yaml(value)
+        case {"enum": values}:
+            return " or ".join(map(_as_yaml, values))
+        case {"items": item} | {"prefixItems": [item, *_]}:
+            return f"list of {_type_name(item)}"
+        case {"type": "object"}:
+            return f"mapping to {_type_name(_values(field))}"
+    kind: str = "group" if "$ref" in field else field.get("type", "any")
+    return _PLAIN_NAMES.get(kind, kind)
 
 
 def _as_yaml(value: Any) -> str:
@@ -227,14 +164,3 @@ def _as_yaml(value: Any) -> str:
         [value], default_flow_style=True, default_style=style, allow_unicode=True, width=10**6
     )
     return f"`{text.strip()[1:-1]}`"
-
-
-def _first_paragraph(model: type[BaseModel]) -> str:
-    # A RootModel without a docstring inherits pydantic's own.
-    own = model.__dict__.get("__doc__") or ""
-    return " ".join(own.strip().split("\n\n")[0].split())
-
-
-def _unique(rows: Iterator[_Row]) -> list[_Row]:
-    """Rows without repeats, which unions of containers of one group would give."""
-    return list(dict.fromkeys(rows))

@@ -18,14 +18,14 @@ class Inheriting(Protocol):
 E = TypeVar("E", bound=Inheriting)
 
 
-def ancestry(entries: Mapping[str, E], name: str, where: str) -> list[E]:
-    """Return the chain of entries from the root base down to ``name`` itself.
+def ancestry(entries: Mapping[str, E], name: str, where: str) -> dict[str, E]:
+    """Return the chain of entries by name, from the root base down to ``name`` itself.
 
     Raises:
         ConfigError: If a base is unknown or the bases form a circle.
     """
     names = lineage(entries, name, where, "base", lambda entry: entries[entry].base)
-    return [entries[member] for member in names]
+    return {member: entries[member] for member in names}
 
 
 def lineage(
@@ -38,13 +38,8 @@ def lineage(
 ) -> list[str]:
     """Return the names from the first ancestor down to ``name`` itself.
 
-    Args:
-        known: The names there are.
-        name: Where to start.
-        where: File and section, for errors.
-        key: Key that names the parent, for errors.
-        parent: Name of an entry's parent; None for a first one.
-        noun: What a parent is, for errors.
+    ``parent`` gives the name of an entry's parent, None for a first one. For errors: ``where`` is
+    file and section, ``key`` what names the parent there, ``noun`` what a parent is.
 
     Raises:
         ConfigError: If a parent is unknown or the parents form a circle.
@@ -97,11 +92,9 @@ class Layers:
         path: tuple[str, ...],
     ) -> None:
         for key, value in layer.items():
-            here = (*path, key)
-            if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-                self._merge(into[key], value, place, here)
-                continue
-            self._origins[here] = place
-            into[key] = {} if isinstance(value, Mapping) else value
-            if isinstance(value, Mapping):
+            here, nested = (*path, key), isinstance(value, Mapping)
+            if not (nested and isinstance(into.get(key), dict)):
+                self._origins[here] = place
+                into[key] = {} if nested else value
+            if nested:
                 self._merge(into[key], value, place, here)

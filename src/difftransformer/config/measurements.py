@@ -83,6 +83,18 @@ def suite_class(kind: object, where: str) -> type[Suite]:
     return lookup(suites, str(kind), "kind", where)
 
 
+def timing_class(name: str, where: str = "measurement") -> type[Timing]:
+    """Return the settings of the timings of a measurement.
+
+    Raises:
+        ConfigError: There is no measurement of this name, or it times nothing.
+    """
+    found = measurement(name, where).timing
+    if found is None:
+        raise ConfigError(f"{where}: {name} times nothing; remove the entry")
+    return found
+
+
 def _check_folder(folder: Path) -> None:
     """Check what can be seen without an import, so that a half-made folder is named at once."""
     place = f"measurements/{folder.name}"
@@ -143,5 +155,5 @@ class TimedSlice(TimingSlice):
     def _typed_config(cls, raw: Any) -> Any:
         if not isinstance(raw, dict) or not isinstance(raw.get("config"), dict):
             return raw
-        timing = measurement(str(raw.get("measurement"))).timing
+        timing = timing_class(str(raw.get("measurement")))
         return raw | {"config": validate(timing, raw["config"], "config")}

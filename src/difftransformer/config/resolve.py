@@ -6,16 +6,17 @@ an entry's own changes, and validate the outcome. A slice refers to nothing outs
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from difftransformer.config import scales
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.base import Settings
+from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.measurement import Suite
-from difftransformer.config.measurements import measurement, suite_class
+from difftransformer.config.measurements import suite_class, timing_class
 from difftransformer.config.papers import PapersFile, check_papers
 from difftransformer.config.project import (
     DatasetsFile,
@@ -32,6 +33,8 @@ from difftransformer.config.timing import Timing
 from difftransformer.config.validation import lookup, validate, validate_part
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
+
+S = TypeVar("S", bound=Settings)
 
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
@@ -64,23 +67,18 @@ class Catalogue:
         file = lookup(files, project.scale, "scale", f"{folder / 'config.yaml'}: scale")
         place = str(file)
 
-        def read(kind: Any, path: Path) -> Any:
+        def read(kind: type[S], path: Path) -> S:
             return validate(kind, read_yaml(path), str(path))
 
-        scale: ScaleConfig = read(ScaleConfig, file)
+        scale = read(ScaleConfig, file)
         runs = dict(read(RunsFile, folder / "runs.yaml").runs)
         runs |= scales.scale_runs(runs, scale, place)
-        papers: PapersFile = read(PapersFile, folder / "papers.yaml")
+        papers = read(PapersFile, folder / "papers.yaml")
         artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
-        scales.check_stand_ins(scale.stand_ins, artifacts, runs, place)
-        artifacts = {
-            name: scales.stand_in_rows(artifact, scale.stand_ins.get(name, {}))
-            for name, artifact in artifacts.items()
-        }
+        artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
-        for sweep in scale.sweeps.values():
-            runs |= scales.sweep_runs(runs, sweep, place)
+        runs |= scales.sweep_runs(runs, scale, place)
         catalogue = cls(
             folder=folder,
             project=project,
@@ -98,8 +96,8 @@ class Catalogue:
     def _check_entries(self) -> None:
         """Check every entry by itself, those that no run uses and values that another overrides."""
         scale, file = self.scale, self.scale_file
-        scales.check_settings(scale, file, self.runs, str(self.folder / "runs.yaml"))
-        scales.check_names(scale, file, self.runs, self.datasets, self.suites)
+        runs_file = str(self.folder / "runs.yaml")
+        scales.check_entries(scale, file, self.runs, runs_file, self.datasets, self.suites)
         if self.project.corpus is not None:
             place = f"{self.folder / 'config.yaml'}: corpus"
             lookup(self.datasets, self.project.corpus, "dataset", place)
@@ -113,8 +111,9 @@ class Catalogue:
         for name in scale.timings:
             self.timing(name)
 
-    @property
-    def _runs(self) -> str:
+    @cached_property
+    def runs_place(self) -> str:
+        """Place of the runs, for errors."""
         return f"{self.folder / 'runs.yaml'}: runs"
 
     @cached_property
@@ -138,19 +137,17 @@ class Catalogue:
             ):
                 own = {key: value for key, value in entry.items() if key != "base"}
                 if member in self._derived:
-                    _require_same_text(own, where)
+                    require_same_text(own, where)
                 if entry is self.datasets[member] and "sources" in own:
                     layers.values.pop("sources", None)  # other text in the base's token ids
                 layers.add(own, where)
-        found: DatasetConfig = validate(
-            DatasetConfig, layers.values, f"{place}.{name}", layers.origin
-        )
-        return found
+        return validate(DatasetConfig, layers.values, f"{place}.{name}", layers.origin)
 
     def tokenizer_owner(self, dataset: str) -> str:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
         return self._dataset_chain(dataset)[0]
 
+    @cache  # noqa: B019 - a catalogue lives as long as the process
     def suite(self, name: str) -> Suite:
         """Return a suite with the scale's changes and the project's benchmarks, typed by its kind.
 
@@ -168,8 +165,7 @@ class Catalogue:
         if kind.repeats is not None and kind.repeats in layers.values:
             repeated = self._repeated(layers.values[kind.repeats], f"{place}.{name}.{kind.repeats}")
             layers.add({"suite": repeated}, kind.repeats)
-        found: Suite = validate(kind, layers.values, f"{place}.{name}", layers.origin)
-        return found
+        return validate(kind, layers.values, f"{place}.{name}", layers.origin)
 
     def _repeated(self, name: Any, place: str) -> dict[str, Any]:
         """Return the settings of the suite that another one repeats."""
@@ -180,8 +176,7 @@ class Catalogue:
                 f"{place}: '{name}' measures {repeated.kind}, which cannot be repeated; name a "
                 "suite with one number that a model is better or worse by"
             )
-        settings: dict[str, Any] = repeated.model_dump(mode="json")
-        return settings
+        return repeated.model_dump(mode="json")
 
     def timing(self, name: str) -> Timing | None:
         """Return what the scale says of timings of a measurement; None if it makes none.
@@ -192,46 +187,39 @@ class Catalogue:
         if name not in self.scale.timings:
             return None
         place = f"{self.scale_file}: timings.{name}"
-        kind = measurement(name, place).timing
-        if kind is None:
-            raise ConfigError(f"{place}: {name} times nothing; remove the entry")
-        found: Timing = validate(kind, self.scale.timings[name], place)
-        return found
+        return validate(timing_class(name, place), self.scale.timings[name], place)
 
     def pretrained(self, name: str) -> PretrainedModel | None:
         """Return the model from elsewhere that a run is; None for one that is trained here."""
-        return lookup(self.runs, name, "run", self._runs).pretrained_model()
+        return lookup(self.runs, name, "run", self.runs_place).pretrained_model()
 
     def run(self, name: str, setup: str | None = None) -> RunSlice:
-        """Return a run as the training job gets it, but for two things.
+        """Return a run, at another setup than its own if one is given.
 
-        ``model.attention`` is not yet checked, and a run with `match` not yet sized.
-
-        Args:
-            name: Run.
-            setup: Setup to take instead of the run's own.
+        It is as the training job gets it but for two things: ``model.attention`` is not yet
+        checked, and a run with `match` not yet sized.
         """
         chain = self._run_chain(name)
         setup = setup or self.setup(name)
-        place = f"{self._runs}.{name}"
+        place = f"{self.runs_place}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
         lookup(self.scale.setups, setup, "setup", f"{self.scale_file}: setups")
         layers = Layers()
-        for ancestor in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups"):
-            changes = ancestor.model_dump(exclude={"base"}, exclude_none=True)
+        for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
+            changes = shared.model_dump(exclude={"base"}, exclude_none=True)
             layers.add(changes, f"{self.scale_file}: setups.{setup}")
         if name in self.scale.learning_rates:
             rate = {"training": {"lr": self.scale.learning_rates[name]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{name}")
-        for ancestor_name, entry in chain:
-            layers.add(entry.set, f"{self._runs}.{ancestor_name}.set")
+        for ancestor, entry in chain.items():
+            layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values
-        lineage(self.runs, name, self._runs, "init_from", self.parent, "run")
+        lineage(self.runs, name, self.runs_place, "init_from", self.parent, "run")
         if "dataset" not in values:
             raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
         dataset = self.dataset_of(str(values["dataset"]))
@@ -247,14 +235,13 @@ class Catalogue:
                 )
         resolved = {"dataset": dataset, "init_from": self.parent(name), "model": model}
         raw = values | {"scale": self.project.scale, "run": name} | resolved
-        checked: RunSlice = validate(RunSlice, raw, place, layers.origin)
-        return checked
+        return validate(RunSlice, raw, place, layers.origin)
 
     def members(self, run: str, family: str | None) -> list[str]:
         """Return the runs of a row at every setup of its family; without one the run itself."""
         if family is None:
             return [run]
-        return list(scales.members(self.runs, run, self.scale.families[family], self._runs))
+        return list(scales.members(self.runs, run, self.scale.families[family], self.runs_place))
 
     def dataset_of(self, name: str) -> str:
         """Return the dataset that stands in for ``name``: `corpus` replaces text, not tasks.
@@ -266,29 +253,27 @@ class Catalogue:
             return name
         return corpus
 
-    def _run_chain(self, name: str) -> list[tuple[str, RunEntry]]:
-        lookup(self.runs, name, "run", self._runs)
-        names = lineage(self.runs, name, self._runs, "base", lambda run: self.runs[run].base)
-        return [(member, self.runs[member]) for member in names]
+    def _run_chain(self, name: str) -> dict[str, RunEntry]:
+        lookup(self.runs, name, "run", self.runs_place)
+        return ancestry(self.runs, name, self.runs_place)
 
     def setup(self, run: str) -> str | None:
         """Return the setup of a run; it may come from a base."""
-        return scales.setup_of(self.runs, run, self._runs)
+        return scales.setup_of(self.runs, run, self.runs_place)
 
     def match(self, run: str) -> MatchEntry | None:
         """Return what a run is sized after; it may come from a base."""
-        found: MatchEntry | None = self._nearest(run, "match")
-        return found
+        return self._owner(run, "match").match
 
     def parent(self, run: str) -> str | None:
         """Return the run that a run continues; it may come from a base."""
-        found: str | None = self._nearest(run, "init_from")
-        return found
+        return self._owner(run, "init_from").init_from
 
-    def _nearest(self, run: str, key: str) -> Any:
-        """What a run sets under a key, or its nearest base that does; None may be set too."""
-        chain = reversed(self._run_chain(run))
-        return next((getattr(e, key) for _, e in chain if key in e.model_fields_set), None)
+    def _owner(self, run: str, key: str) -> RunEntry:
+        """The entry that a run has a key from: its own, or its nearest base's, be it null there."""
+        chain = self._run_chain(run)
+        setting = [entry for entry in chain.values() if key in entry.model_fields_set]
+        return setting[-1] if setting else self.runs[run]
 
     @cached_property
     def _derived(self) -> dict[str, str]:
@@ -304,17 +289,7 @@ class Catalogue:
 
         def base(member: str) -> str | None:
             found = self._derived.get(member)
-            return found if found is None or found not in self.datasets else self.dataset_of(found)
+            return self.dataset_of(found) if found in self.datasets else found
 
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         return lineage(self.datasets, name, place, "base", base)
-
-
-def _require_same_text(changes: Mapping[str, Any], where: str) -> None:
-    """Refuse what would change token ids, or train on what the base holds out."""
-    for key in ("tokenizer", "validation_share"):
-        if key in changes:
-            raise ConfigError(
-                f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
-                f"held-out documents stay the same; remove it, or change it in the base"
-            )

@@ -78,11 +78,7 @@ class PretrainedModel(PretrainedOptions):
 def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name: str) -> None:
     """Check that weights of ``parent`` are weights of ``child``; both are resolved.
 
-    Args:
-        child: The model that goes on.
-        parent: The model that was trained.
-        where: Place of the mistake, for errors.
-        name: Run of the parent, for errors.
+    ``where`` is the place of the mistake and ``name`` the run of the parent, for errors.
 
     Raises:
         ConfigError: They differ in more than the settings of positions; names the first key.

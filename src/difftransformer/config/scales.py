@@ -1,10 +1,10 @@
 """What a scale makes of the other files: the runs it adds, the rows it replaces, and its checks."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from difftransformer.config.artifacts import ArtifactConfig, ClaimConfig, SectionConfig
 from difftransformer.config.inheritance import Layers, ancestry
-from difftransformer.config.project import RunEntry, ScaleConfig, SweepEntry
+from difftransformer.config.project import RunEntry, ScaleConfig
 from difftransformer.config.run import RunSettings
 from difftransformer.config.validation import lookup, nearest, validate, validate_part
 from difftransformer.errors import ConfigError
@@ -40,7 +40,7 @@ def setup_of(runs: Runs, name: str, where: str) -> str | None:
     Raises:
         ConfigError: a base is unknown, or the bases form a circle.
     """
-    chain = reversed(ancestry(runs, name, where))
+    chain = reversed(ancestry(runs, name, where).values())
     return next((entry.setup for entry in chain if entry.setup), None)
 
 
@@ -58,12 +58,7 @@ def family_runs(
 ) -> dict[str, RunEntry]:
     """Return the runs that families add: rows of an artifact at several setups of the scale.
 
-    Args:
-        runs: The runs without them.
-        artifacts: All there are.
-        scale: Where the families are.
-        file: The scale's file, for errors.
-        folder: The artifacts' folder, for errors.
+    ``file`` is the scale's and ``folder`` that of the artifacts, for errors.
 
     Raises:
         ConfigError: an unknown family, setup or run; offers the nearest name.
@@ -90,10 +85,10 @@ def family_runs(
     return added
 
 
-def sweep_runs(runs: Runs, sweep: SweepEntry, scale_file: str) -> dict[str, RunEntry]:
-    """Return a run for each learning rate of a sweep's grids."""
+def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
+    """Return a run for each learning rate of the grids of all sweeps."""
     expanded = {}
-    for name, rates in sweep.rates().items():
+    for name, rates in (one for sweep in scale.sweeps.values() for one in sweep.rates().items()):
         label = lookup(runs, name, "run", f"{scale_file}: sweeps").label
         for index, rate in enumerate(rates):
             changes = {"training": {"lr": rate}}
@@ -110,31 +105,34 @@ def sweep_run(run: str, index: int) -> str:
 # --- rows that show another run at a scale, or are left out of it
 
 
-def check_stand_ins(
-    stand_ins: StandIns, artifacts: Mapping[str, ArtifactConfig], runs: Collection[str], place: str
-) -> None:
-    """Check that every artifact has the rows that others stand in for, and that those are runs.
+def stand_in(
+    stand_ins: StandIns, artifacts: Mapping[str, ArtifactConfig], runs: Runs, place: str
+) -> dict[str, ArtifactConfig]:
+    """Return all artifacts, those with the rows replaced that others stand in for.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one; or with the
             artifact of which a section is left without rows or shows a run twice.
     """
+    replaced = dict(artifacts)
     for name, rows in stand_ins.items():
         artifact = lookup(artifacts, name, "artifact", f"{place}: stand_ins")
         known, where = artifact.runs(), f"{place}: stand_ins.{name}"
         for run, other in rows.items():
             if run not in known:
                 raise ConfigError(f"{where}: '{run}' is none of its rows{nearest(run, known)}")
-            if other is not None and other not in runs:
-                raise ConfigError(f"{where}.{run}: unknown run '{other}'{nearest(other, runs)}")
-        for part in stand_in_rows(artifact, rows).sections:
+            if other is not None:
+                lookup(runs, other, "run", f"{where}.{run}")
+        replaced[name] = _replaced(artifact, rows)
+        for part in replaced[name].sections:
             left = [row.run for row in part.rows]
             if not left or len(set(left)) < len(left):
                 what = "no rows are left" if not left else f"a run stands twice among {left}"
                 raise ConfigError(f"{where}: section '{part.title}': {what}")
+    return replaced
 
 
-def stand_in_rows(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
+def _replaced(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
     """Return the artifact and its claims with the rows replaced; published values stay."""
     if not runs:
         return artifact
@@ -173,28 +171,27 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
 # --- what its entries and those of runs.yaml must be by themselves, used or overridden
 
 
-def check_settings(scale: ScaleConfig, scale_file: str, runs: Runs, runs_file: str) -> None:
-    """Check setups and the `set` of runs key by key: one that overrides another must not hide it.
+def check_entries(
+    scale: ScaleConfig,
+    file: str,
+    runs: Runs,
+    runs_file: str,
+    datasets: Entries,
+    suites: Entries,
+) -> None:
+    """Check setups and the `set` of runs key by key, and that what a scale changes is there.
+
+    A setting that overrides another must not hide it. ``file`` is the scale's own, for errors.
 
     Raises:
-        ConfigError: an unknown key, or a value of a wrong type or size.
+        ConfigError: an unknown name or key, or a value of a wrong type or size.
     """
     for name, setup in scale.setups.items():
         own = setup.model_dump(include={"model", "training"}, exclude_unset=True)
-        validate_part(RunSettings, own, f"{scale_file}: setups.{name}")
+        validate_part(RunSettings, own, f"{file}: setups.{name}")
     for name, entry in runs.items():
-        file = scale_file if name in scale.runs else runs_file
-        validate_part(RunSettings, entry.set, f"{file}: runs.{name}.set")
-
-
-def check_names(
-    scale: ScaleConfig, file: str, runs: Entries, datasets: Entries, suites: Entries
-) -> None:
-    """Check that what a scale changes is there; ``file`` is its own, for errors.
-
-    Raises:
-        ConfigError: an unknown name; offers the nearest one.
-    """
+        owner = file if name in scale.runs else runs_file
+        validate_part(RunSettings, entry.set, f"{owner}: runs.{name}.set")
     for key, what, changed, known in (
         ("datasets", "dataset", scale.datasets, datasets),
         ("suites", "suite", scale.suites, suites),

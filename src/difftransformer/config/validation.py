@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from difftransformer.config.base import LONGEST_NAME
 from difftransformer.errors import ConfigError
 
 T = TypeVar("T")
+Origin = Callable[[tuple[str, ...]], str]
 
 MOST_NAMES = 20
 """Allowed names that an error lists."""
@@ -41,14 +42,12 @@ def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:
         raise ConfigError(f"{where}: unknown {what} '{name}'{nearest(name, mapping)}") from None
 
 
-def validate(
-    kind: Any, raw: Any, where: str, origin: Callable[[tuple[str, ...]], str] | None = None
-) -> Any:
-    """Return ``raw`` as an instance of ``kind``, a pydantic model or any annotated type.
+def validate(kind: type[T], raw: Any, where: str, origin: Origin | None = None) -> T:
+    """Return ``raw`` as an instance of ``kind``.
 
     Args:
-        kind: The type to validate against.
-        raw: Plain data as read from YAML or JSON.
+        kind: A pydantic model, or any other type.
+        raw: Plain data as read from YAML, or the bytes of a JSON file.
         where: File and key path that errors name when ``origin`` does not know better.
         origin: Maps the path of a bad key inside ``raw`` to the place that set it.
 
@@ -57,35 +56,17 @@ def validate(
     """
     adapter = TypeAdapter(kind)
     try:
+        if isinstance(raw, bytes):
+            return adapter.validate_json(raw)
         return adapter.validate_python(raw)
     except ConfigError as error:  # of settings inside, typed by what they name
         raise ConfigError(f"{where}: {error}") from None
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise ConfigError(_describe(details, raw, adapter, where, origin)) from None
+    raise ConfigError(_describe(details, raw, adapter, where, origin))
 
 
-def validate_json(kind: Any, content: bytes, where: str) -> Any:
-    """Return JSON as an instance of ``kind``; ``where`` names the file.
-
-    Raises:
-        ConfigError: As `validate`; or it is no JSON.
-    """
-    adapter = TypeAdapter(kind)
-    try:
-        return adapter.validate_json(content)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-    try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError):
-        raw = details[0].get("input")
-    raise ConfigError(_describe(details, raw, adapter, where, None))
-
-
-def validate_part(kind: Any, raw: Any, where: str) -> None:
+def validate_part(kind: type[BaseModel], raw: Any, where: str) -> None:
     """Check the keys that ``raw`` has, where others may be missing: a later layer gives them.
 
     Raises:
@@ -97,7 +78,7 @@ def validate_part(kind: Any, raw: Any, where: str) -> None:
     except ValidationError as error:
         kept = [one for one in error.errors(include_url=False) if one["type"] not in _OF_THE_WHOLE]
         if kept:
-            raise ConfigError(_describe(kept, raw, adapter, where, None)) from None
+            raise ConfigError(_describe(kept, raw, adapter, where)) from None
 
 
 _OF_THE_WHOLE = ("missing", "value_error")
@@ -109,8 +90,13 @@ def _describe(
     raw: Any,
     adapter: TypeAdapter[Any],
     where: str,
-    origin: Callable[[tuple[str, ...]], str] | None,
+    origin: Origin | None = None,
 ) -> str:
+    if isinstance(raw, bytes):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError):
+            raw = details[0].get("input")
     # An unknown key explains a missing one better than the other way round.
     detail = min(details, key=lambda item: item["type"] == "missing")
     path = _path_in(raw, detail["loc"])

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.generated_rows import ClassificationConfig, RecallConfig
-from difftransformer.config.validation import validate_json
+from difftransformer.config.validation import validate
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.published import json_digest
@@ -230,7 +230,7 @@ def _read_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); {REBUILD}") from None
     try:
-        manifest: Manifest = validate_json(Manifest, content, f"{path}: not a dataset manifest")
+        manifest = validate(Manifest, content, f"{path}: not a dataset manifest")
     except ConfigError as error:
         raise DataError(f"{error}; {REBUILD}") from None
     if manifest.digest != manifest.content_digest():

@@ -59,8 +59,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         """
         if self.model is None:
             raise CheckpointError("config.json: no key `model`; name a folder of difftransformer")
-        config: ModelConfig = validate(ModelConfig, self.model, "config.json: model")
-        return config
+        return validate(ModelConfig, self.model, "config.json: model")
 
     @property
     def vocab_size(self) -> int:

@@ -6,14 +6,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from itertools import product
 
-from difftransformer.config.artifact_slices import (
-    INTERPRETATION,
-    ArtifactSlice,
-    Declarations,
-    SweepRow,
-    check_artifact,
-    slice_artifact,
-)
+from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
@@ -22,6 +15,7 @@ from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, variant_location
 from difftransformer.planning.jobs import ENTRIES, Jobs
+from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 
 
@@ -49,7 +43,7 @@ class Artifacts:
             ConfigError: one line with the key path, the unknown name and the nearest one.
         """
         place = f"{self._declarations.place}/{name}.yaml"
-        check_artifact(self._declarations, name)
+        self._declarations.check(name)
         for suite, run in self.evaluations(name):
             lookup(self.jobs.catalogue.suites, suite, "suite", place)
             self.jobs.check_evaluation(suite, run, place)
@@ -57,15 +51,13 @@ class Artifacts:
     def slice(self, name: str, kind: Kind) -> ArtifactSlice:
         """Return a table or a figure, resolved."""
         parts = self.known[name].sections
-        return slice_artifact(
-            self._declarations,
+        return self._declarations.slice(
             name,
             kind,
             scale=self.jobs.scale,
             seeds=self.seeds(name),
             facts={run: self._facts(run, part) for part in parts for run in self._rows(part)},
             sweeps=self._sweep_rows(name),
-            members=self.jobs.catalogue.members,
         )
 
     def slice_file(self, name: str, kind: Kind) -> str:
@@ -109,10 +101,14 @@ class Artifacts:
         """Return the folders that a figure may read beside the results of its evaluations."""
         return [self.jobs.layout.details(*one) for one in self._evaluated(name)]
 
-    def answer_folders(self, name: str) -> list[str]:
-        """Return the folders of answers behind an artifact that judges read."""
-        found = self._evaluated(name)
-        return [self.jobs.layout.details(*one) for one in found if self.jobs.judges(one[0])]
+    def answer_folders(self, name: str) -> dict[str, list[str]]:
+        """Return the folders of answers that judges read, by the measurement that asks for them."""
+        found = dict[str, list[str]]()
+        for suite, run, seed in self._evaluated(name):
+            if self.jobs.judges(suite):
+                kind = self.jobs.catalogue.suite(suite).kind
+                found.setdefault(kind, []).append(self.jobs.layout.details(suite, run, seed))
+        return found
 
     def judgement_details(self, name: str) -> list[str]:
         """Return the folders of single judgements behind a table, where judges are compared."""
@@ -140,8 +136,15 @@ class Artifacts:
         return [name for name in shown if self.jobs.catalogue.timing(name) is not None]
 
     def timing(self, name: str) -> TimingSlice:
-        """Return what a job of timings gets, for all artifacts together."""
-        return self.jobs.timing_slice(name, self._timed(name, own=False), self._timed(name))
+        """Return what a job of timings gets, for all artifacts together.
+
+        Raises:
+            ConfigError: Sizes that the model of a row cannot have.
+        """
+        config = self.jobs.catalogue.timing(name)
+        assert config is not None, name
+        models = config.models(self._timed(name, own=False), self._timed(name), self.jobs.sizes)
+        return TimingSlice(scale=self.jobs.scale, measurement=name, config=config, models=models)
 
     def timing_file(self, name: str) -> str:
         """Return the file of the slice of a job of timings."""
@@ -186,10 +189,11 @@ class Artifacts:
                 name for name, entry in catalogue.runs.items() if entry.pretrained is not None
             ),
             judges={suite: self.jobs.judges(suite) for suite in catalogue.suites},
+            members=catalogue.members,
         )
 
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
-        if self.jobs.pretrained(run) is not None:
+        if not self.jobs.trained(run):
             return {}
         slice, timing = self.jobs.run(run), part.asked.timing
         facts = part.asked.facts(slice)
@@ -221,7 +225,7 @@ class Artifacts:
         return [run for row in part.rows for run in members(row.run, part.family)]
 
     def _trainings(self, name: str) -> list[tuple[str, int]]:
-        trained = [run for run in self.runs(name) if self.jobs.pretrained(run) is None]
+        trained = [run for run in self.runs(name) if self.jobs.trained(run)]
         return [(run, seed) for run in trained for seed in self.seeds(name)]
 
     def _evaluated(self, name: str) -> list[tuple[str, str, int]]:

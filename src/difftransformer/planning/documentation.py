@@ -96,22 +96,19 @@ def write_documentation(folder: Path) -> list[Path]:
 
 
 def _pages() -> dict[str, type[BaseModel]]:
-    places = {"artifact": "artifacts/*.yaml", "scale": "scales/*.yaml"}
-    pages: dict[str, type[BaseModel]] = {}
-    for name, model in files().items():
-        if name == "evaluations":
-            suites = {one: suite for one in measurements() if (suite := measurement(one).suite)}
-            pages |= {f"`evaluations.yaml`: suite of kind `{one}`": suites[one] for one in suites}
-            continue
-        pages[f"`{places.get(name, f'{name}.yaml')}`"] = model
-        if name == "runs":
-            pages["`runs.yaml`: `set`, and setups of a scale"] = RunSettings
-        if name == "artifact":
-            for one in measurements():
-                pages[f"`options` of measurement `{one}`"] = measurement(one).options
-        if name == "scale":
-            timings = {one: timing for one in measurements() if (timing := measurement(one).timing)}
-            pages |= {f"`timings` of measurement `{one}`": kind for one, kind in timings.items()}
-    for variant in variants():
-        pages[f"`model.attention` with variant `{variant}`"] = attention_class(variant).config_class
-    return pages
+    """Return heading -> settings below it, in the order of the page."""
+    found = [measurement(name) for name in measurements()]
+    attention = {name: attention_class(name).config_class for name in variants()}
+    return {
+        "`config.yaml`": ProjectConfig,
+        "`runs.yaml`": RunsFile,
+        "`runs.yaml`: `set`, and setups of a scale": RunSettings,
+        "`artifacts/*.yaml`": ArtifactConfig,
+        **{f"`options` of measurement `{one.name}`": one.options for one in found},
+        **{f"`evaluations.yaml`: suite of kind `{x.name}`": x.suite for x in found if x.suite},
+        "`datasets.yaml`": DatasetsFile,
+        "`scales/*.yaml`": ScaleConfig,
+        **{f"`timings` of measurement `{x.name}`": x.timing for x in found if x.timing},
+        "`papers.yaml`": PapersFile,
+        **{f"`model.attention` with variant `{name}`": kind for name, kind in attention.items()},
+    }

@@ -12,22 +12,14 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
-from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import (
-    PRETRAINED_SEED,
-    DatasetSlice,
-    PretrainedModel,
-    RunSlice,
-    require_same_model,
-    same_token_ids,
-)
-from difftransformer.config.timing import TimingSlice
+from difftransformer.config.run import PRETRAINED_SEED, DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.models.attention.registry import variant_location
+from difftransformer.planning.fit import check_extension, check_training
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
@@ -72,11 +64,6 @@ class Jobs:
         return Sizes(self.catalogue)
 
     @property
-    def root(self) -> str:
-        """Folder of everything that is built."""
-        return self.catalogue.project.results
-
-    @property
     def scale(self) -> str:
         """Name of the scale."""
         return self.catalogue.project.scale
@@ -86,13 +73,13 @@ class Jobs:
         """Seeds of every run."""
         return self.catalogue.project.seeds
 
-    def pretrained(self, run: str) -> PretrainedModel | None:
-        """Return the model from elsewhere that a run is; None for one that is trained here."""
-        return self.catalogue.pretrained(run)
+    def trained(self, run: str) -> bool:
+        """Whether a run is trained here; it is a model from elsewhere else."""
+        return self.catalogue.pretrained(run) is None
 
     def seeds_of(self, run: str) -> list[int]:
         """Return the seeds of a run; a model from elsewhere has one result for all of them."""
-        return self.seeds if self.pretrained(run) is None else [PRETRAINED_SEED]
+        return self.seeds if self.trained(run) else [PRETRAINED_SEED]
 
     # --- what a job gets ---
 
@@ -100,9 +87,9 @@ class Jobs:
     def run(self, name: str) -> RunSlice:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
-        self._check_training(slice)
+        check_training(self.catalogue, slice)
         if slice.init_from is not None:
-            self._check_extension(slice, self.run(slice.init_from))
+            check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
 
     def run_slice(self, run: str) -> str:
@@ -114,14 +101,9 @@ class Jobs:
         config = self.catalogue.dataset(dataset)
         return self.write("dataset", DatasetSlice(scale=self.scale, dataset=dataset, config=config))
 
-    @cache  # noqa: B019 - a plan lives as long as the process
-    def suite(self, name: str) -> Suite:
-        """Return a suite, typed by its measurement."""
-        return self.catalogue.suite(name)
-
     def evaluation_slice(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
-        model, asked = self.pretrained(run), self.suite(suite)
+        model, asked = self.catalogue.pretrained(run), self.catalogue.suite(suite)
         slice = EvaluationSlice(
             scale=self.scale, run=run, suite=suite, config=asked, pretrained=model
         )
@@ -129,35 +111,20 @@ class Jobs:
 
     def judges(self, suite: str) -> list[JudgeName]:
         """Return who judges what a suite leaves; most suites leave nothing to judge."""
-        return self.catalogue.project.judge if self.suite(suite).judged else []
+        return self.catalogue.project.judge if self.catalogue.suite(suite).judged else []
 
     def judgement_slice(self, judge: str, suite: str, run: str) -> str:
         """Return the file of a judging job's slice."""
-        kind, config = self.suite(suite).kind, getattr(self.catalogue.project.judges, judge)
+        kind = self.catalogue.suite(suite).kind
+        config = getattr(self.catalogue.project.judges, judge)
         slice = JudgementSlice(scale=self.scale, run=run, suite=suite, kind=kind, judge=config)
         return self.write("judgement", slice)
 
     def ngrams_slice(self, suite: str) -> str:
         """Return the file that says which n-grams are too frequent for a suite."""
-        ngrams = self.suite(suite).asked.ngrams
+        ngrams = self.catalogue.suite(suite).asked.ngrams
         assert ngrams is not None, suite
         return self.write("ngrams", ngrams)
-
-    def timing_slice(self, name: str, rows: Sequence[str], own: Sequence[str]) -> TimingSlice:
-        """Return what a job of timings gets.
-
-        Args:
-            name: Measurement that is timed.
-            rows: Rows at the sizes of the scale.
-            own: Rows with the sizes of their runs.
-
-        Raises:
-            ConfigError: Sizes that the model of a row cannot have.
-        """
-        config = self.catalogue.timing(name)
-        assert config is not None, name
-        models = config.models(rows, own, self.sizes)
-        return TimingSlice(scale=self.scale, measurement=name, config=config, models=models)
 
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a job of timings asks for."""
@@ -172,15 +139,15 @@ class Jobs:
             *parts: What its code is selected by: a run, a suite and a run, or a judge and a suite.
         """
         if rule == "judge_answers":
-            kind = self.suite(parts[1]).kind
+            kind = self.catalogue.suite(parts[1]).kind
             return code_fingerprint(module_of(kind, "judge"), (judge_module(kind, parts[0]),))
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
     def gpus(self, run: str, suite: str | None = None) -> int:
         """Return the GPUs that a run's jobs ask for: one if its suite or training needs CUDA."""
-        if suite is not None and self.suite(suite).device == "cuda":
+        if suite is not None and self.catalogue.suite(suite).device == "cuda":
             return 1
-        return int(self.pretrained(run) is None and self.run(run).training.device == "cuda")
+        return int(self.trained(run) and self.run(run).training.device == "cuda")
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""
@@ -207,16 +174,15 @@ class Jobs:
 
     def manifest(self, run: str) -> list[str]:
         """Return the manifest of the data that a run trains on, if it is trained here."""
-        trained = self.pretrained(run) is None
-        return [self.layout.manifest(self.run(run).dataset)] if trained else []
+        return [self.layout.manifest(self.run(run).dataset)] if self.trained(run) else []
 
     def training_file(self, run: str, seed: int) -> list[str]:
         """Return the result of the training behind a model, if it is trained here."""
-        return [] if self.pretrained(run) is not None else [self.layout.training(run, seed)]
+        return [self.layout.training(run, seed)] if self.trained(run) else []
 
     def weights(self, run: str, seed: int) -> list[str]:
         """Return the files of a model; one on the hub has none here."""
-        known = self.pretrained(run)
+        known = self.catalogue.pretrained(run)
         if known is None:
             return [self.layout.weights(run, seed)]
         return [str(path) for path in model_files(known)]
@@ -228,7 +194,7 @@ class Jobs:
         input before any job starts, and nobody else does.
         """
         try:
-            return [str(path) for path in self.suite(suite).asked.files()]
+            return [str(path) for path in self.catalogue.suite(suite).asked.files()]
         except MissingItemsError as missing:
             return [str(missing.path)]
 
@@ -244,7 +210,7 @@ class Jobs:
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
-        asked = self.suite(suite)
+        asked = self.catalogue.suite(suite)
         if asked.asked.ngrams is None:
             return []
         owner = suite if asked.repeats is None else getattr(asked, asked.repeats)
@@ -258,7 +224,7 @@ class Jobs:
         Raises:
             ConfigError: What does not fit the run's model or data, or a model from elsewhere.
         """
-        asked, known = self.suite(suite), self.pretrained(run)
+        asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
         if known is not None:
             if not asked.measures_pretrained:
                 raise ConfigError(
@@ -276,19 +242,6 @@ class Jobs:
                 f"scale {self.scale}: {misfit}"
             )
 
-    def _check_extension(self, child: RunSlice, parent: RunSlice) -> None:
-        """Check that the child's model and token ids are its parent's."""
-        place = f"{self.catalogue.folder / 'runs.yaml'}: runs.{child.run}.init_from"
-        require_same_model(child.model, parent.model, place, parent.run)
-        owner = self.catalogue.tokenizer_owner(parent.dataset)
-        ours, theirs = (self.catalogue.dataset(one.dataset) for one in (child, parent))
-        shared = self.catalogue.tokenizer_owner(child.dataset) == owner and ours.generated is None
-        if not shared and not same_token_ids(ours, theirs):
-            raise ConfigError(
-                f"{place}: dataset {child.dataset} has other token ids than {parent.dataset} of "
-                f"run {parent.run}: give it `base: {owner}`, or use a dataset that has it as base"
-            )
-
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
             case "pretrain":
@@ -296,27 +249,11 @@ class Jobs:
                 yield variant_location(run.model.attention["variant"])
                 yield method_module(run.training.method)
             case "evaluate":
-                suite = self.suite(parts[0])
+                suite = self.catalogue.suite(parts[0])
                 for kind in sorted({suite.kind, suite.asked.kind}):
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
-                if self.pretrained(parts[1]) is None:
+                if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
-
-    def _check_training(self, slice: RunSlice) -> None:
-        place = f"{self.catalogue.scale_file}: run {slice.run}"
-        method_module(slice.training.method, f"{place}: training.method")
-        training, tokens = slice.training, self.catalogue.dataset(slice.dataset).tokens
-        batch = training.batch_size * (training.seq_len + 1)
-        if tokens is not None and tokens < batch:
-            raise ConfigError(
-                f"{self.catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
-                f"{tokens} is less than one batch of {batch} tokens (run {slice.run})"
-            )
-        if training.seq_len > slice.model.max_positions:
-            raise ConfigError(
-                f"{place}: seq_len {training.seq_len} is longer than max_positions "
-                f"{slice.model.max_positions}"
-            )
 
     def write(self, kind: str, slice: BaseModel) -> str:
         """Write a slice under a name made of its content; what is there already is the same."""

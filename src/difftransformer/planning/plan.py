@@ -58,12 +58,12 @@ class Plan:
         if "endpoint" in self.catalogue.project.judge:
             require_environment(self.catalogue.project.judges.endpoint)
         for name in self.catalogue.suites:
-            self.jobs.suite(name)
+            self.catalogue.suite(name)
         for name in self.artifacts.known:
             self.artifacts.check(name)
         for name in self.groups[HEADLINE]:
             lookup(self.artifacts.known, name, "artifact", f"{place}: headline")
-        trained = [name for name in self.catalogue.runs if self.jobs.pretrained(name) is None]
+        trained = [name for name in self.catalogue.runs if self.jobs.trained(name)]
         for name in trained:
             self.jobs.run(name)
         for name in self.artifacts.timings():
@@ -129,9 +129,7 @@ class Plan:
     def report_slice(self, artifacts: Sequence[str], *, contents: bool = True) -> str:
         """Return the file of the slice of a report on artifacts.
 
-        Args:
-            artifacts: What it shows.
-            contents: Whether it opens with the tables and figures of the papers.
+        With ``contents`` it opens with the tables and figures of the papers.
         """
         scale = self.catalogue.project.scale
         slice = ReportSlice(
@@ -161,7 +159,7 @@ class Plan:
 
     def interventions(self, artifact: str) -> list[str]:
         """Return the trainings that exist for an artifact alone: what rerunning it trains."""
-        runs = [run for run in self.own_runs(artifact) if self.jobs.pretrained(run) is None]
+        runs = [run for run in self.own_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
 
@@ -185,9 +183,7 @@ class Plan:
 def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
     """Return one line for each table and figure that the papers print, in their order.
 
-    Args:
-        artifacts: What the scale can build.
-        reported: Artifacts that the report shows.
+    ``reported`` are the artifacts that the report shows, of those that the scale can build.
     """
 
     def status(item: PaperItem) -> ItemStatus:

@@ -49,7 +49,7 @@ class Sizes:
         own = self.catalogue.run(row).model.model_dump(mode="json")
         layers = Layers().add(own, f"runs.yaml: runs.{row}").add(dict(changes), f"{place}.model")
         layers.add({"max_positions": max_positions}, place)
-        model: ModelConfig = validate(ModelConfig, layers.values, f"{place}.model", layers.origin)
+        model = validate(ModelConfig, layers.values, f"{place}.model", layers.origin)
         try:
             configure(model.attention, model.d_model)
         except ConfigError as error:
@@ -70,8 +70,15 @@ class Sizes:
         entry = self.catalogue.match(name)
         if entry is None:
             return slice, None
-        place = f"{self._runs}.{name}.match"
-        lineage(self.catalogue.runs, name, self._runs, "match.to", self._matched_to, "run")
+        place = f"{self.catalogue.runs_place}.{name}.match"
+        lineage(
+            self.catalogue.runs,
+            name,
+            self.catalogue.runs_place,
+            "match.to",
+            self._matched_to,
+            "run",
+        )
         if self.catalogue.pretrained(entry.to) is not None:
             raise ConfigError(f"{place}.to: '{entry.to}' is not trained here; name a run that is")
         wanted, _ = self._sized(entry.to, setup or self.catalogue.setup(name))
@@ -88,14 +95,10 @@ class Sizes:
         try:
             attention = configure(slice.model.attention, slice.model.d_model)
         except ConfigError as error:
-            raise ConfigError(f"{self._runs}.{name}: {error}") from None
+            raise ConfigError(f"{self.catalogue.runs_place}.{name}: {error}") from None
         model = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
         return slice.model_copy(update={"model": model})
 
     def _matched_to(self, run: str) -> str | None:
         entry = self.catalogue.match(run)
         return None if entry is None else entry.to
-
-    @property
-    def _runs(self) -> str:
-        return f"{self.catalogue.folder / 'runs.yaml'}: runs"

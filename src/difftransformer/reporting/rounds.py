@@ -6,9 +6,9 @@ Rounds stand where other cells have seeds.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, cast
 
-from difftransformer.config.measurements import measurement
+from difftransformer.config.measurements import timing_class
 from difftransformer.config.timing import BatchConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import UserError
@@ -46,9 +46,8 @@ class Timings:
             )
         self.result: Result = found
         try:
-            self.config: Any = validate(
-                measurement(name).timing, found.settings["config"], "config"
-            )
+            kind = cast(type[Any], timing_class(name))
+            self.config = validate(kind, found.settings["config"], "config")
         except (KeyError, UserError):
             raise UserError(f"{found.job_id}: has no settings of {name}: rerun") from None
         self.calls: Mapping[str, BatchConfig] = self.config.timed()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from difftransformer.config.data import DatasetConfig
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSettings
-from difftransformer.config.validation import validate, validate_json, validate_part
+from difftransformer.config.validation import validate, validate_part
 from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
@@ -57,7 +57,7 @@ def test_any_value_is_settings_or_our_error(value: Any) -> None:
 @given(st.binary(max_size=30))
 def test_any_bytes_are_a_slice_or_our_error(content: bytes) -> None:
     with pytest.raises(ConfigError):
-        validate_json(RunSettings, content, "run.json")
+        validate(RunSettings, content, "run.json")
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import jsonschema
 import pytest
-from pydantic import Field, RootModel, ValidationError
+from pydantic import Field, ValidationError
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.documentation import config_readme, config_schema
@@ -42,12 +42,12 @@ class Whole(Settings):
     limit: int | None = setting(None, meaning="Upper bound.")
     warm: Warm = setting(Warm(), meaning="The rise.")
     source: Annotated[Files | Rows, Field(discriminator="kind")] = setting(meaning="Input.")
-    mixture: dict[str, Warm] = setting(default_factory=dict, meaning="Several rises.")
+    mixture: dict[str, Warm] = setting({}, meaning="Several rises.")
     parts: list[Warm] | None = setting(None, meaning="A list of rises.")
 
 
-class Named(RootModel[dict[str, Whole]]):
-    pass
+class Named(Settings):
+    runs: dict[str, Whole] = setting(meaning="Wholes by name.")
 
 
 def items(page: str, heading: str) -> dict[str, str]:
@@ -93,8 +93,8 @@ def test_an_item_says_type_unit_default_meaning_and_source() -> None:
 
 def test_a_file_of_named_entries_is_expanded_under_a_placeholder() -> None:
     said = items(config_readme({"runs.yaml": Named}), "runs.yaml")
-    assert "<name>.warm.steps" in said
-    assert "<name>.source{kind=rows}.counts" in said
+    assert "runs.<name>.warm.steps" in said
+    assert "runs.<name>.source{kind=rows}.counts" in said
 
 
 def test_own_settings_stand_before_inherited_ones() -> None:
@@ -119,7 +119,8 @@ def test_schema_is_plain_json_with_units_and_closed_keys() -> None:
     assert whole["additionalProperties"] is False
     assert whole["$defs"]["Warm"]["properties"]["steps"]["unit"] == "steps"
     assert "source" in whole["required"]
-    assert schemas["runs.yaml"]["additionalProperties"] == {"$ref": "#/$defs/Whole"}
+    runs = schemas["runs.yaml"]["properties"]["runs"]
+    assert runs["additionalProperties"] == {"$ref": "#/$defs/Whole"}
 
 
 @pytest.mark.parametrize(

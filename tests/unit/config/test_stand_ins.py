@@ -8,7 +8,7 @@ import yaml
 from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
 from difftransformer.config.measurements import AnySuite
 from difftransformer.config.project import RunEntry
-from difftransformer.config.scales import StandIns, check_stand_ins, stand_in_rows
+from difftransformer.config.scales import StandIns, stand_in
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 
@@ -25,15 +25,20 @@ table: {caption: c}
 claims:
   C: {text: t, source: s, metric: m, row: bigger, against: big, test: paired_t}
 """
-RUNS = ("big", "bigger", "other", "small", "larger")
+RUNS = {name: RunEntry(label=name) for name in ("big", "bigger", "other", "small", "larger")}
 
 
 def artifact() -> ArtifactConfig:
     return typed_artifact(yaml.safe_load(ARTIFACT), "t.yaml")
 
 
+def shown(stand_ins: StandIns) -> ArtifactConfig:
+    """The artifact at a scale with these stand-ins."""
+    return stand_in(stand_ins, {"t": artifact()}, RUNS, "tiny.yaml")["t"]
+
+
 def test_stand_ins_take_rows_and_claims_and_keep_the_published_values() -> None:
-    replaced = stand_in_rows(artifact(), {"big": "small", "bigger": "larger", "other": None})
+    replaced = shown({"t": {"big": "small", "bigger": "larger", "other": None}})
     (part,) = replaced.sections
     found = [(row.run, row.against, row.paper) for row in part.rows]
     assert found == [("small", None, "big"), ("larger", "small", "bigger")]
@@ -43,7 +48,7 @@ def test_stand_ins_take_rows_and_claims_and_keep_the_published_values() -> None:
 
 
 def test_without_stand_ins_nothing_changes() -> None:
-    assert stand_in_rows(artifact(), {}) == artifact()
+    assert shown({}) == shown({"t": {}}) == artifact()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +66,7 @@ def test_without_stand_ins_nothing_changes() -> None:
 )
 def test_what_cannot_stand_in(stand_ins: StandIns, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        check_stand_ins(stand_ins, {"t": artifact()}, RUNS, "tiny.yaml")
+        shown(stand_ins)
 
 
 def test_a_pretrained_entry_is_nothing_but_that() -> None:

@@ -5,14 +5,10 @@ from pathlib import Path
 
 from fake_v2 import SWEPT_HOT, VARIANT_FACTS, mechanism
 
-from difftransformer.config.artifact_slices import (
-    ArtifactSlice,
-    Declarations,
-    SweepRow,
-    slice_artifact,
-)
+from difftransformer.config.artifact_slices import ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import Kind
 from difftransformer.config.resolve import Catalogue
+from difftransformer.planning.slices import Declarations
 
 SCALE = "tiny"
 CATALOGUE = Catalogue.load(Path(__file__).parents[3] / "config", {"scale": SCALE})
@@ -33,6 +29,7 @@ def declarations() -> Declarations:
         artifacts=CATALOGUE.artifacts,
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
         judges={"hallucination": ["lexical"]},
+        members=CATALOGUE.members,
     )
 
 
@@ -41,15 +38,13 @@ def artifact_slice(
 ) -> ArtifactSlice:
     """The slice a job of this artifact gets."""
     declared = declarations()
-    return slice_artifact(
-        declared,
+    return declared.slice(
         name,
         kind,
         scale=SCALE,
         seeds=seeds,
         facts={run: facts(run) for run in declared.labels},
         sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT)},
-        members=CATALOGUE.members,
     )
 
 

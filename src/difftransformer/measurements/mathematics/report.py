@@ -84,7 +84,7 @@ def _kept(view: View[Options]) -> list[int]:
     seen: dict[tuple[int, ...], Result] = {}
     for result in view.trained():
         raw, place = result.settings["training"], f"{result.job_id}: settings.training"
-        training: TrainingConfig = validate(TrainingConfig, raw, place)
+        training = validate(TrainingConfig, raw, place)
         seen.setdefault(tuple(kept_tokens(training)), result)
     if len(seen) > 1:
         one, two, *_ = seen.values()

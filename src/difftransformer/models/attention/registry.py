@@ -116,8 +116,7 @@ def configure(
         raise ConfigError(f"{where}.variant: missing; choose one of {', '.join(_VARIANTS)}")
     _variant(options["variant"], f"{where}.variant")
     kind = attention_class(options["variant"]).config_class
-    config: AttentionConfig = validate(kind, options, where)
-    return _resolve(config, d_model, where)
+    return _resolve(validate(kind, options, where), d_model, where)
 
 
 def _resolve(config: AttentionConfig, d_model: int, where: str) -> AttentionConfig:

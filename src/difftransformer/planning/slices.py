@@ -1,0 +1,192 @@
+"""Tables and figures resolved: rows with labels and facts, published values and claims."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from difftransformer.config.artifact_slices import (
+    INTERPRETATION,
+    MARK,
+    ArtifactSlice,
+    ClaimSlice,
+    FamilySlice,
+    RowSlice,
+    SectionSlice,
+    SweepRow,
+)
+from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
+from difftransformer.config.measurement import Fact
+from difftransformer.config.papers import PaperTable
+from difftransformer.config.validation import lookup, nearest
+from difftransformer.errors import ConfigError
+
+Facts = Mapping[str, Mapping[str, Fact]]
+"""Run id -> what the model is (heads, head_dim, norm); runs not in it show none."""
+Members = Callable[[str, str | None], list[str]]
+"""Gives the runs of a row's run at every setup of a family; without a family the run alone."""
+Sweeps = Mapping[str, Sequence[SweepRow]]
+"""Swept run -> its learning rates."""
+
+
+def _alone(run: str, family: str | None) -> list[str]:
+    assert family is None, f"family {family} of {run} without its members"
+    return [run]
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What the files under ``config/`` declare about artifacts, and the runs they may name."""
+
+    artifacts: Mapping[str, ArtifactConfig]
+    labels: Mapping[str, str]
+    """Run id -> label, of every run there is."""
+    place: str = "config/artifacts"
+    """The folder of the artifacts, for errors."""
+    pretrained: frozenset[str] = frozenset()
+    """Runs that are models from elsewhere."""
+    judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Suite -> who judges what it generates, of the suites that generate something to judge."""
+    members: Members = _alone
+
+    def claim(self, name: str) -> ClaimSlice:
+        """Return a claim with the artifact that declares it; there is one."""
+        owner, claim = next(
+            (owner, one.claims[name]) for owner, one in self.artifacts.items() if name in one.claims
+        )
+        return ClaimSlice(artifact=owner, **claim.model_dump())
+
+    def published(self, name: str) -> PaperTable | None:
+        """Return the published numbers of an artifact, its own or those it shares."""
+        paper = self.artifacts[name].paper
+        return self.published(paper) if isinstance(paper, str) else paper
+
+    def check(self, name: str) -> None:
+        """Check that everything an artifact names exists.
+
+        Raises:
+            ConfigError: one line with the key path, the unknown name and the nearest one.
+        """
+        artifact = lookup(self.artifacts, name, "artifact", self.place)
+        where = f"{self.place}/{name}.yaml"
+        for index, part in enumerate(artifact.sections):
+            for number, row in enumerate(part.rows):
+                place = f"{where}: sections[{index}].rows[{number}]"
+                lookup(self.labels, row.run, "run", f"{place}.run")
+                if row.twin is not None:
+                    lookup(self.labels, row.twin, "run", f"{place}.twin")
+        if isinstance(artifact.paper, str):
+            known = self.artifacts.items()
+            with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
+            lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
+        for claim_id in (*artifact.claims, *artifact.shows_claims):
+            claim = self.claim(claim_id)
+            for key, run in (("row", claim.row), ("against", claim.against)):
+                if isinstance(run, str) and run not in artifact.runs():
+                    raise ConfigError(
+                        f"{where}: claims.{claim_id}.{key}: '{run}' is none of its rows"
+                        f"{nearest(run, artifact.runs())}"
+                    )
+
+    def slice(
+        self,
+        name: str,
+        kind: Kind,
+        *,
+        scale: str,
+        seeds: Sequence[int],
+        facts: Facts,
+        sweeps: Sweeps | None = None,
+    ) -> ArtifactSlice:
+        """Resolve one table or figure; ``sweeps`` are for the sections that show one.
+
+        Raises:
+            ConfigError: an unknown artifact, run, claim or published table; offers the nearest
+                name.
+        """
+        self.check(name)
+        artifact = self.artifacts[name]
+        where = f"{self.place}/{name}.yaml"
+        form = artifact.table if kind == "table" else artifact.figure
+        if form is None:
+            raise ConfigError(f"{where}: has no {kind}")
+        return ArtifactSlice(
+            artifact=name,
+            kind=kind,
+            scale=scale,
+            seeds=list(seeds),
+            title=artifact.title,
+            description=artifact.description,
+            caption=form.caption,
+            alt=form.alt,
+            sections=[self._section(one, facts, sweeps or {}, where) for one in artifact.sections],
+            paper=_published(artifact, self.published(name)),
+            claims={one: self.claim(one) for one in (*artifact.claims, *artifact.shows_claims)},
+        )
+
+    def _section(
+        self, part: SectionConfig, facts: Facts, sweeps: Sweeps, where: str
+    ) -> SectionSlice:
+        families = [self._family(row, part) for row in part.rows]
+        members = {family.run: family.members for family in families}
+        rows = [
+            member
+            for row, family in zip(part.rows, families, strict=True)
+            for member in self._rows(row, family, members, facts)
+        ]
+        # The scale decides what is swept; the artifact only orders it.
+        swept = part.asked.swept
+        shown = [row for row in rows if not swept or row.run in sweeps]
+        if not shown:
+            raise ConfigError(
+                f"{where}: the scale sweeps none of {[row.run for row in rows]}; add them to "
+                "`sweeps` in its file"
+            )
+        return SectionSlice(
+            title=part.title,
+            measurement=part.measurement,
+            options=part.asked,
+            suites=part.suites,
+            rows=shown,
+            families=families if part.family is not None else [],
+            sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
+            judges=[judge for suite in part.suites for judge in self.judges.get(suite, ())],
+        )
+
+    def _family(self, row: RowConfig, part: SectionConfig) -> FamilySlice:
+        """A row with its runs; without a family that is the one it names."""
+        against = row.against or part.against
+        return FamilySlice(
+            run=row.run,
+            label=row.label or self.labels[row.run],
+            against=None if against == row.run else against,
+            members=self.members(row.run, part.family),
+        )
+
+    def _rows(
+        self, row: RowConfig, family: FamilySlice, members: Mapping[str, list[str]], facts: Facts
+    ) -> Iterator[RowSlice]:
+        """Runs of a family as rows, each compared with the other row's run at the same setup."""
+        none: Sequence[str | None] = [None] * len(family.members)
+        against = none if family.against is None else members.get(family.against, none)
+        for run, other in zip(family.members, against, strict=True):
+            itself, known = run == row.run, dict(facts.get(run, {}))
+            label = family.label if itself else self.labels[run]
+            yield RowSlice(
+                run=run,
+                label=label if known.get(INTERPRETATION) is None else label + MARK,
+                against=other,
+                facts=known,
+                twin=row.twin if itself else None,
+                paper=row.paper if itself else None,
+                pretrained=run in self.pretrained,
+            )
+
+
+def _published(artifact: ArtifactConfig, table: PaperTable | None) -> PaperTable | None:
+    """Return the published table with its rows named by the runs that stand beside them."""
+    if table is None:
+        return None
+    named = [(row.run, row.paper) for part in artifact.sections for row in part.rows]
+    beside = {run: paper for run, paper in named if paper in table.rows}
+    rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
+    rows |= {run: table.rows[paper] for run, paper in beside.items() if paper is not None}
+    return table.model_copy(update={"rows": rows})

@@ -1,0 +1,120 @@
+"""Tables and figures as their jobs get them, and what an artifact may name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from difftransformer.config.artifact_slices import ArtifactSlice, SweepRow
+from difftransformer.config.artifacts import declared_claims
+from difftransformer.config.resolve import Catalogue
+from difftransformer.errors import ConfigError
+from difftransformer.planning.slices import Declarations
+
+CONFIG = Path(__file__).parents[3] / "config"
+
+
+@pytest.fixture(scope="module")
+def declared() -> Declarations:
+    catalogue = Catalogue.load(CONFIG, {"scale": "tiny"})
+    return Declarations(
+        artifacts=catalogue.artifacts,
+        labels={run: entry.label for run, entry in catalogue.runs.items()},
+    )
+
+
+def sliced(declared: Declarations, name: str = "table6", **changes: Any) -> ArtifactSlice:
+    known = {"kind": "table", "scale": "tiny", "seeds": [0, 1], "facts": {}} | changes
+    return declared.slice(name, **known)
+
+
+def changed(declared: Declarations, name: str, **update: Any) -> Declarations:
+    artifact = declared.artifacts[name].model_copy(update=update)
+    return Declarations({**declared.artifacts, name: artifact}, declared.labels)
+
+
+def test_the_files_of_the_repository_fit_together(declared: Declarations) -> None:
+    for name, artifact in declared.artifacts.items():
+        declared.check(name)
+        assert "\n" not in artifact.description
+    owners = declared_claims(declared.artifacts, "here")
+    assert owners == {name: declared.claim(name).artifact for name in owners}
+    for name, artifact in declared.artifacts.items():
+        assert not set(artifact.shows_claims) & set(artifact.claims), name
+
+
+def test_a_slice_holds_everything_and_survives_json(declared: Declarations) -> None:
+    slice = sliced(declared, facts={"diff": {"heads": 2, "head_dim": 32, "norm": True}})
+    rows = {row.run: row for row in slice.sections[0].rows}
+    assert rows["diff"].label == "DIFF" and rows["diff"].facts["heads"] == 2
+    assert rows["diff"].against == "transformer" and rows["transformer"].against is None
+    assert slice.paper is not None and slice.paper.rows["diff"].values["valid"] == 3.062
+    assert list(slice.claims) == list(declared.artifacts["table6"].claims)
+    assert {claim.artifact for claim in slice.claims.values()} == {"table6"}
+    assert ArtifactSlice.model_validate_json(slice.model_dump_json()) == slice
+
+
+def test_a_figure_is_not_touched_by_its_tables_caption(declared: Declarations) -> None:
+    artifact = declared.artifacts["table6"]
+    assert artifact.table is not None
+    edited = changed(
+        declared, "table6", table=artifact.table.model_copy(update={"caption": "another"})
+    )
+    assert sliced(edited, kind="figure") == sliced(declared, kind="figure")
+    assert sliced(edited) != sliced(declared)
+
+
+def test_an_ablation_owns_its_runs_and_reads_both_tasks(declared: Declarations) -> None:
+    artifact = declared.artifacts["ablation_head_count"]
+    assert artifact.interventions == ["transformer_halved_heads", "recall_transformer_halved_heads"]
+    rows = {part.suites[0]: {row.run for row in part.rows} for part in artifact.sections}
+    assert "recall_diff" in rows["recall"] and "diff" not in rows["recall"]
+
+
+def test_the_scale_decides_what_is_swept(declared: Declarations) -> None:
+    rates = {
+        run: [SweepRow(run=run, run_id=f"sweep_{run}_0", learning_rate=1e-3, chosen=True)]
+        for run in ("diff", "recall_diff")
+    }
+    slice = sliced(declared, "lr_sweep", sweeps=rates)
+    assert [[row.run for row in part.rows] for part in slice.sections] == [
+        ["diff"],
+        ["recall_diff"],
+    ]
+    with pytest.raises(ConfigError, match="the scale sweeps none of"):
+        sliced(declared, "lr_sweep")
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ({"paper": "tabel1"}, r"table6\.yaml: paper: unknown artifact .*did you mean 'table1'"),
+        (
+            {"shows_claims": ["R.1"]},
+            r"table6\.yaml: claims\.R\.1\.row: 'recall_diff' is none of its rows",
+        ),
+    ],
+)
+def test_unknown_names_are_one_line(
+    declared: Declarations, update: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        sliced(changed(declared, "table6", **update))
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_run_is_named_with_its_place(declared: Declarations) -> None:
+    part = declared.artifacts["table6"].sections[0]
+    rows = [*part.rows[:3], part.rows[3].model_copy(update={"run": "dif"})]
+    edited = changed(declared, "table6", sections=[part.model_copy(update={"rows": rows})])
+    with pytest.raises(
+        ConfigError, match=r"sections\[0\]\.rows\[3\]\.run: unknown run 'dif'.*'diff'"
+    ):
+        sliced(edited)
+
+
+def test_an_unknown_artifact_or_form_is_named(declared: Declarations) -> None:
+    with pytest.raises(ConfigError, match="unknown artifact 'tabel6'; did you mean 'table6'"):
+        sliced(declared, "tabel6")
+    with pytest.raises(ConfigError, match=r"ablation_head_count\.yaml: has no figure"):
+        sliced(declared, "ablation_head_count", kind="figure")
