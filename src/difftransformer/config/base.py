@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
 
 Value = TypeVar("Value", int, str)
@@ -52,3 +52,7 @@ def distinct(values: list[Value]) -> list[Value]:
     if len(set(values)) < len(values):
         raise ValueError(f"must be distinct, got {values}")
     return values
+
+
+Sizes = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
+"""Different positive whole numbers, one or more."""

@@ -168,6 +168,19 @@ class WindowSuite(Suite):
         )
 
 
+class PromptSuite(Suite):
+    """What is asked in long prompts, one at a time."""
+
+    chunk: int = setting(
+        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
+    )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """A prompt at a time, in chunks."""
+        lower = f"{self.kind}.chunk ({self.chunk})"
+        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
+
+
 class Options(Settings):
     """What a section of an artifact tells its measurement beside rows and suites."""
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from difftransformer.config.base import LONGEST_NAME
+from difftransformer.config.base import LONGEST_NAME, distinct
 from difftransformer.errors import ConfigError
 
 T = TypeVar("T")
@@ -28,6 +28,18 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; allowed: {', '.join(names[:MOST_NAMES])}{more}" if names else ""
+
+
+def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], list[str]]:
+    """Return what checks a list of names: each must be ``allowed``, and stand there once."""
+
+    def check(names: list[str]) -> list[str]:
+        for name in names:
+            if name not in allowed:
+                raise ValueError(f"unknown {what} '{name}'{nearest(name, allowed)}")
+        return distinct(names)
+
+    return check
 
 
 def lookup(mapping: Mapping[str, T], name: str, what: str, where: str) -> T:

@@ -251,10 +251,5 @@ def _problems(stream: str, family: str | None, *, asked: bool) -> Iterator[Probl
     while True:
         chosen = family or draw.choice(list(_FAMILIES))
         problem = Problem(chosen, *_FAMILIES[chosen](draw))
-        if is_held_out(problem.question) == asked:
+        if held_out(problem.question, HELD_OUT) == asked:
             yield problem
-
-
-def is_held_out(question: str) -> bool:
-    """Whether a question is only asked in evaluation."""
-    return held_out(question, HELD_OUT)

@@ -130,25 +130,20 @@ def _answers(settings: GeneratedRows) -> list[int]:
 
 def row_words(settings: GeneratedRows) -> list[str]:
     """Words of generated rows in the order of their token ids."""
-    if isinstance(settings, RecallConfig):
-        return recall_words(settings)
-    return label_words(settings) + class_words(settings)
+    return recall_words(settings) if isinstance(settings, RecallConfig) else item_words(settings)
 
 
-def label_words(settings: ClassificationConfig) -> list[str]:
-    """Words of the labels of items."""
-    digits = len(str(settings.num_labels - 1))
-    return [f"l{label:0{digits}d}" for label in range(settings.num_labels)]
-
-
-def class_words(settings: ClassificationConfig) -> list[str]:
-    """Words of one class after the other: its number, and a number or letter for the word."""
-    classes, words = settings.num_classes, settings.words_per_class
-    digits = len(str(classes - 1))
-    names = [f"_{word}" for word in range(words)]
-    if words <= len(ascii_lowercase):
-        names = list(ascii_lowercase[:words])
-    return [f"c{number:0{digits}d}{name}" for number in range(classes) for name in names]
+def item_words(settings: ClassificationConfig) -> list[str]:
+    """Words of the labels, then of one class after the other: its number, and the word's own."""
+    labels, classes, words = settings.num_labels, settings.num_classes, settings.words_per_class
+    names = list(ascii_lowercase[:words])
+    if words > len(ascii_lowercase):
+        names = [f"_{word}" for word in range(words)]
+    numbered = [f"{number:0{len(str(classes - 1))}d}" for number in range(classes)]
+    return [
+        *(f"l{label:0{len(str(labels - 1))}d}" for label in range(labels)),
+        *(f"c{number}{name}" for number in numbered for name in names),
+    ]
 
 
 def recall_words(settings: RecallConfig) -> list[str]:

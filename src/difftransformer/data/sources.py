@@ -171,22 +171,20 @@ class Hub:
             return None
 
     def _rows(self, split: str, start: int) -> Iterator[dict[str, Any]]:
+        import datasets
+
+        config = self._config
+        revision = None if Path(config.dataset).is_dir() else config.revision
         try:
-            yield from self._load(split).skip(start)
+            rows = datasets.load_dataset(
+                config.dataset, config.config, split=split, revision=revision, streaming=True
+            )
+            yield from rows.skip(start)
         except Exception as error:  # the datasets library raises dozens of kinds, transports more
             raise DataError(
                 f"source {self._name}: {self.origin} cannot be loaded ({type(error).__name__}: "
                 f"{first_line(error)}); check name, revision and network"
             ) from None
-
-    def _load(self, split: str) -> Any:
-        import datasets
-
-        config = self._config
-        revision = None if Path(config.dataset).is_dir() else config.revision
-        return datasets.load_dataset(
-            config.dataset, config.config, split=split, revision=revision, streaming=True
-        )
 
     def identity(self) -> list[Any]:
         """Return the settings: the pinned revision says it all."""

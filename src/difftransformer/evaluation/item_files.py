@@ -96,8 +96,10 @@ def parsed(line: str, place: str) -> Any:
 
 
 @contextmanager
-def hub_items(name: str, dataset: str) -> Iterator[None]:
-    """Load a data set from the hub within.
+def hub_items(
+    name: str, dataset: str, otherwise: str = "a folder with its items"
+) -> Iterator[None]:
+    """Load a data set from the hub within; ``otherwise`` is what `benchmarks` could be.
 
     Raises:
         DataError: It cannot be had; names the set and the way around.
@@ -107,7 +109,7 @@ def hub_items(name: str, dataset: str) -> Iterator[None]:
     except Exception as error:  # the hub, the network and `datasets` fail in many ways
         raise DataError(
             f"{name}: {dataset} cannot be had from the Hugging Face hub ({first_line(error)}); "
-            "check the network, or set `benchmarks` to a folder with its items"
+            f"check the network, or set `benchmarks` to {otherwise}"
         ) from None
 
 

@@ -129,17 +129,15 @@ class MlflowSink:
             self._end_killed(run_id)
         return len(stale)
 
-    def mark_dead(self, state: Path) -> bool:
-        """End the run of a job that was killed without a word; True when it was one."""
+    def mark_dead(self, state: Path) -> None:
+        """End the run of a job that was killed without a word."""
         sent = Sent.load(state, self._uri)
         said = statuses(state)
         if sent.run_id is None or not said or said[-1] in TERMINAL or is_written(state):
-            return False
+            return
         run = self._known_run(sent.run_id)
-        running = run is not None and run.info.status == "RUNNING"
-        if running:
+        if run is not None and run.info.status == "RUNNING":
             self._end_killed(sent.run_id)
-        return running
 
     def _end_killed(self, run_id: str) -> None:
         self.client.set_tag(run_id, "resumable", "true")

@@ -35,7 +35,6 @@ class SyncReport:
     """What one synchronisation did."""
 
     journals: int = 0
-    records: int = 0
     unsent: tuple[Path, ...] = ()
     reason: str = ""
 
@@ -80,7 +79,7 @@ def sync_tracking(root: Path = ROOT, uri: str | None = None) -> SyncReport:
     store = resolve_uri(uri, root)
     if store is None:
         return SyncReport()
-    pending = sorted(_pending(root, store), key=_started)
+    pending = _pending(root, store)
     if not pending:
         return SyncReport()
     logger.info("tracking: sending %d journals to %s", len(pending), displayed(store))
@@ -128,37 +127,35 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
         sink = MlflowSink(store, root)
     except Exception as error:
         return SyncReport(unsent=tuple(pending), reason=one_line(error))
-    journals, records, reason, failures = 0, 0, "", 0
+    journals, reason, failures = 0, "", 0
     unsent: list[Path] = []
     for state in pending:
         if failures >= _MOST_FAILURES:
             unsent.append(state)
             continue
         try:
-            records += sink.send(state)
+            sink.send(state)
             sink.mark_dead(state)
             journals, failures = journals + 1, 0
         except Exception as error:  # one store, many journals: the next one may pass
             reason, failures = one_line(error), failures + 1
             unsent.append(state)
-    return SyncReport(journals, records, tuple(unsent), reason)
+    return SyncReport(journals, tuple(unsent), reason)
 
 
 def _pending(root: Path, store: str) -> list[Path]:
+    """States with a journal to send, oldest job first."""
     # Whatever was sent to a SQLite file went with it.
     gone = store.startswith("sqlite:") and not sqlite_file(store).exists()
     states = [path.parent for path in root.rglob(JOURNAL)]
-    return [state for state in states if gone or _has_news(state, store)]
+    news = [state for state in states if gone or _has_news(state, store)]
+    return sorted(news, key=lambda state: (_header(state).get("at", 0), str(state)))
 
 
 def _has_news(state: Path, store: str) -> bool:
     """Whether something is unsent, or a sent run may have to be marked as killed."""
     unsent = Sent.load(state, store).offset < (state / JOURNAL).stat().st_size
     return unsent or statuses(state)[-1:] == ["RUNNING"]
-
-
-def _started(state: Path) -> tuple[int, str]:
-    return _header(state).get("at", 0), str(state)
 
 
 def _header(state: Path) -> Record:

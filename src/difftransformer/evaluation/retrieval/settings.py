@@ -5,9 +5,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import Sizes, distinct, setting
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.measurement import Reading, Suite
+from difftransformer.config.measurement import PromptSuite, Reading
 from difftransformer.config.model import ModelConfig
 
 SPACE_OF_A_NEEDLE = 3
@@ -17,7 +17,6 @@ MOST_CITIES = 50
 """Cities that needles of format text may name."""
 
 Depth = Annotated[int, Field(ge=0, le=100)]
-Length = Annotated[int, Field(gt=0)]
 
 
 class Cell(NamedTuple):
@@ -57,7 +56,7 @@ class NeedlePrompt:
     question: Span
 
 
-class RetrievalSuite(Suite):
+class RetrievalSuite(PromptSuite):
     """Prompts that hide needles in a haystack and ask for some of them.
 
     The first needle asked for, the answer needle, stands at the depth; the others at random places.
@@ -71,13 +70,11 @@ class RetrievalSuite(Suite):
         source="text: template of LWM (github LargeWorldModel/LWM, eval_needle_multi.py); the "
         "DIFF paper does not print its own",
     )
-    lengths: Annotated[list[Length], Field(min_length=1), AfterValidator(distinct)] | None = (
-        setting(
-            None,
-            meaning="Context lengths: positions of haystack, question and answer together; null, "
-            "for recall alone: questions start where they did in training rows.",
-            unit="tokens",
-        )
+    lengths: Sizes | None = setting(
+        None,
+        meaning="Context lengths: positions of haystack, question and answer together; null, "
+        "for recall alone: questions start where they did in training rows.",
+        unit="tokens",
     )
     depths: Annotated[list[Depth], Field(min_length=1), AfterValidator(distinct)] = setting(
         [0, 25, 50, 75, 100],
@@ -95,9 +92,6 @@ class RetrievalSuite(Suite):
     )
     questions_seed: int = setting(
         30_001, meaning="Seed of the prompts, the same for every run and seed.", ge=0
-    )
-    chunk: int = setting(
-        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
     )
 
     @model_validator(mode="after")
@@ -122,11 +116,11 @@ class RetrievalSuite(Suite):
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """One prompt, a chunk at a time."""
-        lower = f"{self.kind}.chunk ({self.chunk})"
-        if self.lengths:
-            longest = min(max(self.lengths), model.max_positions)
-            lower += f" or {self.kind}.lengths ({longest})"
-        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
+        if not self.lengths:
+            return super().reading(model, longest)
+        longest = min(max(self.lengths), model.max_positions)
+        reading = super().reading(model, longest)
+        return reading._replace(lower=f"{reading.lower} or {self.kind}.lengths ({longest})")
 
     def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
         """See `Suite.misfit`."""

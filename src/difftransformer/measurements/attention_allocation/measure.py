@@ -30,10 +30,6 @@ Floats = NDArray[np.floating]
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Mean shares of the regions, over all depths and by depth.
 
-    Args:
-        suite: Prompts, what counts as the answer, and how rows are normalised.
-        subject: The model and its dataset.
-
     Returns:
         bos, before, answer, after, query and noise = before + after, for all depths together and
         of each depth (_d{D}); prompts is their number.

@@ -77,7 +77,8 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     found: dict[str, dict[int, Tensor]] = {kind: {} for kind in KINDS}
 
     def heads(layer: int, kind: str, outputs: Tensor) -> None:
-        found[kind][layer] = _rms(outputs.double().cpu()[:, at]).transpose(1, 2)
+        squares = outputs.double().cpu()[:, at].square()
+        found[kind][layer] = squares.mean(-1).sqrt().transpose(1, 2)
 
     def maps(layer: int, weights: Tensor) -> None:
         found["weights"][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
@@ -100,10 +101,6 @@ def value_rms(values: Tensor) -> Tensor:
     """RMS of all values of a layer [B, G, T, e] at each position and those before it, [B, T]."""
     squares = values.double().cpu().square().mean(dim=(1, 3))
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
-
-
-def _rms(outputs: Tensor) -> Tensor:
-    return outputs.square().mean(-1).sqrt()
 
 
 def _metrics(suite: Suite, sizes: dict[str, Tensor]) -> Metrics:

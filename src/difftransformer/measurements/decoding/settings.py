@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic import AfterValidator, Field
+from typing import Any, ClassVar, Literal
 
 from difftransformer.config import timing
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import Sizes, setting
 from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.timing import Backends, BatchConfig, Models, Sizing
 
-Sizes = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)]
 MODEL = "model"
 """The one model of a row, which all loads are timed with."""
 MODE = "decoding"

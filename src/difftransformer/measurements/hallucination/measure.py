@@ -57,9 +57,7 @@ class Asked(NamedTuple):
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Generate every answer; counts alone, for nothing is judged here.
 
-    Args:
-        suite: Sets, samples, room for answers.
-        subject: The model and its dataset. ``details`` gets answers.jsonl, see `Answer`.
+    The details of ``subject`` get answers.jsonl, see `Answer`.
 
     Returns:
         For each set samples_{set}, cut_{set} (share of documents of which the model's context held

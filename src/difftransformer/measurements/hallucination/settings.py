@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import Sizes, setting
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
-from difftransformer.config.measurement import Reading
-from difftransformer.config.measurement import Suite as AnySuite
+from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.validation import nearest
+from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder, named_digest
 
 Task = Literal["summary", "answer"]
@@ -107,14 +106,7 @@ def average_metric(task: Task) -> str:
     return f"average_{task}"
 
 
-def _known_sets(names: list[str]) -> list[str]:
-    for name in names:
-        if name not in HALLUCINATION_SETS:
-            raise ValueError(f"unknown set '{name}'{nearest(name, HALLUCINATION_SETS)}")
-    return distinct(names)
-
-
-class Suite(AnySuite):
+class Suite(PromptSuite):
     """Summaries and answers from a given document, generated greedily and kept for the judges.
 
     Nothing is judged here: `judge_answers` reads what this suite leaves, so that another judge
@@ -131,10 +123,11 @@ class Suite(AnySuite):
         "an answer states the value of a given key, a summary goes on from there with pairs of the "
         "model's own choice, and what is true is known exactly.",
     )
-    sets: Annotated[list[str], Field(min_length=1), AfterValidator(_known_sets)] = setting(
+    sets: Annotated[list[str], AfterValidator(known_names(HALLUCINATION_SETS, "set"))] = setting(
         list(HALLUCINATION_SETS),
         meaning="Sets of format text, by name.",
         source="arXiv 2410.05258v2, table 4",
+        min_length=1,
     )
     data: str = setting(
         "hub",
@@ -154,9 +147,7 @@ class Suite(AnySuite):
         "seed, so that differences are paired.",
         ge=0,
     )
-    needles: Annotated[
-        list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)
-    ] = setting(
+    needles: Sizes = setting(
         [2, 4, 6],
         meaning="Facts in a row of format recall, a set for each number and task; more than the "
         "dataset's max_needles is out of distribution.",
@@ -177,9 +168,6 @@ class Suite(AnySuite):
     )
     answer_tokens: int = setting(
         64, meaning="Room for an answer of format text.", unit="tokens", gt=0
-    )
-    chunk: int = setting(
-        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
     )
 
     @property
@@ -220,11 +208,6 @@ class Suite(AnySuite):
         """sha256 over the names and the content of every file; None without any."""
         files = self.set_files()
         return named_digest(files.items()) if files else None
-
-    def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """A prompt at a time, in chunks."""
-        lower = f"{self.kind}.chunk ({self.chunk})"
-        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""

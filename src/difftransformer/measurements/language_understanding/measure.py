@@ -11,6 +11,7 @@ the registered one, which a dict alone is not.
 
 import logging
 import math
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -22,7 +23,6 @@ from lm_eval.api.task import Task
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
 
-from difftransformer.errors import DataError
 from difftransformer.evaluation.harness import (
     KeptTask,
     ask,
@@ -31,7 +31,7 @@ from difftransformer.evaluation.harness import (
     language_model,
     quiet,
 )
-from difftransformer.evaluation.item_files import first_line
+from difftransformer.evaluation.item_files import hub_items
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding.settings import Suite, metric_of
 from difftransformer.measurements.language_understanding.tasks import (
@@ -48,10 +48,8 @@ _SPLITS = {"train": "training_split", "validation": "validation_split", "test": 
 def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
     """Accuracies with lm-eval's standard errors, and their unweighted mean.
 
-    Args:
-        suite: Tasks, solved examples, items and where they come from.
-        subject: The model. ``details`` gets ``{task}.jsonl``, every item with its prompts, scores
-            and outcome, and ``{task}.json``, what lm-eval says of the task and itself.
+    The details of ``subject`` get ``{task}.jsonl``, every item with its prompts, scores and
+    outcome, and ``{task}.json``, what lm-eval says of the task and itself.
 
     Returns:
         For each task: {task} (acc or acc_norm, see `LANGUAGE_TASKS`), {task}_stderr,
@@ -88,13 +86,7 @@ def task_manager(tasks: list[str]) -> TaskManager:
 
 
 def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Task:
-    """Load a task with its items.
-
-    Args:
-        manager: See `task_manager`.
-        suite: Where the items come from.
-        task: lm-eval's name of the task.
-        cache: Folder for what `datasets` makes of local files.
+    """Load a task with its items; ``cache`` gets what `datasets` makes of local files.
 
     Raises:
         DataError: An item in a file cannot be asked, or the hub cannot be reached.
@@ -102,23 +94,20 @@ def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Tas
     files = task_files(task, suite.data)
     for path in files.values():
         check_items(task, path)
-    override: dict[str, Any] = (
-        local_override(task, files, cache)
-        if files
-        else {"task": task, "dataset_kwargs": {"revision": LANGUAGE_TASKS[task].revision}}
-    )
-    override["num_fewshot"] = suite.num_fewshot
-    try:
-        group = {"group": "language_understanding", "task": [override]}
+    override: dict[str, Any]
+    guard: AbstractContextManager[None]
+    if files:
+        override, guard = local_override(task, files, cache), nullcontext()
+    else:
+        known = LANGUAGE_TASKS[task]
+        override = {"task": task, "dataset_kwargs": {"revision": known.revision}}
+        guard = hub_items(task, known.dataset, "a folder with its items or to builtin")
+    group = {
+        "group": "language_understanding",
+        "task": [{**override, "num_fewshot": suite.num_fewshot}],
+    }
+    with guard:
         loaded: Task = manager.load([group])["tasks"][task]
-    except Exception as error:  # the hub, the network and `datasets` fail in many ways
-        if files:
-            raise
-        raise DataError(
-            f"{task}: {LANGUAGE_TASKS[task].dataset} cannot be had from the Hugging Face hub "
-            f"({first_line(error)}); check the network, or set `benchmarks` to a folder with "
-            "its items or to builtin"
-        ) from None
     loaded.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
     return loaded
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import setting
 from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Suite as Base
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.validation import nearest
+from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN, named_digest
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
@@ -18,13 +18,6 @@ from difftransformer.measurements.language_understanding.tasks import LANGUAGE_T
 def metric_of(task: str, part: str = "") -> str:
     """Metric of a task or of the average over them: its accuracy, or a part beside that."""
     return f"{task}_{part}" if part else task
-
-
-def _known_tasks(tasks: list[str]) -> list[str]:
-    for task in tasks:
-        if task not in LANGUAGE_TASKS:
-            raise ValueError(f"unknown task '{task}'{nearest(task, LANGUAGE_TASKS)}")
-    return distinct(tasks)
 
 
 class Suite(Base):
@@ -37,7 +30,7 @@ class Suite(Base):
     repeatable: ClassVar[bool] = True
 
     kind: Literal["language_understanding"] = setting(meaning="Which measurement the suite is.")
-    tasks: Annotated[list[str], AfterValidator(_known_tasks)] = setting(
+    tasks: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = setting(
         list(LANGUAGE_TASKS),
         meaning="Tasks by lm-eval's names; the average is over all of them.",
         source="arXiv 2410.05258, tables 1 and 8",

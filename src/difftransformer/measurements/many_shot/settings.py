@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import Sizes, setting
 from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
 from difftransformer.config.measurement import Options as AnyOptions
-from difftransformer.config.measurement import Reading
-from difftransformer.config.measurement import Suite as AnySuite
+from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import nearest
 from difftransformer.evaluation.item_files import (
@@ -38,7 +37,7 @@ def _known(task: str) -> str:
     return task
 
 
-class Suite(AnySuite):
+class Suite(PromptSuite):
     """Accuracy at classifying items from demonstrations alone, by their number and their order.
 
     A prompt is demonstrations, equally many of each class, and one item whose label the model
@@ -68,9 +67,7 @@ class Suite(AnySuite):
         ge=0,
         lt=1,
     )
-    demonstrations: Annotated[
-        list[Annotated[int, Field(gt=0)]], Field(min_length=1), AfterValidator(distinct)
-    ] = setting(
+    demonstrations: Sizes = setting(
         meaning="Numbers of demonstrations in a prompt, multiples of the classes.",
         unit="demonstrations",
     )
@@ -112,9 +109,6 @@ class Suite(AnySuite):
     )
     items_seed: int = setting(
         43, meaning="Seed of the choice of demonstrations and items, the same for every run.", ge=0
-    )
-    chunk: int = setting(
-        4096, meaning="Positions of a prompt computed at one time.", unit="tokens", gt=0
     )
     timed_items: int = setting(
         2,
@@ -185,11 +179,6 @@ class Suite(AnySuite):
         """sha256 over the content of both splits; None without files."""
         files = self.files()
         return named_digest(zip(SPLITS, files, strict=True)) if files else None
-
-    def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """A prompt at a time, in chunks."""
-        lower = f"{self.kind}.chunk ({self.chunk})"
-        return Reading(1, min(self.chunk, longest), longest, 1, lower, cached=True)
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`; of numbers that do not fit there are none."""

@@ -60,10 +60,8 @@ class Point(NamedTuple):
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Accuracies with lm-eval's standard errors, their unweighted mean, and lengths of output.
 
-    Args:
-        suite: Sets, items, prompt and room for an output.
-        subject: The model. ``details`` gets ``{set}{ending}.jsonl``, every item with its prompt,
-            output, the answer read from it and the verdict.
+    The details of ``subject`` get ``{set}{ending}.jsonl``, every item with its prompt, output, the
+    answer read from it and the verdict.
 
     Returns:
         For each set: {set} (share of right answers), {set}_stderr, {set}_samples, {set}_tokens
@@ -142,8 +140,7 @@ class MathTask(GenerationTask):
 
     def doc_to_target(self, doc: Mapping[str, Any]) -> str:
         """Published answer."""
-        answer: str = doc["answer"]
-        return answer
+        return str(doc["answer"])
 
     def score(self, doc: Mapping[str, Any], results: list[str]) -> float:
         """1 if the answer of the output is right, else 0."""

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from difftransformer.config.base import distinct, setting
+from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.measurement import Suite as BaseSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
-from difftransformer.config.validation import nearest
+from difftransformer.config.validation import known_names
 from difftransformer.data.math_sets import MATH_SETS, PROMPT
 from difftransformer.evaluation.item_files import BUILTIN, named_digest
 from difftransformer.measurements.mathematics.set_items import set_files
@@ -40,13 +40,6 @@ def kept_tokens(training: TrainingConfig) -> list[int]:
     return [step * training.tokens_per_step for step in training.kept_steps]
 
 
-def _known_sets(sets: list[str]) -> list[str]:
-    for name in sets:
-        if name not in MATH_SETS:
-            raise ValueError(f"unknown set '{name}'{nearest(name, MATH_SETS)}")
-    return distinct(sets)
-
-
 def _asks(prompt: str) -> str:
     if prompt.count("{question}") != 1:
         raise ValueError("prompt must have {question} once, where the question goes")
@@ -61,7 +54,7 @@ class Suite(BaseSuite):
     """
 
     kind: Literal["mathematics"] = setting(meaning="Which measurement the suite is.")
-    tasks: Annotated[list[str], AfterValidator(_known_sets)] = setting(
+    tasks: Annotated[list[str], AfterValidator(known_names(MATH_SETS, "set"))] = setting(
         list(MATH_SETS),
         meaning="Sets; the average is over all of them.",
         source="arXiv 2410.05258v2, figure 10",

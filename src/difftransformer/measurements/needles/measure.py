@@ -35,10 +35,6 @@ Counts = dict[Cell, tuple[int, int]]
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Accuracies with the counts behind them.
 
-    Args:
-        suite: Settings [N, R], lengths, depths, samples.
-        subject: The model and its dataset.
-
     Returns:
         accuracy_, correct_ and asked_ of every setting n{N}_r{R}, of each of its depths (_d{D})
         and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
@@ -92,8 +88,7 @@ class NeedleTask(GenerationTask):
 
     def doc_to_text(self, doc: Mapping[str, Any]) -> str:
         """Prompt up to the question."""
-        context: str = doc["context"]
-        return context
+        return str(doc["context"])
 
     def doc_to_target(self, doc: Mapping[str, Any]) -> str:
         """All numbers asked for."""

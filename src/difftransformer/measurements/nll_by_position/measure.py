@@ -38,11 +38,13 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
             f"its max_positions {subject.scorer.max_positions}"
         )
     starts = _starts(suite, subject.dataset)
-    at = np.array(suite.places) - 1
+    at, tokens = np.array(suite.places) - 1, subject.dataset.split("validation").tokens
     total, by_document = np.zeros(suite.length), np.empty((len(starts), len(at)))
     for first in range(0, len(starts), suite.batch_size):
         some = starts[first : first + suite.batch_size]
-        losses = _losses(suite, subject, some)
+        windows = np.stack([tokens[start : start + suite.length + 1] for start in some])
+        inputs = torch.from_numpy(windows.astype(np.int64))
+        losses = subject.scorer.losses(inputs, suite.loss_chunk).numpy()  # [B, T]
         total += losses.sum(axis=0)
         by_document[first : first + len(some)] = _cumulative(losses)[:, at]
     nll = total / len(starts)
@@ -81,15 +83,6 @@ def _starts(suite: Suite, dataset: PackedDataset) -> NDArray[np.int64]:
             "(validation_tokens, validation_share) or raise max_document_tokens"
         )
     return found[: suite.max_documents]
-
-
-def _losses(suite: Suite, subject: Subject, starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Losses of the targets of some documents, [B, T]."""
-    tokens = subject.dataset.split("validation").tokens
-    windows = np.stack([tokens[start : start + suite.length + 1] for start in starts])
-    inputs = torch.from_numpy(windows.astype(np.int64))
-    found: NDArray[np.float64] = subject.scorer.losses(inputs, suite.loss_chunk).numpy()
-    return found
 
 
 def _cumulative(losses: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,9 +18,7 @@ from difftransformer.measurements.recall.settings import Suite, accuracy_name
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Accuracies with the counts behind them.
 
-    Args:
-        suite: Needles, queries, samples and the seed of the rows.
-        subject: The model; of its dataset, a recall one, only the settings are used.
+    Of the dataset of ``subject``, a recall one, only the settings are used.
 
     Returns:
         For each N: accuracy_n{N}, correct_n{N} of samples_n{N} answers (S * R; the R answers of a

@@ -30,10 +30,8 @@ _MOST_NATS = 700.0  # exp of more is no float
 def measure(suite: Suite, subject: Subject) -> Metrics:
     """Losses in nats per token and the sizes of the slices.
 
-    Args:
-        suite: Windows, n-grams and cut-off.
-        subject: The model; the validation split of its dataset is read once, in order, and its
-            frequent n-grams come from `count_ngrams` with the suite's ``n`` and ``max_count``.
+    The validation split of the dataset is read once, in order; the frequent n-grams come from
+    `count_ngrams` with the suite's ``n`` and ``max_count``.
 
     Returns:
         loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
