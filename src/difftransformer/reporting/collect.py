@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NoReturn
 
 from difftransformer.config.judges import judged_suite
 from difftransformer.errors import DataError, UserError
@@ -17,6 +18,10 @@ class Results:
     """Training results by (run, seed) and evaluations by (suite, run, seed), at one scale.
 
     ``histories`` are the curves beside the training results; they are read when asked for.
+
+    Raises:
+        UserError: by every method, of a result or file that is not there; names the run, the seed
+            and the command.
     """
 
     scale: str
@@ -26,56 +31,41 @@ class Results:
     histories: Histories
 
     def training(self, run: str, seed: int) -> Result:
-        """Return a training result.
-
-        Raises:
-            UserError: there is none; names the run, the seed and the command.
-        """
-        try:
-            return self.trainings[run, seed]
-        except KeyError:
-            path = f"runs/{run}/{seed}/training.json"
-            raise _missing("training", run, seed, self.scale, path) from None
+        """Return a training result."""
+        found, path = self.trainings.get((run, seed)), f"runs/{run}/{seed}/training.json"
+        return found or self._raise_missing("training", run, seed, path)
 
     def evaluation(self, suite: str, run: str, seed: int) -> Result:
-        """Return the result of a suite.
-
-        Raises:
-            UserError: there is none; names the run, the seed and the command.
-        """
-        try:
-            return self.evaluations[suite, run, seed]
-        except KeyError:
-            path = f"evaluations/{suite}/{run}/{seed}.json"
-            raise _missing(f"evaluation '{suite}'", run, seed, self.scale, path) from None
+        """Return the result of a suite."""
+        found, path = self.evaluations.get((suite, run, seed)), f"evaluations/{suite}/{run}/{seed}"
+        return found or self._raise_missing(f"evaluation '{suite}'", run, seed, f"{path}.json")
 
     def judgement(self, suite: str, judge: str, run: str, seed: int) -> Result:
-        """Return what a judge says about the answers of a suite.
-
-        Raises:
-            UserError: there is none; names the run, the seed and the command.
-        """
-        try:
-            return self.evaluations[judged_suite(suite, judge), run, seed]
-        except KeyError:
-            path, what = f"judgements/{judge}/{suite}/{run}/{seed}.json", f"judgement by '{judge}'"
-            raise _missing(what, run, seed, self.scale, path) from None
+        """Return what a judge says about the answers of a suite."""
+        found = self.evaluations.get((judged_suite(suite, judge), run, seed))
+        path = f"judgements/{judge}/{suite}/{run}/{seed}.json"
+        return found or self._raise_missing(f"judgement by '{judge}'", run, seed, path)
 
     def detail(self, suite: str, run: str, seed: int, name: str) -> Path:
         """Return a file that an evaluation left beside its result.
 
         Raises:
-            UserError: there is none; names the run, the seed and the command.
             DataError: it is not as the evaluation published it.
         """
         self.evaluation(suite, run, seed)
-        path = self.folders[suite, run, seed] / name
+        folder = self.folders[suite, run, seed]
+        path = folder / name
         if not path.is_file():
             place = f"evaluations/{suite}/{run}/{seed}"
-            raise _missing(f"{name} of evaluation '{suite}'", run, seed, self.scale, place)
-        folder = self.folders[suite, run, seed]
+            self._raise_missing(f"{name} of evaluation '{suite}'", run, seed, place)
         require_published(path, folder.with_name(f"{folder.name}.json"))
         return path
+
+    def _raise_missing(self, what: str, run: str, seed: int, path: str) -> NoReturn:
+        raise UserError(
+            f"no {what} of run '{run}' with seed {seed} at scale {self.scale}: make it with "
+            f"`snakemake results/{self.scale}/{path} --config scale={self.scale}`"
+        )
 
 
 def load_results(paths: Iterable[Path], scale: str) -> Results:
@@ -139,10 +129,3 @@ def defined(result: Result, name: str) -> float:
     if value is None:
         raise UserError(f"{result.job_id}: {name} is undefined: rerun the job")
     return value
-
-
-def _missing(what: str, run: str, seed: int, scale: str, path: str) -> UserError:
-    return UserError(
-        f"no {what} of run '{run}' with seed {seed} at scale {scale}: make it with "
-        f"`snakemake results/{scale}/{path} --config scale={scale}`"
-    )

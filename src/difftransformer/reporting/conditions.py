@@ -1,6 +1,6 @@
 """What the rows of a section have in common, in words: budget, sizes, learning rates, settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from difftransformer.config.artifact_slices import INTERPRETATION, MARK, ArtifactSlice, RowSlice
@@ -39,8 +39,8 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
 
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
     """One sentence on budget, sizes and learning rates."""
-    tokens = sorted({defined(result, "tokens") for result in trained})
-    sizes = sorted({defined(result, "non_embedding_parameters") for result in trained})
+    tokens = [defined(result, "tokens") for result in trained]
+    sizes = [defined(result, "non_embedding_parameters") for result in trained]
     return (
         f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
         f"peak learning rate {_rates(rows, trained)}."
@@ -72,14 +72,23 @@ def interpretations_note(artifact: ArtifactSlice) -> list[str]:
     ]
 
 
+def computed_share(asked: Sequence[Result]) -> str:
+    """Say how much was computed of what prompts need that share their KV caches, as a share."""
+    computed, given = (
+        sum(defined(result, f"{kind}_positions") for result in asked)
+        for kind in ("computed", "given")
+    )
+    return f"{computed / given:.0%}"
+
+
 def stand_in_title(title: str, items: str | None) -> str:
     """Title of numbers on ``items`` that stand in for those of a set; None: they are the set's."""
     return title if items is None else f"{title} (stand-in: {items})"
 
 
-def span(values: Sequence[float]) -> str:
-    """Write ascending numbers as their one value, or as the range of them."""
-    low, high = count(values[0]), count(values[-1])
+def span(values: Sequence[float], write: Callable[[float], str] = count) -> str:
+    """Write numbers as their one value, or as the range of them."""
+    low, high = write(min(values)), write(max(values))
     return low if low == high else f"{low} to {high}"
 
 

@@ -1,6 +1,6 @@
 """Curves over seeds or rounds: a line through their centre, and a band around it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import nan
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,7 +43,7 @@ def by_tokens(histories: Histories, run: str, seeds: Sequence[int], column: str)
     Raises:
         UserError: a history is missing, lacks the column, or its seeds were measured elsewhere.
     """
-    found = same_steps(run, {seed: histories.series(run, seed, column) for seed in seeds})
+    found = same_steps(run, [histories.series(run, seed, column) for seed in seeds])
     return over_seeds(found[0].tokens, [series.values for series in found])
 
 
@@ -55,34 +55,29 @@ def paired_by_tokens(
     Raises:
         UserError: as for `by_tokens`.
     """
-    differences = []
-    tokens: list[int] = []
-    for seed in seeds:
-        ours, theirs = same_steps(
-            f"{run} and {against}",
-            {
-                seed: histories.series(run, seed, column),
-                -1: histories.series(against, seed, column),
-            },
-        )
-        tokens = ours.tokens
-        differences.append([a - b for a, b in zip(ours.values, theirs.values, strict=True)])
-    return over_seeds(tokens, differences)
+    both = f"{run} and {against}"
+    pairs = [
+        same_steps(both, [histories.series(one, seed, column) for one in (run, against)])
+        for seed in seeds
+    ]
+    differences = [
+        [a - b for a, b in zip(ours.values, theirs.values, strict=True)] for ours, theirs in pairs
+    ]
+    return over_seeds(pairs[0][0].tokens, differences)
 
 
-def same_steps(what: str, series: Mapping[int, Series]) -> list[Series]:
+def same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
     """Check that all series were measured at the same tokens.
 
     Raises:
         DataError: they were not, so no mean exists.
     """
-    found = list(series.values())
-    if any(one.tokens != found[0].tokens for one in found):
+    if any(one.tokens != series[0].tokens for one in series):
         raise DataError(
             f"histories of {what} were measured at different tokens: rerun them with one setting "
             "of validate_every"
         )
-    return found
+    return series
 
 
 def mark(

@@ -17,6 +17,10 @@ class Series(NamedTuple):
     tokens: list[int]
     values: list[float]
 
+    def nearest(self, tokens: float) -> int:
+        """Place of the value that was measured nearest to so many tokens, the earlier of two."""
+        return min(range(len(self.tokens)), key=lambda place: abs(self.tokens[place] - tokens))
+
 
 class Histories:
     """Histories by run and seed, known by their place: ``{run}/{seed}/history.csv``."""

@@ -1,7 +1,7 @@
 """Where the numbers come from: one entry a job, and what all jobs have in common."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from difftransformer.provenance.result import Provenance, Result
@@ -50,9 +50,9 @@ def describe(results: Sequence[Result]) -> Origins:
     return Origins(
         jobs=[_job(one) for one in ordered],
         runs=[RunSettings(run, text) for run, text in settings.items()],
-        versions=_distinct(_versions(one.provenance) for one in ordered),
-        hardware=_distinct(_hardware(one.provenance) for one in ordered),
-        commits=_distinct(_commit(one.provenance) for one in ordered),
+        versions=sorted({_versions(one.provenance) for one in ordered}),
+        hardware=sorted({_hardware(one.provenance) for one in ordered}),
+        commits=sorted({_commit(one.provenance) for one in ordered}),
         total=duration(sum(one.provenance.seconds for one in ordered)),
     )
 
@@ -100,7 +100,3 @@ def _hardware(origin: Provenance) -> str:
     if "memory_gib" in known:
         parts.append(f"{known['memory_gib']} GiB")
     return ", ".join(parts) or "unknown"
-
-
-def _distinct(texts: Iterable[str]) -> list[str]:
-    return sorted(set(texts))

@@ -1,8 +1,9 @@
 """Axes beside and below each other, their ticks, and what several figures draw into them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import Look, printable
@@ -46,6 +47,32 @@ def log_ticks(
     axes.minorticks_off()
 
 
+def round_log_ticks(axes: "Axes", write: "str | Callable[[float, float], str]") -> None:
+    """Make x logarithmic, with ticks at 1, 2 and 5 of each decade alone."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(write)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def one_a_row(
+    figure: "Figure | SubFigure", rows: Sequence[RowSlice], columns: int
+) -> "list[tuple[Axes, RowSlice, bool]]":
+    """Give every row axes of the same scales, and say whether none stand below them."""
+    lines = -(-len(rows) // columns)
+    grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes in grid[len(rows) :]:
+        axes.set_visible(False)
+    found = []
+    for place, (axes, row) in enumerate(zip(grid, rows, strict=False)):
+        lowest = place + columns >= len(rows)
+        axes.tick_params(labelbottom=lowest)
+        found.append((axes, row, lowest))
+    return found
+
+
 def name_places(axes: "Axes", names: Sequence[str]) -> None:
     """Name the places 0, 1, ... of x, which are no numbers."""
     axes.set_xticks(range(len(names)), names)
@@ -66,9 +93,15 @@ def metric_curves(
         draw(axes, over_seeds(x, by_seed), view.look[row.run], printable(row.label), marks=marks)
 
 
-def published_curve(axes: "Axes", points: Mapping[float, float], look: Look, label: str) -> None:
-    """Draw published values of a row by x, hollow."""
-    axes.plot(
-        list(points), list(points.values()), look.marker, color=look.colour, ls=(0, (4, 2)), lw=1.4,
-        ms=4.5, mfc="white", label=f"{printable(label)}, published",
-    )  # fmt: skip
+def published_curve(
+    axes: "Axes", points: Mapping[float, float | None], look: Look, label: str = "", **style: Any
+) -> None:
+    """Draw those values of a row by x that are published, hollow; a label names it in a legend."""
+    known = {x: y for x, y in points.items() if y is not None}
+    if known:
+        usual: dict[str, Any] = {"ls": (0, (4, 2)), "lw": 1.4, "ms": 4.5, "mfc": "white"}
+        name = f"{printable(label)}, published" if label else None
+        axes.plot(
+            list(known), list(known.values()), look.marker, color=look.colour, label=name,
+            **(usual | style),
+        )  # fmt: skip

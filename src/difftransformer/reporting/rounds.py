@@ -3,9 +3,9 @@
 Rounds stand where other cells have seeds.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median, quantiles
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import geometric_mean, median, quantiles
 from typing import Any, cast
 
 from difftransformer.config.measurements import timing_class
@@ -80,34 +80,20 @@ class Timings:
         """Geometric mean of these ratios over shapes, round by round."""
         ratios = [self.ratios(shape, row, against, mode) for shape in shapes]
         rounds = zip(*ratios, strict=True)
-        return [math.exp(math.fsum(map(math.log, one)) / len(one)) for one in rounds]
+        return [geometric_mean(one) for one in rounds]
 
     def speed_cell(self, place: Place, speeds: Sequence[float], paper: Paper | None = None) -> Cell:
         """Median and quartiles of tokens per second."""
+        cell = self._cell(place, speeds, count, 0)
         published = None if paper is None else paper.number(*place)
-        low, high = map(count, quartiles(speeds))
-        return Cell(
-            row=place.row,
-            column=place.column,
-            text=f"{count(median(speeds))} ({low} to {high})",
-            value=median(speeds),
-            n=len(speeds),
-            paper_value=published,
-            paper_text=None if published is None else plain(published, 0),
-            seeds=self._rounds(speeds, 0),
-        )
+        if published is None:
+            return cell
+        known = {"paper_value": published, "paper_text": plain(published, 0)}
+        return cell.model_copy(update=known)
 
     def ratio_cell(self, place: Place, ratios: Sequence[float]) -> Cell:
         """Median and quartiles; a verdict takes its interval, of the mean, from the rounds."""
-        low, high = (plain(one, DECIMALS) for one in quartiles(ratios))
-        return Cell(
-            row=place.row,
-            column=place.column,
-            text=f"{plain(median(ratios), DECIMALS)} ({low} to {high})",
-            value=median(ratios),
-            n=len(ratios),
-            seeds=self._rounds(ratios, DECIMALS),
-        )
+        return self._cell(place, ratios, partial(plain, decimals=DECIMALS), DECIMALS)
 
     def one_cell(self, place: Place, value: float, text: str) -> Cell:
         """A number that was found once."""
@@ -134,12 +120,21 @@ class Timings:
             f"runs.{clock}"
         )
 
-    def _rounds(self, values: Sequence[float], decimals: int) -> list[SeedValue]:
-        jobs = [self.result.job_id]
-        return [
-            SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
-            for number, value in enumerate(values)
-        ]
+    def _cell(
+        self, place: Place, values: Sequence[float], write: Callable[[float], str], decimals: int
+    ) -> Cell:
+        jobs, (low, high) = [self.result.job_id], map(write, quartiles(values))
+        return Cell(
+            row=place.row,
+            column=place.column,
+            text=f"{write(median(values))} ({low} to {high})",
+            value=median(values),
+            n=len(values),
+            seeds=[
+                SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
+                for number, value in enumerate(values)
+            ],
+        )
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:

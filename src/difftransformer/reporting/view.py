@@ -178,7 +178,13 @@ def shared_suite(results: Sequence[Result]) -> Any:
 
 
 def sections_of(view: View[Any]) -> "list[Section]":
-    """Make what a measurement shows of a section: one section of the table, or several."""
+    """Make what a measurement shows of a section: one section of the table, or several.
+
+    Raises:
+        UserError: A result or a history is missing or lacks what a column shows, or rows were
+            measured differently or at too few places for what the section compares.
+        DataError: A history is too short, or rows differ in the places where they were measured.
+    """
     made = _report(view).section(view)
     return made if isinstance(made, list) else [made]
 

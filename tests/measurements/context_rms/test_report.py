@@ -31,7 +31,7 @@ def value(bound: str, n: int, lam: float) -> float:
 
 
 def shows_ticks(axes: Axes) -> bool:
-    return axes.axison and bool(axes.xaxis.get_tick_params()["labelbottom"])
+    return axes.get_visible() and bool(axes.xaxis.get_tick_params()["labelbottom"])
 
 
 def test_every_mechanism_has_bounds_and_says_whose_they_are(fake: FakeResults) -> None:

@@ -12,6 +12,7 @@ from difftransformer.measurements.attention_allocation.settings import share_nam
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable, tidy
+from difftransformer.reporting.panels import halves
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -50,11 +51,7 @@ class Example(NamedTuple):
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section: shares by depth and over all depths; the other regions are in the csv.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section: shares by depth and over all depths; the other regions are in the csv."""
     suite, shown = view.suite, _SHOWN.items()
     metrics = [
         Metric(share_name(region, depth), header.format(f"{depth}%"))
@@ -78,13 +75,9 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw shares above, and the prompt of the first seed below, the same in every row."""
-    import matplotlib.pyplot as plt
-
     examples = [_example(view, row) for row in view.rows]
     heights = (3.3, 1.75 * len(examples))
-    figure = plt.figure(figsize=(11, sum(heights)), layout="constrained")
-    grid = figure.subfigures(2, 1, squeeze=False, height_ratios=heights, hspace=0.03)
-    top, bottom = grid.ravel()
+    figure, top, bottom = halves((11, sum(heights)), heights, 0.03)
     _shares(top.subplots(), view)
     _pictures(bottom, view, examples)
     return figure

@@ -1,6 +1,7 @@
 """The context RMS by position, as columns beside its bounds and as a panel for each mechanism."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.measurements.context_rms.bounds import bounds, published
@@ -13,10 +14,12 @@ from difftransformer.measurements.context_rms.settings import (
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import mean_cells
 from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import span
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.panels import log_ticks, one_a_row
 from difftransformer.reporting.sections import Metric, metric_frame, metric_section
 from difftransformer.reporting.view import View
 
@@ -35,11 +38,7 @@ _COLUMNS, _DECIMALS = 4, 2
 
 
 def section(view: View[Options]) -> list[Section]:
-    """Make the sections, one a kind; the middle 90% of heads and windows is in the csv.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the sections, one a kind; the middle 90% of heads and windows is in the csv."""
     weights, before, after = (_section(view, kind) for kind in TITLES)
     return [_with_bounds_and_lambdas(view, weights), before, after]
 
@@ -76,8 +75,7 @@ def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
         seeds = [seed for cell in found if cell.row == row.run for seed in cell.seeds]
         values = [seed.value for seed in seeds if seed.value is not None]
         if values:
-            low, high = plain(min(values), _DECIMALS), plain(max(values), _DECIMALS)
-            text = low if low == high else f"{low} to {high}"
+            text = span(values, partial(plain, decimals=_DECIMALS))
             cells.append(Cell(row=row.run, column="lambda", text=text, seeds=seeds))
     columns.append(Column(id="lambda", header="Learned λ"))
     columns += [Column(id=one.id, header=one.header, tidy_only=True) for one in metrics]
@@ -114,25 +112,16 @@ def figure(view: View[Options]) -> "Figure":
     import matplotlib.pyplot as plt
 
     at, look = view.suite.places, looks(list(TITLES))
-    lines = -(-len(view.rows) // _COLUMNS)
-    figure, grid = plt.subplots(
-        lines, _COLUMNS, figsize=(12, 2.5 * lines + 0.6), layout="constrained", sharex=True,
-        sharey=True, squeeze=False,
-    )  # fmt: skip
-    for axes in grid.ravel()[len(view.rows) :]:
-        axes.set_axis_off()
-    for place, (axes, row) in enumerate(zip(grid.ravel(), view.rows, strict=False)):
+    height = 2.5 * -(-len(view.rows) // _COLUMNS) + 0.6
+    figure = plt.figure(figsize=(12, height), layout="constrained")
+    for axes, row, lowest in one_a_row(figure, view.rows, _COLUMNS):
         _bounds(axes, view, row.run, at)
         for kind in TITLES:
             _reading(axes, view.evaluated(row), kind, at, look[kind])
-        lowest = place + _COLUMNS >= len(view.rows)
-        axes.tick_params(labelbottom=lowest)
         tidy(axes, x="position n" if lowest else "", y="", title=printable(row.label))
-    shared = grid[0, 0]
-    shared.set_xscale("log")
+    shared = figure.axes[0]
     shared.set_yscale("log")
-    shared.set_xticks(at, list(map(str, at)))
-    shared.minorticks_off()
+    log_ticks(shared, at, list(map(str, at)))
     figure.supylabel("context RMS", fontsize=9)
     bound = _bound_line([], [], "published bounds")
     legend_below(figure, shared, handles=[bound], ncols=len(TITLES) + 1)

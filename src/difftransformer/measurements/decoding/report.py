@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def section(view: View[Options]) -> list[Section]:
-    """Make speeds and bytes of the first section's rows and, between them, ratios of each section.
-
-    Raises:
-        UserError: The timings are missing, or lack a row.
-    """
+    """Make speeds and bytes of the first section's rows; between them stand all ratios."""
     first, *further = view.sections
     if view.part is not first.part:
         return []  # its ratios stand among the first one's

@@ -15,6 +15,7 @@ from difftransformer.measurements.hallucination.settings import (
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.drawing import FAINT, INK, Look, legend_below, printable, tidy
+from difftransformer.reporting.panels import panels
 from difftransformer.reporting.statistics import mean_interval, wilson_interval
 from difftransformer.reporting.view import View, shared_suite
 
@@ -36,11 +37,8 @@ class Bar(NamedTuple):
 
 def figure(view: View[Options]) -> "Figure":
     """Draw the section by its first judge: ours on the left, published on the right."""
-    import matplotlib.pyplot as plt
-
     sets, reading = list(asked(view).set_tasks), judged_view(view, view.part.judges[0])
-    figure = plt.figure(figsize=(11, 4.2), layout="constrained")
-    ours, theirs = figure.subplots(1, 2, sharey=True)
+    figure, ((ours, theirs),) = panels(1, 2, (11, 4.2), sharey=True)
     measured = {
         (row.run, name): bar
         for row in view.rows

@@ -33,11 +33,7 @@ Pairs = Sequence[tuple[bool, bool]]
 
 
 def section(view: View[Options]) -> list[Section]:
-    """Make a section for each judge, one of what only the paper has, and one of agreement.
-
-    Raises:
-        UserError: a result is missing, or rows were asked or judged differently.
-    """
+    """Make a section for each judge, one of what only the paper has, and one of agreement."""
     first, *others = view.part.judges
     suite = asked(view)
     sections = [_judged(view, first, suite, "", [view.training_note()])]
@@ -178,14 +174,12 @@ def _judge_name(judge: str, suite: Suite) -> str:
 
 def _notes(suite: Suite, judge: str, found: Sequence[Result]) -> list[str]:
     settings = shared_setting(found, "judge")
-    unjudged = sorted(defined(result, "unjudged") for result in found)
-    outputs = span(
-        sorted(_total("judged", suite, one) + _total("unjudged", suite, one) for one in found)
-    )
+    unjudged = [defined(result, "unjudged") for result in found]
+    outputs = [_total("judged", suite, one) + _total("unjudged", suite, one) for one in found]
     notes = [
         f"Share of {suite.samples} outputs a set that the judge finds free of hallucination. "
         f"{_ABOUT[suite.format]}",
-        f"Judge: {_judge_note(judge, suite, settings)}; of {outputs} outputs of a run "
+        f"Judge: {_judge_note(judge, suite, settings)}; of {span(outputs)} outputs of a run "
         f"{span(unjudged)} are unjudged and count nowhere else.",
     ]
     absent = [

@@ -54,11 +54,7 @@ _DOTS = (0, (2, 1.5))
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; its columns carry the number of solved examples, as tables have several.
-
-    Raises:
-        UserError: a result is missing, or rows were asked different items.
-    """
+    """Make the section; its columns carry the number of solved examples, as tables have several."""
     suite: Suite = view.suite
     columns = {f"{task}_{suite.num_fewshot}shot": task for task in [*suite.tasks, AVERAGE]}
     cells = _measured(view, columns)

@@ -18,7 +18,6 @@ from difftransformer.reporting.view import View
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 DECIMALS = 3
 BEST, CHOSEN = "★", "†"
@@ -34,11 +33,7 @@ class Outcome(NamedTuple):
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section: rows are architectures, columns are rates.
-
-    Raises:
-        UserError: a result of the sweep is missing.
-    """
+    """Make the section: rows are architectures, columns are rates."""
     found = outcomes(view)
     columns = [Column(id=_column(view, one), header=f"lr {rate(one)}") for one in view.rates]
     columns.append(Column(id="best_learning_rate", header=f"{BEST} best"))
@@ -143,6 +138,8 @@ def _judgement(view: View[Options], outcome: Outcome) -> str:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw one panel a section; the legend stands once where all panels show the same rows."""
+    from matplotlib.lines import Line2D
+
     parts = view.sections
     figure, (places,) = panels(1, len(parts), (5.5 * len(parts), 4.6))
     labels: list[str] = list(dict.fromkeys(row.label for part in parts for row in part.rows))
@@ -154,17 +151,11 @@ def figure(view: View[Options]) -> "Figure":
         for axes in places
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    handles = [named[printable(label)] for label in labels] + _signs()
-    legend_below(figure, handles=handles, ncols=2 * len(parts))
-    return figure
-
-
-def _signs() -> list["Line2D"]:
-    from matplotlib.lines import Line2D
-
     star = Line2D([], [], color=SOFT, marker="*", ls="", ms=10, label="best mean")
     ring = Line2D([], [], color=SOFT, marker="o", mfc="none", ls="", ms=10, label="in use")
-    return [star, ring]
+    handles = [*(named[printable(label)] for label in labels), star, ring]
+    legend_below(figure, handles=handles, ncols=2 * len(parts))
+    return figure
 
 
 def _panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:

@@ -10,6 +10,7 @@ from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, legend_below, printable, tidy
+from difftransformer.reporting.panels import panels, published_curve
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -97,13 +98,8 @@ def titled(view: View[Options]) -> View[Options]:
 
 def _curves(view: View[Options]) -> "Figure":
     """Draw one column a section: ours, and what is published of the same set."""
-    import matplotlib.pyplot as plt
-
     views, rows = view.sections, 1 if view.artifact.paper is None else 2
-    figure, grid = plt.subplots(
-        rows, len(views), figsize=(3.1 * len(views), 3.1 * rows), layout="constrained",
-        squeeze=False, sharey="row",
-    )  # fmt: skip
+    figure, grid = panels(rows, len(views), (3.1 * len(views), 3.1 * rows), sharey="row")
     for column, one in enumerate(views):
         _measured_panel(grid[0][column], one, view.look)
         if view.artifact.paper is not None:
@@ -131,17 +127,13 @@ def _measured_panel(axes: "Axes", view: View[Options], look: dict[str, Look]) ->
 
 def _published_panel(axes: "Axes", view: View[Options], look: dict[str, Look]) -> None:
     for row in view.rows:
-        points = _published(view, row.run, f"{view.suite.task}_n")
-        if points:
-            axes.plot(
-                *zip(*points, strict=True), look[row.run].marker, color=look[row.run].colour,
-                ls=(0, (4, 2)), lw=1.2, ms=3.2, mfc="white",
-            )  # fmt: skip
+        points = dict(_published(view, row.run, f"{view.suite.task}_n"))
+        published_curve(axes, points, look[row.run], lw=1.2, ms=3.2)
     tidy(axes, x="demonstrations", y="accuracy, %, published")
     axes.set_title(printable(f"{view.title}, published", _WIDTH), fontsize=8.5, pad=6)
 
 
-def _published(view: View[Options], run: str, start: str) -> list[tuple[int, float]]:
+def _published(view: View[Options], run: str, start: str) -> list[tuple[float, float]]:
     """Published values of a row, by the number behind `start` in the names of their columns."""
     rows = {} if view.artifact.paper is None else view.artifact.paper.rows
     values = rows[run].values if run in rows else {}
@@ -158,19 +150,14 @@ def _chance(view: View[Options]) -> float:
 
 def _spread(view: View[Options]) -> "Figure":
     """Draw accuracy by order; every training seed is a strip of its own."""
-    import matplotlib.pyplot as plt
-
     views = view.sections
     breadth = max(3.0, 12.6 / len(views))
-    figure, grid = plt.subplots(
-        1, len(views), figsize=(breadth * len(views), 3.8), layout="constrained", squeeze=False,
-        sharey=True,
-    )  # fmt: skip
-    for column, one in enumerate(views):
-        _spread_panel(grid[0][column], one, view.look, int(_CHARACTERS * breadth))
-        if column:
-            grid[0][column].set_ylabel("")
-    legend_below(figure, grid[0][0])
+    figure, (places,) = panels(1, len(views), (breadth * len(views), 3.8), sharey=True)
+    for axes, one in zip(places, views, strict=True):
+        _spread_panel(axes, one, view.look, int(_CHARACTERS * breadth))
+    for axes in places[1:]:
+        axes.set_ylabel("")
+    legend_below(figure, places[0])
     return figure
 
 

@@ -18,6 +18,7 @@ from difftransformer.measurements.many_shot.figure import (
 from difftransformer.measurements.many_shot.settings import Options
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import computed_share
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
@@ -29,14 +30,14 @@ _MOST_SHOWN = 8
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section, in %: by the number of demonstrations, or the spread over their orders.
-
-    Raises:
-        UserError: a result is missing, rows were asked different questions, or in one order alone
-            where a spread is asked for.
-    """
+    """Make the section, in %: by the number of demonstrations, or the spread over their orders."""
     metrics, note = _spread(view) if view.options.by == "order" else _numbers(view)
-    notes = [f"{_asked(view)} {note}", _sharing(view), view.training_note()]
+    notes = [
+        f"{_asked(view)} {note}",
+        "Items share the KV cache of their prompt: of the positions that they would have computed "
+        f"alone, {computed_share(view.evaluated())} were.",
+        view.training_note(),
+    ]
     return metric_section(titled(view), metrics, decimals=DECIMALS, notes=notes)
 
 
@@ -114,15 +115,4 @@ def _asked(view: View[Options]) -> str:
     return (
         f"{what} {suite.test_items} items{several}, decoded {decoding[suite.decoding]} among the "
         f"labels of the set; guessing gives {100 * defined(view.evaluated()[0], 'chance'):.1f}."
-    )
-
-
-def _sharing(view: View[Options]) -> str:
-    computed, given = (
-        sum(defined(result, f"{kind}_positions") for result in view.evaluated())
-        for kind in ("computed", "given")
-    )
-    return (
-        "Items share the KV cache of their prompt: of the positions that they would have computed "
-        f"alone, {computed / given:.0%} were."
     )

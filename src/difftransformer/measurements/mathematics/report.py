@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import validate
@@ -13,7 +12,7 @@ from difftransformer.measurements.mathematics.settings import Options, Suite, ke
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import defined, metric
-from difftransformer.reporting.conditions import stand_in_title
+from difftransformer.reporting.conditions import span, stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
@@ -35,12 +34,7 @@ _ERRORS = 1.96
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section of accuracy by set, or of its average by tokens of stage 1.
-
-    Raises:
-        UserError: a result is missing, rows were asked different items, or kept their weights after
-            different tokens.
-    """
+    """Make the section of accuracy by set, or of its average by tokens of stage 1."""
     sets = view.suite.tasks
     if view.options.by == "set":
         metrics = [_accuracy(name, f"{_label(name)} ↑", name) for name in [*sets, AVERAGE]]
@@ -150,8 +144,7 @@ def _notes(view: View[Options]) -> list[str]:
 
 def _span(found: Sequence[Result], sets: Sequence[str], part: str) -> str:
     shares = [defined(result, metric_of(name, part)) for result in found for name in sets]
-    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-    return low if low == high else f"{low} to {high}"
+    return span(shares, "{:.0%}".format)
 
 
 def _curves(view: View[Options]) -> "Figure":
@@ -196,7 +189,9 @@ def _points(view: View[Options]) -> "Figure":
         _marks(top, places, own, names, accuracy, one, printable(row.label))
         _marks(bottom, places, own, lengths, defined, one, "_")
         _errors(top, places, own, names, one)
-        _published(top, places, paper, row, names, one)
+        values = [paper.number(row.run, name) for name in names]
+        points, marked = dict(zip(places, values, strict=True)), {"ms": 7, "mew": 1.2, "ls": ""}
+        published_curve(top, points, one, row.label, zorder=2, **marked)
     for axes in (top, bottom):
         for place in range(1, len(names)):
             axes.axvline(place - 0.5, color=FAINT, lw=1.4 if place == len(names) - 1 else 0.8)
@@ -241,16 +236,3 @@ def _errors(
         axes.plot(
             [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6
         )
-
-
-def _published(
-    axes: "Axes", places: Sequence[float], paper: Paper, row: RowSlice, names: Sequence[str],
-    look: Look,
-) -> None:  # fmt: skip
-    values = [paper.number(row.run, name) for name in names]
-    known = [(x, y) for x, y in zip(places, values, strict=True) if y is not None]
-    if known:
-        axes.plot(
-            [x for x, _ in known], [y for _, y in known], look.marker, color=look.colour,
-            mfc="white", ms=7, mew=1.2, ls="", zorder=2, label=f"{printable(row.label)}, published",
-        )  # fmt: skip

@@ -9,6 +9,7 @@ from difftransformer.measurements.needles.by_length import several_lengths
 from difftransformer.measurements.needles.settings import Options, accuracy_name, group_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import computed_share
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, printable, tidy
 from difftransformer.reporting.numbers import plain
@@ -30,11 +31,7 @@ _FORMAT = {
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; depths have columns in the csv.
-
-    Raises:
-        UserError: a result is missing, rows were asked different questions, or at one length alone.
-    """
+    """Make the section; depths have columns in the csv."""
     suite, (needles, asked) = view.suite, view.suite.pairs[0]
     if view.options.by == "setting":
         metrics = _by_setting(view)
@@ -45,17 +42,13 @@ def section(view: View[Options]) -> Section:
             f"N = {needles}, R = {asked}; columns are context lengths in tokens, mean over the "
             "depths."
         )
-    computed, given = (
-        sum(defined(result, f"{kind}_positions") for result in view.evaluated())
-        for kind in ("computed", "given")
-    )
     notes = [
         f"{_FORMAT[suite.format]} {suite.samples} prompts at each of the depths "
         f"{', '.join(map(str, suite.depths))}% of the first needle asked for; the others stand at "
         f"random places. {what} A cell opens to its seeds, each with Wilson's 95% "
         "interval of its answers, which takes them as independent.",
         "Prompts share the KV cache of what they have in common: "
-        f"{computed / given:.0%} of their positions were computed.",
+        f"{computed_share(view.evaluated())} of their positions were computed.",
         view.training_note(),
     ]
     return metric_section(view, metrics, decimals=2, notes=notes)

@@ -30,9 +30,6 @@ def section(view: View[Options]) -> list[Section]:
     """Make the section: mean loss in nats per token from the start of a document to a position.
 
     Where rows are compared, one of paired differences stands behind it.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
     """
     metrics = [Metric(nll_name(place), f"{place} ↓") for place in view.suite.places]
     metrics.append(Metric(WHOLE, "whole window ↓", hidden=True))
@@ -116,14 +113,8 @@ def _differences(axes: "Axes", view: View[Options], differences: Section | None 
 def _published(axes: "Axes", view: View[Options], paper: PaperTable) -> None:
     look = view.look
     for row in view.rows:
-        if row.run not in paper.rows:
-            continue
-        values = paper.rows[row.run].values
-        points = {
-            float(place): float(value)
-            for place in places_in(values)
-            if (value := values[nll_name(place)]) is not None
-        }
+        places = places_in(paper.rows[row.run].values) if row.run in paper.rows else []
+        points = {float(place): view.paper.number(row.run, nll_name(place)) for place in places}
         published_curve(axes, points, look[row.run], row.label)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda place, _: _short(place, 1000))

@@ -16,6 +16,7 @@ from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import panels, round_log_ticks
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -28,11 +29,7 @@ _X = {"attention_logits": "|logit|", "hidden_states": "|activation|"}
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section of one kind of activation.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section of one kind of activation."""
     first, kind = view.evaluated()[0], view.options.of
     metrics = [
         Metric(top_metric(kind, rank), f"Top-{rank} ↓", compared=rank == 1)
@@ -49,21 +46,14 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw a panel for each section, the largest values marked."""
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure = plt.figure(figsize=(11, 4.2), layout="constrained")
-    panels = figure.subplots(1, len(view.sections), squeeze=False)[0]
-    for axes, part in zip(panels, view.sections, strict=True):
+    figure, (places,) = panels(1, len(view.sections), (11, 4.2))
+    for axes, part in zip(places, view.sections, strict=True):
         for place, row in enumerate(part.rows):
             _row(axes, part, place, row)
-        axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        round_log_ticks(axes, "{x:g}")
         tidy(axes, x=_X[part.options.of], y="share of values above x", title=part.title)
-    legend_below(figure, panels[0])
+    legend_below(figure, places[0])
     return figure
 
 

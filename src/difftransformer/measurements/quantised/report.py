@@ -10,7 +10,7 @@ from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, tidy
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.panels import metric_curves, panels
+from difftransformer.reporting.panels import metric_curves, panels, published_curve
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -41,11 +41,7 @@ _GROUPS = {
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section of one kind of rounding.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section of one kind of rounding."""
     suite, what, paper = view.suite, view.options.what, view.artifact.paper
     widths = _widths(view)
     arrow = "↑" if view.options.better == "higher" else "↓"
@@ -122,14 +118,8 @@ def _published(axes: "Axes", view: View[Options]) -> None:
     widths = _widths(view)
     for row in view.rows:
         values = [view.paper.number(row.run, _column(view, bits)) for bits in widths]
-        points = {place: value for place, value in enumerate(values) if value is not None}
-        if not points:
-            continue
-        one = view.look[row.run]
-        axes.plot(
-            list(points), list(points.values()), color=one.colour, ls=one.dash, lw=1.4,
-            marker=one.marker, mfc="white", ms=5,
-        )  # fmt: skip
+        look = view.look[row.run]
+        published_curve(axes, dict(enumerate(values)), look, ls=look.dash, ms=5)
     _axes(axes, widths, "HellaSwag, share right", "Published: attention logits")
 
 

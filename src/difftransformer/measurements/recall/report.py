@@ -18,7 +18,7 @@ from difftransformer.reporting.conditions import shared_setting
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable, tidy
-from difftransformer.reporting.panels import halves, log_ticks
+from difftransformer.reporting.panels import halves, log_ticks, one_a_row
 from difftransformer.reporting.sections import (
     Metric,
     fact_cells,
@@ -38,11 +38,7 @@ _ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; accuracies are shares of right answers, steps are optimiser steps.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section; accuracies are shares of right answers, steps are optimiser steps."""
     numbers = view.options.needles
     metrics = [Metric(accuracy_name(n), f"N = {n} ↑") for n in numbers]
     columns = [
@@ -77,17 +73,11 @@ def figure(view: View[Options]) -> "Figure":
     figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
     _by_needles(top.subplots(), view)
     probe = shared_setting(view.trained(), "training", "probe")
-    grid = bottom.subplots(lines, _PANELS, sharex=True, sharey=True, squeeze=False).ravel()
-    for place, row in enumerate(view.rows):
-        axes = grid[place]
+    for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
         _learning(axes, view, row, probe)
-        lowest = place + _PANELS >= len(view.rows)
-        axes.tick_params(labelbottom=lowest)
         axes.set_xlabel("step" if lowest else "")
         if place % _PANELS:
             axes.set_ylabel("")
-    for axes in grid[len(view.rows) :]:
-        axes.set_visible(False)
     return figure
 
 

@@ -230,13 +230,12 @@ def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
     """Read validation losses along the one run of the family with the largest budget."""
     run, parts, histories = family.members[-1], view.options.points, view.results.histories
     trained = [view.results.training(run, seed) for seed in view.seeds]
-    found = {seed: histories.series(run, seed, "validation_loss") for seed in view.seeds}
-    series = same_steps(run, found)
+    series = same_steps(run, [histories.series(run, n, "validation_loss") for n in view.seeds])
     tokens = series[0].tokens
     if not tokens:
         raise DataError(f"history of {run}: no validation loss: it diverged before the first one")
-    targets = [tokens[-1] * (part + 1) / parts for part in range(parts)]
-    places = sorted({_nearest(tokens, target) for target in targets})
+    targets = (tokens[-1] * (part + 1) / parts for part in range(parts))
+    places = sorted(set(map(series[0].nearest, targets)))
     if len(places) < 2:
         raise DataError(
             f"history of {run}: {len(tokens)} validation is no curve: set validate_every in its "
@@ -248,10 +247,6 @@ def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
         name, x = f"{run}@{tokens[place]}", float(tokens[place])
         points.append(Point(name, run, x, seed_values(losses, DECIMALS)))
     return points
-
-
-def _nearest(tokens: Sequence[int], target: float) -> int:
-    return min(range(len(tokens)), key=lambda place: abs(tokens[place] - target))
 
 
 def _behind(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:

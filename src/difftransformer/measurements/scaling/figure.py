@@ -11,7 +11,7 @@ from difftransformer.measurements.scaling.settings import Options
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.drawing import INK, SOFT, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.panels import panels, round_log_ticks
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -97,12 +97,7 @@ def _equal(axes: "Axes", view: View[Options], family: FamilySlice, reading: Read
 
 def _finish(axes: "Axes", options: Options, title: str, said: Sequence[str]) -> None:
     """Log axis with a few round numbers; the equal losses stand where falling curves leave room."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: count(x)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    round_log_ticks(axes, lambda x, _: count(x))
     axes.text(
         0.98, 0.97, "\n".join(said), transform=axes.transAxes, ha="right", va="top", fontsize=8,
         linespacing=1.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},

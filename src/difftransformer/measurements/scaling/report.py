@@ -55,12 +55,7 @@ _COUNTED = {
 
 
 def section(view: View[Options]) -> list[Section]:
-    """Make the sections: measured points, curves through them, and the published points' curves.
-
-    Raises:
-        UserError: a result or a history is missing.
-        DataError: a history is too short for a curve, or rows differ in their points.
-    """
+    """Make the sections: measured points, curves through them, and the published points' curves."""
     curves, paper = Curves(view), view.artifact.paper
     sections = [_points(view, curves), _fitted(view, curves)]
     if paper is not None and paper.series:
@@ -217,7 +212,7 @@ def _point_notes(view: View[Options]) -> list[str]:
             view.training_note(),
         ]
     tokens = defined(view.evaluated()[0], "tokens")
-    budgets = sorted({defined(result, "tokens") for result in view.trained()})
+    budgets = [defined(result, "tokens") for result in view.trained()]
     counted = view.options.parameters
     return [
         f"The size of a model, the axis of the figure, counts {_COUNTED[counted]} "

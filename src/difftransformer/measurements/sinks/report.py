@@ -8,6 +8,7 @@ from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -16,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; shares by layer are in the csv.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section; shares by layer are in the csv."""
     suite, first = view.suite, view.evaluated()[0]
     metrics = [
         Metric("share", "Share ↓", compared=True),
@@ -46,10 +43,8 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw a mark for each row and layer, and small ones for the seeds."""
-    import matplotlib.pyplot as plt
-
     names, look = _layers(view), view.look
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure, ((axes,),) = panels(1, 1, (7, 4))
     for place, row in enumerate(view.rows):
         aside = 0.7 * ((place + 0.5) / len(view.rows) - 0.5)
         one = look[row.run]

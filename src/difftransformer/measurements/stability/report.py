@@ -18,7 +18,6 @@ from difftransformer.measurements.stability.spikes import (
     by_rate,
     stability_of,
 )
-from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     Paper,
@@ -55,12 +54,7 @@ _CURVES = {"loss": "training loss, nats", "grad_norm": "gradient norm before cli
 
 
 def section(view: View[Options]) -> Section | list[Section]:
-    """Make the section of rows at their own learning rates, or those of a sweep.
-
-    Raises:
-        UserError: a result or a history is missing, or a row's own rate is not swept.
-        DataError: a history lacks steps.
-    """
+    """Make the section of rows at their own learning rates, or those of a sweep."""
     return _swept(view) if view.options.swept else _at_own_rates(view)
 
 
@@ -106,10 +100,12 @@ def _swept(view: View[Options]) -> list[Section]:
             cells += over + paired_differences(view.rows, [kind + LARGE], over, _PERCENT)
         sections.append(section_of(view, columns, cells, title=title))
     trained = [one.result for rows in found.values() for row in rows.values() for one in row]
+    steps = [defined(one, "planned_steps") for one in trained]
+    sizes = [defined(one, "non_embedding_parameters") for one in trained]
     notes = [
         *_definitions(view.options),
         *view.difference_note(),
-        _budget(trained),
+        f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings.",
         f"Large rates: from {rate(min(min(large.values())))} on; their mean.",
     ]
     sections[0] = sections[0].model_copy(update={"notes": notes})
@@ -174,13 +170,6 @@ def _large_rates(view: View[Options]) -> dict[str, list[float]]:
             )
         found[row.run] = [one.learning_rate for one in swept if one.learning_rate >= own]
     return found
-
-
-def _budget(trained: Sequence[Result]) -> str:
-    """What the trainings of a sweep share, whose rates are columns."""
-    steps = sorted({defined(one, "planned_steps") for one in trained})
-    sizes = sorted({defined(one, "non_embedding_parameters") for one in trained})
-    return f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings."
 
 
 def _definitions(options: Options) -> list[str]:

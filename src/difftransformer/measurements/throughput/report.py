@@ -24,11 +24,7 @@ _ASIDE = 0.11
 
 
 def section(view: View[Options]) -> list[Section]:
-    """Make a section over shapes, by the fastest backends, and one for each shape with them all.
-
-    Raises:
-        UserError: The timings are missing, or lack a row.
-    """
+    """Make a section over shapes, by the fastest backends, and one for each shape with them all."""
     timings = Timings(view.results, view.options.timing)
     shapes = timings.config.shapes
     return [_over_shapes(view, timings), *(_by_backend(view, timings, shape) for shape in shapes)]

@@ -29,23 +29,14 @@ _DECIMALS = 3
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; the learning rate has finished its decay at the last column alone.
-
-    Raises:
-        UserError: a result or a history is missing.
-        DataError: rows were validated at different steps.
-    """
+    """Make the section; the learning rate has finished its decay at the last column alone."""
     trained = view.trained()
     curves = [view.results.histories.series(r.run, r.seed, VALIDATION_LOSS) for r in trained]
-    tokens = same_steps(view.artifact.artifact, dict(enumerate(curves)))[0].tokens
+    first = same_steps(view.artifact.artifact, curves)[0]
+    tokens = first.tokens
     if not tokens:
         raise DataError(f"{view.artifact.artifact}: its runs have no validation losses")
-    places = {
-        f"loss_{percent}": min(
-            range(len(tokens)), key=lambda index: abs(tokens[index] - tokens[-1] * percent / 100)
-        )
-        for percent in PARTS
-    }
+    places = {f"loss_{part}": first.nearest(tokens[-1] * part / 100) for part in PARTS}
     cells = []
     for row in view.rows:
         own = [(r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run]

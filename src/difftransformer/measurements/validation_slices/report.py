@@ -29,11 +29,7 @@ _LOSSES = (
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section: losses in nats per token, and paired differences to the row compared with.
-
-    Raises:
-        UserError: a result is missing, or rows were measured with different settings.
-    """
+    """Make the section: losses in nats per token, and paired differences."""
     suite, first = view.suite, view.evaluated()[0]
     notes = [
         f"AR-Hit: last tokens of n-grams with n = {suite.n} that stand earlier in the context and "

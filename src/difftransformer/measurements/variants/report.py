@@ -50,11 +50,7 @@ class Panel(NamedTuple):
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; each row is a run and its twin.
-
-    Raises:
-        UserError: a result is missing, or lacks a metric.
-    """
+    """Make the section; each row is a run and its twin."""
     scores = view.options.scores
     cells = [cell for row in view.rows for cell in _row(view, row)]
     speeds, how = _speeds(view)
