@@ -35,11 +35,7 @@ def others_of(checkout: Checkout) -> list[Path]:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("table6", "--forcerun", RESULT),
-        ("-f", RESULT),
-        (RESULT, "-R", "pretrain"),
-    ],
+    [("table6", "--forcerun", RESULT), ("-f", RESULT), (RESULT, "-R", "pretrain")],
     ids=" ".join,
 )
 def test_a_forced_training_starts_afresh(built: Checkout, words: tuple[str, ...]) -> None:

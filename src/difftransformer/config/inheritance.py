@@ -85,11 +85,7 @@ class Layers:
         return ""
 
     def _merge(
-        self,
-        into: dict[str, Any],
-        layer: Mapping[str, Any],
-        place: str,
-        path: tuple[str, ...],
+        self, into: dict[str, Any], layer: Mapping[str, Any], place: str, path: tuple[str, ...]
     ) -> None:
         for key, value in layer.items():
             here, nested = (*path, key), isinstance(value, Mapping)

@@ -99,7 +99,7 @@ class ModelConfig(Settings):
         le=2**20,
     )
     attention: dict[str, Any] = setting(
-        meaning="Variant and its options, checked by models.attention.registry.configure.",
+        meaning="Variant and its options, checked by models.attention.registry.configure."
     )
     max_positions: int = setting(
         meaning="Longest sequence the model accepts.", unit="positions", gt=0, le=2**27
@@ -126,10 +126,7 @@ class ModelConfig(Settings):
         source="the paper states none; fan_in lowered both models' loss (project measurement)",
     )
     init_std: float = setting(
-        0.02,
-        meaning="Standard deviation of the `normal` initializer.",
-        source="GPT-2",
-        gt=0,
+        0.02, meaning="Standard deviation of the `normal` initializer.", source="GPT-2", gt=0
     )
     embedding_std: float = setting(
         1.0,

@@ -201,7 +201,7 @@ class SweepEntry(Settings):
     grids: list[GridEntry] = setting(meaning="One grid for each setup", min_length=1)
     seeds: Seeds = setting(
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
-        "on the runs it is used for",
+        "on the runs it is used for"
     )
 
     def rates(self) -> dict[str, list[float]]:

@@ -172,12 +172,7 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
 
 
 def check_entries(
-    scale: ScaleConfig,
-    file: str,
-    runs: Runs,
-    runs_file: str,
-    datasets: Entries,
-    suites: Entries,
+    scale: ScaleConfig, file: str, runs: Runs, runs_file: str, datasets: Entries, suites: Entries
 ) -> None:
     """Check setups and the `set` of runs key by key, and that what a scale changes is there.
 

@@ -42,10 +42,7 @@ class ProbeConfig(Settings):
         4, meaning="The N whose accuracy decides whether a model has bound.", unit="pairs"
     )
     bind_threshold: float = setting(
-        0.9,
-        meaning="A model has bound at the first probe with at least this accuracy.",
-        gt=0,
-        le=1,
+        0.9, meaning="A model has bound at the first probe with at least this accuracy.", gt=0, le=1
     )
 
     @model_validator(mode="after")

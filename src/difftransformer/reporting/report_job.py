@@ -71,11 +71,7 @@ def build_report(
     origins = describe(everything)
     _require_origins(parts, everything)
     text = render(
-        "report.html.j2",
-        report=report,
-        parts=parts,
-        verdicts=_verdicts(parts),
-        origins=origins,
+        "report.html.j2", report=report, parts=parts, verdicts=_verdicts(parts), origins=origins
     )
     write_text(output, text)
 

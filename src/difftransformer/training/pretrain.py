@@ -160,11 +160,7 @@ def _trainer(
         )
     _require_one_process()
     loader = BatchLoader(
-        dataset,
-        "train",
-        batch_size=config.batch_size,
-        seq_len=config.seq_len,
-        seed=seed,
+        dataset, "train", batch_size=config.batch_size, seq_len=config.seq_len, seed=seed
     )
     objective = Objective(
         seq_len=config.seq_len,

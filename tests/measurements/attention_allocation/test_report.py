@@ -44,11 +44,7 @@ def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Pat
     small.everything((0,))
     (small.root / "evaluations/attention_allocation/recall_diff/0/example.json").unlink()
     with pytest.raises(UserError, match=r"no example\.json of evaluation 'attention_allocation'"):
-        build_figure(
-            artifact_slice("figure1", "figure", (0,)),
-            small.results,
-            tmp_path / "f",
-        )
+        build_figure(artifact_slice("figure1", "figure", (0,)), small.results, tmp_path / "f")
 
 
 def test_long_prompts_are_drawn_in_fewer_columns(small: FakeResults, tmp_path: Path) -> None:

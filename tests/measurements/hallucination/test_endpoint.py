@@ -6,14 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from judging_server import (
-    FAITHFUL,
-    HALLUCINATED,
-    QUICK,
-    JudgingServer,
-    Reply,
-    judging_server,
-)
+from judging_server import FAITHFUL, HALLUCINATED, QUICK, JudgingServer, Reply, judging_server
 from small_answers import of_facts, of_text
 
 from difftransformer.config.judges import EndpointJudge

@@ -20,10 +20,7 @@ from difftransformer.errors import CheckpointError, DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding import measure as measurement
-from difftransformer.measurements.language_understanding.measure import (
-    load_task,
-    task_manager,
-)
+from difftransformer.measurements.language_understanding.measure import load_task, task_manager
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.export import export_model
 from difftransformer.provenance.result import read_result

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import (
-    ITEMS,
-    Remembering,
-    model_config,
-    scorer,
-    subject,
-    write_labelled_items,
-)
+from small_evaluation import ITEMS, Remembering, model_config, scorer, subject, write_labelled_items
 from torch import Tensor
 
 from difftransformer.config.validation import validate

@@ -121,8 +121,5 @@ def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
     items = Catalogue.load(folder, {"scale": "gpu", "benchmarks": "builtin"})
     assert items.suite("quantised_accuracy").suite.data == "builtin"
     catalogue.suites["quantised_loss"]["measured"] = "quantised_accuracy"
-    with pytest.raises(
-        ConfigError,
-        match=r"quantised_loss\.measured: .* cannot be repeated",
-    ):
+    with pytest.raises(ConfigError, match=r"quantised_loss\.measured: .* cannot be repeated"):
         catalogue.suite("quantised_loss")

@@ -52,10 +52,7 @@ ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
             {"measurement": "needles", "options": {"by": "lenght"}},
             r"sections\[0\]\.options: by: input should be 'setting' or 'length', got 'lenght'",
         ),
-        (
-            {"measurement": "outliers"},
-            r"sections\[0\]\.options: of: required key is missing",
-        ),
+        ({"measurement": "outliers"}, r"sections\[0\]\.options: of: required key is missing"),
         (
             {"rows": [{"run": "a", "twin": "b"}]},
             r"rows\[0\]\.twin: measurement validation_slices has no use for one",

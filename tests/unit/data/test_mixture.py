@@ -207,11 +207,7 @@ def test_training_is_upsampled_whole_and_validation_is_not(
 
 
 def test_restarts_and_workers_change_nothing(pack: Pack) -> None:
-    settings = {
-        "upsampling": {"full_length": 2000},
-        "when_exhausted": "repeat",
-        "tokens": 200_000,
-    }
+    settings = {"upsampling": {"full_length": 2000}, "when_exhausted": "repeat", "tokens": 200_000}
     whole = pack("whole", **settings)
     assert whole.manifest.splits["train"].tokens == 200_000
     shards = sorted(whole.folder.glob("train-*.bin"))

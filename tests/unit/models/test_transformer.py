@@ -33,8 +33,7 @@ def tokens(batch: int = 3, length: int = 33) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("variant", "golden"),
-    [("softmax", 4.5772905349731445), ("diff_v1", 4.573935031890869)],
+    ("variant", "golden"), [("softmax", 4.5772905349731445), ("diff_v1", 4.573935031890869)]
 )
 def test_the_seeded_loss_has_not_moved(variant: str, golden: float) -> None:
     """At full precision; 2e-6 leaves room for the vector units of other processors."""

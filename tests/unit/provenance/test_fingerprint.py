@@ -142,8 +142,7 @@ def test_code_in_the_closure_changes_all(
 
 
 @pytest.mark.parametrize(
-    ("file", "touched"),
-    [("softmax", {"softmax"}), ("diff_v1", {"diff"}), ("norms", {"diff"})],
+    ("file", "touched"), [("softmax", {"softmax"}), ("diff_v1", {"diff"}), ("norms", {"diff"})]
 )
 def test_a_variant_changes_only_those_that_select_it(
     fingerprints: Callable[..., dict[str, str]], file: str, touched: set[str]

@@ -39,12 +39,7 @@ def verdicts(row: str, seed: int, chance: float) -> Said:
 
 
 def write(
-    fake: "FakeResults",
-    row: str,
-    seed: int,
-    judge: str,
-    said: Said,
-    suite: Suite = SUITE,
+    fake: "FakeResults", row: str, seed: int, judge: str, said: Said, suite: Suite = SUITE
 ) -> None:
     metrics: dict[str, float | int | None] = {}
     for name in {name for name, _ in said}:

@@ -17,9 +17,7 @@ from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
 from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
-from difftransformer.config.artifact_slices import (
-    SweepRow,
-)
+from difftransformer.config.artifact_slices import SweepRow
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
 from difftransformer.provenance.published import SEAL, publish
 

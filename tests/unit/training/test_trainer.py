@@ -14,12 +14,7 @@ from safetensors.torch import load_file
 from tiny_training import RECALL, Train, make_slice
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.errors import (
-    BackendError,
-    CheckpointError,
-    ConfigError,
-    DivergenceError,
-)
+from difftransformer.errors import BackendError, CheckpointError, ConfigError, DivergenceError
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker

@@ -34,8 +34,7 @@ DERIVED = {
     ("shared_diff", None): _TWO_MAPS,
     ("diff_v2", "none"): Derived("0 to √2", "V2's at a factor of 1, where equal maps cancel"),
     ("diff_v2", "raw"): Derived(
-        "0 to ∞",
-        "equal maps cancel at λ = 1; that it is unbounded from above is the post's",
+        "0 to ∞", "equal maps cancel at λ = 1; that it is unbounded from above is the post's"
     ),
     ("dint", None): Derived(
         "1/√n to √((1 + |λ|)² + λ²)",

@@ -112,7 +112,4 @@ def _metrics(suite: Suite, sizes: dict[str, Tensor]) -> Metrics:
                 value = float(torch.quantile(column, quantile))
                 metrics[place_metric(kind, place, ending)] = value
     ratio = sizes[AFTER][:, -1] / sizes[BEFORE][:, -1].clamp_min(torch.finfo(torch.float64).tiny)
-    return metrics | {
-        "magnification": float(ratio.mean()),
-        "magnification_top": float(ratio.max()),
-    }
+    return metrics | {"magnification": float(ratio.mean()), "magnification_top": float(ratio.max())}

@@ -86,10 +86,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     metrics: Metrics = {}
     for name in suite.set_tasks:
         metrics |= _counts(name, [one for one in answers if one.set == name])
-    return metrics | {
-        "computed_positions": generator.computed,
-        "given_positions": generator.given,
-    }
+    return metrics | {"computed_positions": generator.computed, "given_positions": generator.given}
 
 
 def _about_documents(suite: Suite, dataset: PackedDataset, max_positions: int) -> Iterator[Asked]:

@@ -42,11 +42,7 @@ def measured(suite: Suite, asked: Sequence[Result]) -> list[int]:
         UserError: Results were measured at different numbers.
     """
     found = [
-        [
-            number
-            for number in sorted(suite.demonstrations)
-            if accuracy_metric(number) in one.metrics
-        ]
+        sorted(number for number in suite.demonstrations if accuracy_metric(number) in one.metrics)
         for one in asked
     ]
     for one, numbers in zip(asked, found, strict=True):

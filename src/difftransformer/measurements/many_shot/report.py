@@ -1,7 +1,6 @@
 """Many-shot learning as columns: accuracy by demonstrations, and its spread over orders."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from statistics import fmean, stdev
@@ -66,22 +65,18 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
     """Spread of accuracy over orders of the same demonstrations."""
     suite, number = view.suite, measured(view.suite, view.evaluated())[-1]
 
-    def column(ending: str, header: str, value: Callable[[list[float]], float]) -> Metric:
-        return Metric(
-            f"{orders_name(suite)}_{ending}", header, lambda one: value(by_order(suite, one))
-        )
+    def column(ending: str, header: str, of: Callable[[list[float]], float], **how: bool) -> Metric:
+        name = f"{orders_name(suite)}_{ending}"
+        return Metric(name, header, lambda one: of(by_order(suite, one)), **how)
 
-    spreads = [
-        column("margin", "Best − worst ↓", lambda found: max(found) - min(found)),
-        column("deviation", "SD ↓", stdev),
-    ]
-    single = [column(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
+    orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
     metrics = [
         column("mean", "Mean ↑", fmean),
-        *(replace(one, compared=True) for one in spreads),
+        column("margin", "Best − worst ↓", lambda found: max(found) - min(found), compared=True),
+        column("deviation", "SD ↓", stdev, compared=True),
         column("best", "Best", max),
         column("worst", "Worst", min),
-        *(replace(one, hidden=True) for one in single),
+        *(column(*one, hidden=True) for one in orders),
     ]
     return metrics, (
         f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "

@@ -56,7 +56,7 @@ class Suite(measurement.Suite):
     )
     score: str = setting(
         meaning="Metric of that suite which tells how good a model is; all others stand in the "
-        "details.",
+        "details."
     )
     chance: str | None = setting(
         None, meaning="Metric of that suite which is the score of guessing; null: there is none."
