@@ -127,20 +127,19 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
         sink = MlflowSink(store, root)
     except Exception as error:
         return SyncReport(unsent=tuple(pending), reason=one_line(error))
-    journals, reason, failures = 0, "", 0
     unsent: list[Path] = []
+    reason, failures = "", 0
     for state in pending:
-        if failures >= _MOST_FAILURES:
-            unsent.append(state)
-            continue
-        try:
-            sink.send(state)
-            sink.mark_dead(state)
-            journals, failures = journals + 1, 0
-        except Exception as error:  # one store, many journals: the next one may pass
-            reason, failures = one_line(error), failures + 1
-            unsent.append(state)
-    return SyncReport(journals, tuple(unsent), reason)
+        if failures < _MOST_FAILURES:
+            try:
+                sink.send(state)
+                sink.mark_dead(state)
+                failures = 0
+                continue
+            except Exception as error:  # one store, many journals: the next one may pass
+                reason, failures = one_line(error), failures + 1
+        unsent.append(state)
+    return SyncReport(len(pending) - len(unsent), tuple(unsent), reason)
 
 
 def _pending(root: Path, store: str) -> list[Path]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from statistics import fmean, stdev
+from typing import Any
 
 from difftransformer.measurements.many_shot.figure import (
     accuracy,
@@ -65,7 +66,7 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
     """Spread of accuracy over orders of the same demonstrations."""
     suite, number = view.suite, measured(view.suite, view.evaluated())[-1]
 
-    def column(ending: str, header: str, of: Callable[[list[float]], float], **how: bool) -> Metric:
+    def column(ending: str, header: str, of: Callable[[list[float]], float], **how: Any) -> Metric:
         name = f"{orders_name(suite)}_{ending}"
         return Metric(name, header, lambda one: of(by_order(suite, one)), **how)
 
