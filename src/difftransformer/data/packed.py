@@ -25,7 +25,7 @@ SPLITS = ("train", "validation")
 
 
 def _beside(name: str) -> str:
-    if Path(name).name != name or not name.strip("."):
+    if Path(name).name != name or not name.strip(".") or not name.isprintable():
         raise ValueError(f"{name!r} is no plain file name: files lie beside the manifest")
     return name
 

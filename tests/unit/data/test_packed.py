@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from spoiling import change_manifest
 
@@ -122,6 +122,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(PLACES), value=VALUES | st.lists(VALUES, max_size=2))
+@example(place="splits.validation.shards.0.file", value="\n")
 def test_any_manifest_that_is_signed_is_read_or_our_error(
     stdlib: PackedDataset, tmp_path: Path, place: str, value: Any
 ) -> None:
