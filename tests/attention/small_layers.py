@@ -1,6 +1,7 @@
 """Every variant of the registry, in small configurations derived from its own settings."""
 
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import torch
@@ -42,9 +43,11 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _choices(annotation: Any) -> list[Any]:
-    """What a setting may be, where that is a switch or a choice of words."""
+    """What a setting may be, where that is a switch, a choice of words, or a number or none."""
     if annotation is bool:
         return [True, False]
+    if set(get_args(annotation)) == {float, NoneType}:
+        return [0.4]
     return list(get_args(annotation)) if get_origin(annotation) is Literal else []
 
 
@@ -54,7 +57,8 @@ def build(options: dict[str, Any], backend: str, layer_index: int = 1) -> Attent
     layer = attention_class(config.variant)(config, D_MODEL, layer_index, backend)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        layer.init_parameters(generator)
+        for name, parameter in layer.named_parameters(recurse=False):
+            layer.init_parameter(name, parameter, generator)
         for name, parameter in layer.named_parameters():
             if parameter.ndim == 2:
                 parameter.normal_(0.0, 1.5 * D_MODEL**-0.5, generator=generator)

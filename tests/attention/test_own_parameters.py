@@ -1,5 +1,6 @@
 """Parameters of a variant: how many, and of those that are not matrices where they start."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from small_layers import D_MODEL, build, configurations, inputs
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.diff_v1 import DifferentialAttention
 from difftransformer.models.attention.registry import configure, variants
 from difftransformer.models.attention.shared_diff import SharedDiffAttention
 from difftransformer.models.transformer import Transformer
@@ -15,7 +17,9 @@ from difftransformer.models.transformer import Transformer
 HEADS = {"head_dim": 4, "num_heads": 4, "num_kv_heads": 2}
 COUNTS: dict[str, Callable[[Any, int, int, int], int]] = {
     # Of a config, H, G and d: columns of d_model first, then vectors.
-    "softmax": lambda c, H, G, d: 2 * (H + G) * d * D_MODEL + d * c.norm,
+    "softmax": lambda c, H, G, d: (
+        2 * (H + G) * d * D_MODEL + d * c.norm + d * (c.gain is not None)
+    ),
     "softmax_off_by_one": lambda _, H, G, d: 2 * (H + G) * d * D_MODEL,
     "gpt_oss_sink": lambda _, H, G, d: 2 * (H + G) * d * D_MODEL + H,
     "gated": lambda c, H, G, d: (
@@ -24,12 +28,18 @@ COUNTS: dict[str, Callable[[Any, int, int, int], int]] = {
     "diff_v2": lambda c, H, G, d: (
         (3 * H * d + 2 * G * d + H * (c.lambda_form != "none")) * D_MODEL
     ),
-    "diff_v1": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + 4 * d + 2 * d * c.norm,
-    "dint": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + 4 * d + 2 * d * c.norm,
-    "tda": lambda c, H, G, d: 4 * (H + G) * d * D_MODEL + H + 2 * d * c.norm,
+    "diff_v1": lambda c, H, G, d: (
+        4 * (H + G) * d * D_MODEL + 4 * d * (c.lambda_fixed is None) + 2 * d * c.norm
+    ),
+    "dint": lambda c, H, G, d: (
+        4 * (H + G) * d * D_MODEL + 4 * d * (c.lambda_fixed is None) + 2 * d * c.norm
+    ),
+    "tda": lambda c, H, G, d: (
+        4 * (H + G) * d * D_MODEL + H * (c.lambda_fixed is None) + 2 * d * c.norm
+    ),
     "shared_diff": lambda c, H, G, d: (
         (3 * (H + G) * d + 4 * c.rank) * D_MODEL + 2 * c.rank * (H + G) * d
-        + 4 * d + 2 * d * c.norm
+        + 4 * d * (c.lambda_fixed is None) + 2 * d * c.norm
     ),
 }  # fmt: skip
 
@@ -56,6 +66,27 @@ def test_lambdas_of_tda_start_as_told_and_count_as_zero_to_one() -> None:
         outputs.append(layer(x, rope))
         torch.testing.assert_close(outputs[-1], layer.reference(x, rope), rtol=1e-4, atol=1e-4)
     assert torch.equal(*outputs)
+
+
+def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() -> None:
+    layer = build({"variant": "diff_v1", "lambda_fixed": 0.0, **HEADS}, "sdpa")
+    assert isinstance(layer, DifferentialAttention)
+    assert layer.factor == pytest.approx(0.2 + 0.6 * math.exp(-0.3))  # that of layer 1
+    x, rope = inputs(layer, 9)
+    first = torch.stack([layer.one_logits(x, rope, 2 * h).softmax(-1) for h in range(4)], dim=1)
+    torch.testing.assert_close(layer.attention_maps(x, rope), first)
+    layer(x, rope).square().sum().backward()
+    queries = layer.qkv_proj.weight.grad[: 4 * 2 * 4].view(4, 2, -1)
+    assert queries[:, 0].abs().min(dim=-1).values.max() > 0
+    assert not queries[:, 1].any()
+
+
+def test_a_gain_starts_as_told_and_divides_by_nothing() -> None:
+    plain, gained = (
+        build({"variant": "softmax", **HEADS, **own}, "sdpa") for own in ({}, {"gain": 3.0})
+    )
+    x, rope = inputs(plain, 9)
+    torch.testing.assert_close(gained(x, rope), 3 * plain(x, rope))
 
 
 def test_sinks_start_with_the_spread_that_is_told() -> None:

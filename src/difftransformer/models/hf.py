@@ -114,8 +114,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         backend = BACKENDS[self.config._attn_implementation or "sdpa"]
         model = Transformer(self.config.model_config(), backend)
         if not model.embedding.weight.is_meta:
-            seed = int(torch.randint(2**31, ()))
-            model.init_weights(torch.Generator().manual_seed(seed))
+            model.init_weights(int(torch.randint(2**31, ())))
         return model
 
     @classmethod

@@ -13,6 +13,7 @@ Shapes: N = rows, I = inputs, O = outputs.
 """
 
 import platform
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -80,10 +81,22 @@ class _Linear(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """x W', without bias; undefined until `Transformer.init_weights` or a checkpoint sets it."""
+    """x W', without bias; undefined until `Transformer.init_weights` or a checkpoint sets it.
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(inputs, outputs, bias=False)
+    ``outputs`` of several matrices that are multiplied as one are a mapping: the rows of each, from
+    top to bottom, by the name that it would have beside this one.
+    """
+
+    def __init__(self, inputs: int, outputs: int | dict[str, int]) -> None:
+        self.parts = outputs if isinstance(outputs, dict) else {"": outputs}
+        super().__init__(inputs, sum(self.parts.values()), bias=False)
+
+    def matrices(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """Qualified names and rows of the matrices in this one, which is called ``name``."""
+        beside = name.rpartition(".")[0]
+        sizes = [*self.parts.values()]
+        for part, rows in zip(self.parts, torch.split(self.weight, sizes), strict=True):
+            yield f"{beside}.{part}" if part else name, rows
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""

@@ -6,6 +6,7 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, D
 F = ffn_dim, V = vocabulary.
 """
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
-from difftransformer.models.attention.base import Cache
+from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.gradients import by_hand, first_derivative
@@ -29,7 +30,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, ffn_dim: int) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(d_model, 2 * ffn_dim)
+        self.gate_up_proj = Linear(d_model, {"gate_proj": ffn_dim, "up_proj": ffn_dim})
         self.down_proj = Linear(ffn_dim, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class Transformer(nn.Module):
     def build(cls, config: ModelConfig, backend: str, seed: int) -> Self:
         """Return a model on the CPU whose weights depend on ``config`` and ``seed`` alone."""
         model = cls(config, backend)
-        model.init_weights(torch.Generator().manual_seed(seed))
+        model.init_weights(seed)
         return model
 
     @property
@@ -206,8 +207,12 @@ class Transformer(nn.Module):
             yield layer.attention.attention_rows(normalised, rope, cache.held(index)[0])[:, :, 0]
 
     @torch.no_grad()
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Draw all weights as ``config.initializer`` says.
+    def init_weights(self, seed: int) -> None:
+        """Draw all weights as ``config.initializer`` says, each from a generator of its own.
+
+        A matrix depends on the seed, its name and its shape, so models of one seed share to the
+        byte what they have in common, whatever else they have. Those that are multiplied as one
+        (see `matrices.Linear`) are drawn one by one.
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
@@ -218,13 +223,17 @@ class Transformer(nn.Module):
             if isinstance(module, Linear):
                 std = module.in_features**-0.5 if fan_in else self.config.init_std
                 scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
-                module.weight.normal_(0.0, std * scaled, generator=generator)
+                for matrix, rows in module.matrices(name):
+                    rows.normal_(0.0, std * scaled, generator=_generator(seed, f"{matrix}.weight"))
+            elif isinstance(module, Embedding):
+                own = _generator(seed, f"{name}.weight")
+                module.weight.normal_(0.0, self.config.embedding_std, generator=own)
             elif isinstance(module, RMSNorm):
                 module.weight.fill_(1.0)
-        self.embedding.weight.normal_(0.0, self.config.embedding_std, generator=generator)
-        for layer in self.layers:
-            assert isinstance(layer, Layer)
-            layer.attention.init_parameters(generator)
+            elif isinstance(module, Attention):
+                for own_name, parameter in module.named_parameters(recurse=False):
+                    own = _generator(seed, f"{name}.{own_name}")
+                    module.init_parameter(own_name, parameter, own)
 
     def _require_room(self, length: int) -> None:
         if length > self.config.max_positions:
@@ -232,3 +241,9 @@ class Transformer(nn.Module):
                 f"a sequence of {length} positions is longer than model.max_positions "
                 f"{self.config.max_positions}; shorten it or raise model.max_positions"
             )
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    """Return the generator of one parameter; torch on the CPU uses 32 of its 64 bits."""
+    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))

@@ -192,6 +192,8 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
     if isinstance(attention, SoftmaxConfig):
         if attention.norm:
             refuse("Llama has no headwise norm")
+        if attention.gain is not None:
+            refuse("Llama has no headwise gain")
         if config.d_model % attention.output_heads:
             refuse(f"Llama wants num_heads ({attention.output_heads}) to divide d_model")
     if isinstance(attention, DiffV1Config):
@@ -199,6 +201,8 @@ def _check_expressible(config: ModelConfig, attention: AttentionConfig, kind: st
             refuse("DiffLlama always has the headwise norm")
         if attention.lambda_init != "exponential":
             refuse(f"DiffLlama's lambda_init is exponential, not {attention.lambda_init}")
+        if attention.lambda_fixed is not None:
+            refuse(f"DiffLlama learns lambda, here it is {attention.lambda_fixed}")
         if attention.norm_eps != config.norm_eps:
             refuse(f"DiffLlama has one norm_eps, here {attention.norm_eps} and {config.norm_eps}")
 

@@ -41,7 +41,7 @@ class Attention(nn.Module, ABC):
 
     Matrices are `matrices.Linear`. The one named ``o_proj`` writes into the residual stream, so the
     initializer divides it by sqrt(2 num_layers). Other parameters than matrices and gains of norms
-    are drawn by `init_parameters`.
+    are set by `init_parameter`.
     """
 
     config_class: ClassVar[type[AttentionConfig]]
@@ -74,8 +74,12 @@ class Attention(nn.Module, ABC):
 
     def _make_projections(self, config: AttentionConfig) -> None:
         """Make what `_project` applies."""
-        turned = (self.num_queries + self.num_keys) * self.head_dim
-        rows = turned + self.num_kv_heads * self.value_dim + self.further_rows(config)
+        rows = {
+            "q_proj": self.num_queries * self.head_dim,
+            "k_proj": self.num_keys * self.head_dim,
+            "v_proj": self.num_kv_heads * self.value_dim,
+            "further_proj": self.further_rows(config),
+        }
         self.qkv_proj = Linear(self.d_model, rows)
 
     def _make_parameters(self, config: AttentionConfig) -> None:
@@ -192,8 +196,15 @@ class Attention(nn.Module, ABC):
         """
         return cls.queries_per_head * config.output_heads * (config.head_dim + config.value_dim)
 
-    def init_parameters(self, generator: torch.Generator) -> None:
-        """Set the parameters that are not matrices; gains of norms are set to one already."""
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Set a parameter of the layer's own, one that is neither a matrix nor a norm's gain.
+
+        Args:
+            name: Its attribute.
+            parameter: What is set in place.
+            generator: Its alone, from the seed and its name.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how {name} starts")
 
     def reference(self, x: Tensor, rope: Rope) -> Tensor:
         """Compute the formula as the paper writes it, slowly, for whole causal sequences."""

@@ -34,6 +34,13 @@ class DiffV1Config(AttentionConfig):
         "0-based index l, a number is the same in all layers.",
         source="DIFF paper, section 2.1; table 6 (0.8, 0.5)",
     )
+    lambda_fixed: float | None = setting(
+        None,
+        meaning="lambda as a number that is not learned, the same in all layers; the factor "
+        "(1 - lambda_init) stays as it is. 0: both maps are made and none is subtracted. Left out: "
+        "lambda is learned.",
+        source="ours (a control)",
+    )
     norm: bool = setting(
         True,
         meaning="RMSNorm over each head's output of 2d, one gain shared by all heads. The factor "
@@ -74,7 +81,9 @@ class DifferentialAttention(Attention):
             else float(config.lambda_init)
         )
         self.factor = 1 - self.lambda_init
-        self._make_lambdas()
+        self.lambda_fixed = config.lambda_fixed
+        if self.lambda_fixed is None:
+            self._make_lambdas()
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None
 
     def _make_lambdas(self) -> None:
@@ -83,14 +92,19 @@ class DifferentialAttention(Attention):
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
 
     def current_lambda(self) -> Tensor:
-        """Equation 2, a float32 scalar whatever the precision of the rest."""
+        """Equation 2, or the fixed number: a float32 scalar whatever the precision of the rest."""
+        if self.lambda_fixed is not None:
+            return self.o_proj.weight.new_full((), self.lambda_fixed, dtype=torch.float32)
+        return self._learned_lambda()
+
+    def _learned_lambda(self) -> Tensor:
         first = (self.lambda_q1.float() * self.lambda_k1.float()).sum().exp()
         second = (self.lambda_q2.float() * self.lambda_k2.float()).sum().exp()
         return first - second + self.lambda_init
 
     def learned_lambdas(self, x: Tensor) -> Tensor:
         """See `Attention.learned_lambdas`: one for the layer."""
-        return self.current_lambda().view(1, 1, 1)
+        return self.current_lambda().view(1, 1, -1)
 
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
@@ -110,23 +124,26 @@ class DifferentialAttention(Attention):
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: equations 1 to 3."""
-        lam = (
-            torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
-            - torch.exp(torch.dot(self.lambda_q2, self.lambda_k2))
-            + self.lambda_init
-        )
+        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
         first, second = (F.softmax(self.one_logits(x, rope, 2 * h + i), dim=-1) for i in (0, 1))
         o = self.combined(first, second, lam) @ self.one_value(x, 2 * h)
         return self.factor * (o if self.head_norm is None else self.head_norm.formula(o))
 
-    def combined(self, first: Tensor, second: Tensor, lam: Tensor) -> Tensor:
+    def one_lambda(self, h: int) -> Tensor:
+        """For `reference`: equation 2, as head h has it."""
+        return (
+            torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
+            - torch.exp(torch.dot(self.lambda_q2, self.lambda_k2))
+            + self.lambda_init
+        )
+
+    def combined(self, first: Tensor, second: Tensor, lam: Tensor | float) -> Tensor:
         """For `reference`: equation 1, of maps [..., T, T] of one head."""
         return first - lam * second
 
-    def init_parameters(self, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the lambda vectors from N(0, 0.1), as the authors do."""
-        for vector in (self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2):
-            vector.normal_(0.0, LAMBDA_STD, generator=generator)
+        parameter.normal_(0.0, LAMBDA_STD, generator=generator)
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

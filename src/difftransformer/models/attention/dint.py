@@ -60,7 +60,7 @@ class DintAttention(DifferentialAttention):
         means = _row_means(rows.transpose(1, 2), T, None).transpose(1, 2)
         return rows[:, :, -T:] + self.current_lambda() * (means - second)
 
-    def combined(self, first: Tensor, second: Tensor, lam: Tensor) -> Tensor:
+    def combined(self, first: Tensor, second: Tensor, lam: Tensor | float) -> Tensor:
         """See `DifferentialAttention.combined`."""
         means = [first[..., : i + 1, :].mean(dim=-2) for i in range(first.shape[-2])]
         return first - lam * second + lam * torch.stack(means, dim=-2)

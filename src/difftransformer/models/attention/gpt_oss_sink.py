@@ -58,6 +58,6 @@ class SinkAttention(Attention):
         z = self.one_logits(x, rope, h).exp()
         return z / (self.sinks[h].exp() + z.sum(-1, keepdim=True)) @ self.one_value(x, h)
 
-    def init_parameters(self, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the sinks."""
-        self.sinks.normal_(0.0, self.sink_std, generator=generator)
+        parameter.normal_(0.0, self.sink_std, generator=generator)

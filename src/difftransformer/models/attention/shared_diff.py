@@ -49,7 +49,8 @@ class SharedDiffAttention(DifferentialAttention):
     def _make_projections(self, config: AttentionConfig) -> None:
         assert isinstance(config, SharedDiffConfig)
         H, G, d, self.rank = self.num_heads, self.num_kv_heads, self.head_dim, config.update_rank
-        self.base_proj = Linear(self.d_model, (H + 3 * G) * d)
+        rows = {"q_proj": H * d, "k_proj": G * d, "v_proj": 2 * G * d}
+        self.base_proj = Linear(self.d_model, rows)
         self.low_proj = Linear(self.d_model, 4 * self.rank)
         self.updates = torch.nn.ModuleList(Linear(self.rank, n * d) for n in (H, H, G, G))
 

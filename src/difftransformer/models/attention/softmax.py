@@ -4,13 +4,15 @@
     Y = concat(N(O_1), ..., N(O_H)) W_O            N: RMSNorm over d if `norm`, else identity
 
 Rows of the DIFF paper's table 6: Transformer (16 heads of 128), halved heads (8 of 256), and the
-latter with `norm` ("+GroupNorm"). Shapes as in `models.attention.base`.
+latter with `norm` ("+GroupNorm"). With `gain` N is the product with a vector of d that is learned:
+what the norm has, but for the division. Shapes as in `models.attention.base`.
 """
 
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
@@ -30,6 +32,13 @@ class SoftmaxConfig(AttentionConfig):
     norm_eps: float = setting(
         1e-5, meaning="Added to the mean square in that norm.", source="microsoft/unilm", gt=0
     )
+    gain: float | None = setting(
+        None,
+        meaning="Start of a learned gain of d, shared by all heads, that multiplies each head's "
+        "output and divides by no root mean square; after the norm where there is one. Left out: "
+        "there is none.",
+        source="ours (a control)",
+    )
 
 
 class SoftmaxAttention(Attention):
@@ -40,13 +49,23 @@ class SoftmaxAttention(Attention):
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, SoftmaxConfig)
         self.head_norm = RMSNorm(self.head_dim, config.norm_eps) if config.norm else None
+        self.gain = config.gain
+        self.head_gain = None if self.gain is None else nn.Parameter(torch.empty(self.head_dim))
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
-        """See `Attention.output`: the norm, if there is one, and the projection."""
+        """See `Attention.output`: the norm and the gain, if there are any, and the projection."""
         context = context if self.head_norm is None else self.head_norm(context)
+        if self.head_gain is not None:
+            context = context * self.head_gain.to(context.dtype)
         return super().output(context, x)
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: equation 1 of the Transformer."""
         o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
-        return o if self.head_norm is None else self.head_norm.formula(o)
+        o = o if self.head_norm is None else self.head_norm.formula(o)
+        return o if self.head_gain is None else o * self.head_gain
+
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Set the gain."""
+        assert self.gain is not None
+        parameter.fill_(self.gain)

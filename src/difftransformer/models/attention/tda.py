@@ -69,9 +69,8 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         """See `Attention.weights`."""
         return self._map(q, k, None)
 
-    def learned_lambdas(self, x: Tensor) -> Tensor:
-        """See `Attention.learned_lambdas`: one for each head."""
-        return self.lambdas.clamp(0, 1).view(1, 1, -1)
+    def _learned_lambda(self) -> Tensor:
+        return self.lambdas.clamp(0, 1).view(-1, 1, 1)
 
     def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
@@ -86,7 +85,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         tau = self.beta * torch.sqrt(2 * visible.log() / d)
         over = (logits.view_as(cosines) - tau.unsqueeze(-3)).relu() ** self.power
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
-        return first - self.lambdas.clamp(0, 1).view(-1, 1, 1) * second
+        return first - self.current_lambda() * second
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: query by query."""
@@ -94,7 +93,8 @@ class ThresholdDifferentialAttention(DifferentialAttention):
             [turned / turned.pow(2).sum(-1, keepdim=True).sqrt() for turned in pair]
             for pair in (self.one_pair(x, rope, 2 * h + i) for i in range(2))
         ]
-        v, lam, rows = self.one_value(x, 2 * h), self.lambdas[h].clamp(0, 1), []
+        v, rows = self.one_value(x, 2 * h), []
+        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
         for i in range(1, x.shape[1] + 1):
             tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / self.head_dim).sqrt()
             first, second = (
@@ -104,6 +104,10 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         o = torch.stack(rows, dim=1)
         return o if self.head_norm is None else self.head_norm.formula(o)
 
-    def init_parameters(self, generator: torch.Generator) -> None:
+    def one_lambda(self, h: int) -> Tensor:
+        """See `DifferentialAttention.one_lambda`."""
+        return self.lambdas[h].clamp(0, 1)
+
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda of every head."""
-        self.lambdas.fill_(self.lambda_init)
+        parameter.fill_(self.lambda_init)
