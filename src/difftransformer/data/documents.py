@@ -14,11 +14,15 @@ class Cursor(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A text, its licence and the cursor just behind it."""
+    """A text, its licence, the cursor just behind it, and what it is held out with.
+
+    ``package`` is the name of a package that is held out as one; None: the text itself decides.
+    """
 
     text: str
     licence: str
     cursor: Cursor
+    package: str | None = None
 
 
 class Source(Protocol):
@@ -46,13 +50,12 @@ def documents(
     for document in source.read(split, start or Cursor()):
         if not document.text.strip():
             continue
-        if source.has_validation or held_out(document.text, validation_share) == (
-            split == "validation"
-        ):
+        decides = document.package or document.text
+        if source.has_validation or held_out(decides, validation_share) == (split == "validation"):
             yield document
 
 
 def held_out(text: str, share: float) -> bool:
-    """Whether a document belongs to validation: its SHA-256 decides, so copies stay together."""
+    """Whether a text belongs to validation: its SHA-256 decides, so copies stay together."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") < share * 2.0**64

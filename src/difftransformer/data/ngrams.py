@@ -52,6 +52,12 @@ def contains(frequent: Keys, keys: Keys) -> NDArray[np.bool_]:
     return np.asarray(frequent[places] == keys)
 
 
+def spread(keys: Keys, bins: int) -> NDArray[np.int64]:
+    """Spread keys over numbers below `bins`, a power of two, same shape."""
+    shift = np.uint64(64 - (bins.bit_length() - 1))
+    return ((keys * _ODD_BASE) >> shift).astype(np.int64)
+
+
 def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
     """Write the keys of the n-grams that training holds more than `max_count` times.
 
@@ -72,11 +78,11 @@ def count_ngrams(dataset: Path, output: Path, n: int, max_count: int) -> None:
         raise DataError(f"{dataset}: n-grams of {n} tokens asked for; n must be 2 to {longest}")
     bins = np.zeros(min(_BINS, 1 << len(split.tokens).bit_length()), dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
-        bins += np.bincount(_bin(keys, len(bins)), minlength=len(bins))
+        bins += np.bincount(spread(keys, len(bins)), minlength=len(bins))
     likely = bins > max_count
     known, counts = np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     for keys in _chunks(split, n, vocab_size):
-        here, times = np.unique(keys[likely[_bin(keys, len(bins))]], return_counts=True)
+        here, times = np.unique(keys[likely[spread(keys, len(bins))]], return_counts=True)
         known, places = np.unique(np.concatenate((known, here)), return_inverse=True)
         sums = np.zeros(len(known), dtype=np.int64)
         np.add.at(sums, places, np.concatenate((counts, times)))
@@ -101,9 +107,3 @@ def _chunks(split: PackedSplit, n: int, vocab_size: int) -> Iterator[Keys]:
             yield ngram_keys(rows, n, vocab_size).reshape(-1)
         elif len(tokens := split.tokens[start : start + _CHUNK + n - 1]) >= n:
             yield ngram_keys(tokens, n, vocab_size)
-
-
-def _bin(keys: Keys, bins: int) -> NDArray[np.int64]:
-    """Give each key a bin; `bins` is a power of two."""
-    shift = np.uint64(64 - (bins.bit_length() - 1))
-    return ((keys * _ODD_BASE) >> shift).astype(np.int64)

@@ -89,6 +89,26 @@ class SourceEntry(Settings):
     licences: dict[str, int] = setting(meaning="Documents under each licence.")
 
 
+class Dropped(Settings):
+    """Held-out documents that validation does without."""
+
+    documents: int = setting(meaning="Documents.")
+    tokens: int = setting(meaning="Tokens.", unit="tokens")
+
+
+class Leak(Settings):
+    """How much of the validation text stands in training."""
+
+    n: int = setting(meaning="Length of the n-grams.", unit="tokens")
+    share: float = setting(
+        meaning="Share of the validation tokens that lie in an n-gram of their document which "
+        "training holds verbatim."
+    )
+    share_held_out: float = setting(meaning="The same of all that was held out.")
+    near_duplicates: Dropped = setting(meaning="Dropped as near-duplicates, of each other too.")
+    leaking: Dropped = setting(meaning="Dropped as what leaks most, for `max_leak`.")
+
+
 class Manifest(Settings):
     """Description of a dataset; written last, so its presence means the dataset is whole."""
 
@@ -106,6 +126,9 @@ class Manifest(Settings):
     )
     splits: dict[str, SplitEntry] = setting(meaning="Tokens by split.")
     sources: dict[str, SourceEntry] = setting(meaning="What each source contributed.")
+    leak: Leak | None = setting(
+        None, meaning="Validation text that stands in training; null for generated rows."
+    )
     digest: str = setting("", meaning="Hash of the content, free of paths and names of sources.")
 
     @model_validator(mode="after")
@@ -128,7 +151,7 @@ class Manifest(Settings):
 
     def content_digest(self) -> str:
         """SHA-256 of everything that decides what a model sees."""
-        return json_digest(self.model_dump(mode="json", exclude={"sources", "digest"}))
+        return json_digest(self.model_dump(mode="json", exclude={"sources", "leak", "digest"}))
 
 
 class PackedSplit:

@@ -21,13 +21,14 @@ from difftransformer.errors import DataError
 BLOCK_CHARACTERS = 1 << 18
 
 Encoded = list[NDArray[np.uint32]]
-Submit = Callable[[list[str]], Callable[[], Encoded]]
+Submit = Callable[[list[str], int | None], Callable[[], Encoded]]
 
 
 @contextmanager
-def encoders(tokenizer: Path, workers: int, max_document_tokens: int | None) -> Iterator[Submit]:
+def encoders(tokenizer: Path, workers: int) -> Iterator[Submit]:
     """Give a function that starts encoding texts and returns a function that waits for them.
 
+    It takes the texts and the number of tokens at which each is cut, or None.
     One worker encodes in this process; more are processes of their own, which end with this one
     even when it is killed.
     """
@@ -35,13 +36,11 @@ def encoders(tokenizer: Path, workers: int, max_document_tokens: int | None) -> 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if workers == 1:
         here = TextTokenizer(tokenizer)
-        yield lambda texts: lambda: here.encode(texts, max_document_tokens)
+        yield lambda texts, longest: lambda: here.encode(texts, longest)
         return
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), _start_worker, (tokenizer, max_document_tokens)
-    ) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,)) as pool:
         try:
-            yield lambda texts: pool.submit(_encode, texts).result
+            yield lambda texts, longest: pool.submit(_encode, texts, longest).result
         except BrokenProcessPool:
             raise DataError(
                 "a tokenising process died, most likely for want of memory: use fewer workers"
@@ -51,12 +50,14 @@ def encoders(tokenizer: Path, workers: int, max_document_tokens: int | None) -> 
 
 
 def encode_documents(
-    documents: Iterable[Document], submit: Submit, blocks_ahead: int
+    documents: Iterable[Document], submit: Submit, blocks_ahead: int, longest: int | None
 ) -> Iterator[TokenisedDocument]:
-    """Documents with their tokens, in order, with at most `blocks_ahead` blocks being encoded."""
+    """Documents with their tokens, at most `longest`, in order, with at most `blocks_ahead` blocks
+    being encoded.
+    """
     waiting: deque[tuple[list[Document], Callable[[], Encoded]]] = deque()
     for block in _blocks(documents):
-        waiting.append((block, submit([document.text for document in block])))
+        waiting.append((block, submit([document.text for document in block], longest)))
         if len(waiting) >= blocks_ahead:
             yield from _collect(*waiting.popleft())
     while waiting:
@@ -84,12 +85,10 @@ class _Worker:
     """State of a worker process, set once by `_start_worker`."""
 
     tokenizer: TextTokenizer
-    max_document_tokens: int | None
 
 
-def _start_worker(tokenizer: Path, max_document_tokens: int | None) -> None:
+def _start_worker(tokenizer: Path) -> None:
     _Worker.tokenizer = TextTokenizer(tokenizer)
-    _Worker.max_document_tokens = max_document_tokens
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -101,5 +100,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _encode(texts: list[str]) -> Encoded:
-    return _Worker.tokenizer.encode(texts, _Worker.max_document_tokens)
+def _encode(texts: list[str], longest: int | None) -> Encoded:
+    return _Worker.tokenizer.encode(texts, longest)

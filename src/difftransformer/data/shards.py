@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.data.mixture import MixedStream
-from difftransformer.data.packed import MANIFEST, SPLITS, ShardEntry, SplitEntry, file_sha256
+from difftransformer.data.mixture import Taken
+from difftransformer.data.packed import MANIFEST, SPLITS, Leak, ShardEntry, SplitEntry, file_sha256
 from difftransformer.provenance import atomic
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class Part(Settings):
     tallies: dict[str, Tally] = setting(meaning="What each source gave.")
     taken: list[int] = setting(meaning="Tokens taken so far, by source.", unit="tokens")
     cursors: list[list[int]] = setting(meaning="Cursor behind the last document, by source.")
+    leak: Leak | None = setting(None, meaning="Of validation text: what of it stands in training.")
     finished: bool = setting(meaning="Whether this is the last shard of the split.")
 
 
@@ -75,7 +76,7 @@ def write_tokens(path: Path, dtype: TokenType, pieces: Iterable[NDArray[np.integ
 
 
 def write_shard(
-    stream: MixedStream, path: Path, dtype: TokenType, shard_tokens: int, sources: Sequence[str]
+    stream: Iterator[Taken], path: Path, dtype: TokenType, shard_tokens: int, sources: Sequence[str]
 ) -> tuple[ShardEntry, dict[str, Tally]] | None:
     """Take documents until the shard is full or the stream ends; None if there were none."""
     first = next(stream, None)

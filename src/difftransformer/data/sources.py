@@ -5,11 +5,17 @@ import hashlib
 import platform
 import sysconfig
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.data import BuiltinSource, DatasetConfig, FilesSource, HubSource
+from difftransformer.config.data import (
+    BuiltinSource,
+    DatasetConfig,
+    FilesSource,
+    HeldOut,
+    HubSource,
+)
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.readers import Fields, first_line, read_records, require_unicode
@@ -32,7 +38,7 @@ class StdlibText:
     def __init__(self, config: BuiltinSource) -> None:
         self.weight = config.weight
         self.origin = f"standard library of Python {platform.python_version()}"
-        self._root = Path(sysconfig.get_path("stdlib"))
+        self._root, self._config = Path(sysconfig.get_path("stdlib")), config
         excluded = self._EXCLUDED if config.include_tests else self._EXCLUDED | self._TESTS
         found = sorted((hashlib.sha256(n.encode()).digest(), n) for n in self._names(excluded))
         self._files = _capped([self._root / name for _, name in found], config.max_bytes)
@@ -50,11 +56,13 @@ class StdlibText:
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield a document per file; files that are not UTF-8 are not text and are left out."""
         for unit in range(start.unit, len(self._files)):
+            path = self._files[unit]
             try:
-                text = self._files[unit].read_text(encoding="utf-8")
+                text = path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
-            yield Document(text, "PSF-2.0", Cursor(start.repeat, unit + 1))
+            package = _package(self._config, path.relative_to(self._root).parts[0])
+            yield Document(text, "PSF-2.0", Cursor(start.repeat, unit + 1), package)
 
     def identity(self) -> list[Any]:
         """Return version, names and sizes."""
@@ -92,8 +100,7 @@ class Files:
     kind = "files"
 
     def __init__(self, name: str, config: FilesSource) -> None:
-        self.weight = config.weight
-        self._licence = config.licence
+        self.weight, self._config = config.weight, config
         self._fields = Fields(config.text_field, config.licence_field)
         self._files = {"train": _matches(name, config.globs)}
         if config.validation:
@@ -121,9 +128,10 @@ class Files:
         files = self._files[split if self.has_validation else "train"]
         for unit in range(start.unit, len(files)):
             first = start.record if unit == start.unit else 0
+            package = _package(self._config, _folder(files[unit], self._config.globs))
             for record in read_records(files[unit], self._fields, first):
                 cursor = Cursor(start.repeat, unit, record.number + 1)
-                yield Document(record.text, record.licence or self._licence, cursor)
+                yield Document(record.text, record.licence or self._config.licence, cursor, package)
 
     def identity(self) -> list[Any]:
         """Return paths, sizes and times of change."""
@@ -239,6 +247,22 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
     return [Path(path) for path in sorted(found.values())]
+
+
+def _package(config: HeldOut, name: str | None) -> str | None:
+    """What a document of a package is held out by; None: by its own text."""
+    if config.hold_out == "document" or name is None:
+        return None
+    return f"{config.hold_out_seed} {name}"
+
+
+def _folder(path: Path, globs: list[str]) -> str | None:
+    """First folder of a file below the fixed part of a glob, if it lies in one."""
+    for pattern in globs:
+        fixed = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts)
+        if path.is_relative_to(root := Path(*fixed)) and path.parent != root:
+            return path.relative_to(root).parts[0]
+    return None
 
 
 def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:

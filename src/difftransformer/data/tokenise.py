@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
 from difftransformer.data.documents import Cursor, Document, Source, documents
-from difftransformer.data.mixture import MixedStream, Mixture, kept
+from difftransformer.data.leak import read_shard, without_leaks
+from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
     MANIFEST,
     SPLITS,
@@ -99,8 +100,10 @@ def _pack_text(
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, output, state, workers, inputs)
-    with encoders(tokenizer, workers, dataset.max_document_tokens) as submit:
-        parts = {split: _pack_split(job, split, submit) for split in SPLITS}
+    parts: dict[str, list[Part]] = {}
+    with encoders(tokenizer, workers) as submit:
+        for split in SPLITS:
+            parts[split] = _pack_split(job, split, submit, parts.get("train", []))
     remove_strangers(output, list(chain.from_iterable(parts.values())))
     return Manifest(
         vocab_size=job.vocab_size,
@@ -108,34 +111,46 @@ def _pack_text(
         tokenizer=job.tokenizer,
         splits={split: split_entry(parts[split]) for split in SPLITS},
         sources=_source_entries(job, parts),
+        leak=parts["validation"][-1].leak,
     )
 
 
-def _pack_split(job: _Job, split: str, submit: Submit) -> list[Part]:
+def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> list[Part]:
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
     parts = intact_parts(split, job.inputs, job.output, job.state)
     if parts and parts[-1].finished:
         return parts
+    if split == "validation":
+        parts = []  # which documents stay is decided of all of them together
     stream = _open_stream(job, split, submit, budget, parts[-1] if parts else None)
     progress = _Progress(f"tokenise {split}", budget, stream.total)
     dtype, names = token_dtype(job.vocab_size), list(job.sources)
+    documents: Iterator[Taken] = stream
+    total, leak = budget, None
+    if split == "validation" and (held_out := list(stream)):
+        shards = [read_shard(job.output, part.shard, dtype) for part in training]
+        clean, leak = without_leaks(held_out, shards, job.dataset, job.vocab_size)
+        documents, total = iter(clean), sum(len(document.tokens) for document in clean)
+    done = sum(part.shard.tokens for part in parts)
     while True:
         path = job.output / shard_name(split, len(parts))
-        written = write_shard(stream, path, dtype, job.dataset.shard_tokens, names)
+        written = write_shard(documents, path, dtype, job.dataset.shard_tokens, names)
         if written is None:
             break
         shard, tallies = written
+        done += shard.tokens
         part = Part(
             inputs=job.inputs,
             shard=shard,
             tallies=tallies,
             taken=stream.mixture.taken,
             cursors=[list(cursor) for cursor in stream.cursors],
-            finished=stream.total == budget,
+            leak=leak,
+            finished=done == total,
         )
         write_part(part, split, len(parts), job.state)
         parts.append(part)
-        progress.report(stream.total)
+        progress.report(done)
     if not parts:
         raise DataError(_empty_split(job.dataset, split))
     _log_shortfall(job, split, budget, stream)
@@ -153,8 +168,10 @@ def _open_stream(
         share = round(2 * job.workers * source.weight / sum(weights))
         ahead = 1 if job.workers == 1 else 1 + max(1, share)
         found = _repeated(job.dataset, name, source, split, cursor)
-        encoded = encode_documents(found, submit, ahead)
-        upsampling = job.dataset.upsampling if split == "train" else None
+        train = split == "train"
+        longest = job.dataset.max_document_tokens if train else job.dataset.longest_held_out
+        encoded = encode_documents(found, submit, ahead, longest)
+        upsampling = job.dataset.upsampling if train else None
         streams.append(kept(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
     return MixedStream(streams, Mixture(weights, last.taken if last else None), budget, cursors)
 

@@ -66,6 +66,34 @@ def test_splits_are_disjoint_and_complete(name: str, request: pytest.FixtureRequ
     assert all(parts)
 
 
+def stdlib_packages(split: str, **changes: Any) -> set[str | None]:
+    source = open_source(**STDLIB | {"hold_out": "package", "max_bytes": 2_000_000} | changes)
+    return {document.package for document in documents(source, split, 0.4)}
+
+
+def test_a_package_of_the_standard_library_lies_in_one_split() -> None:
+    train, validation = (stdlib_packages(split) for split in ("train", "validation"))
+    assert train.isdisjoint(validation) and min(len(train), len(validation)) > 5
+    assert "0 encodings" in train | validation
+    other = {str(package)[2:] for package in stdlib_packages("validation", hold_out_seed=1)}
+    assert other != {str(package)[2:] for package in validation}
+    assert stdlib_packages("train", hold_out="document") == {None}
+
+
+def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
+    for name in ("one/a", "one/deep/b", "two/a", "alone"):
+        path = tmp_path / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    globs = {"globs": [f"{tmp_path}/**/*.txt"], "kind": "files", "licence": "x"}
+    for hold_out, packages in [
+        ("document", [None] * 4),
+        ("package", [None, *["0 one"] * 2, "0 two"]),
+    ]:
+        read = open_source(**globs, hold_out=hold_out).read("train", Cursor())
+        assert [document.package for document in read] == packages
+
+
 def test_held_out_share() -> None:
     share = sum(held_out(f"document {n}", 0.1) for n in range(5000)) / 5000
     assert share == pytest.approx(0.1, abs=0.02)

@@ -1,0 +1,162 @@
+"""Held-out text that training holds as well: how much of it there is, and what is left out for it.
+
+A token leaks if it lies in an n-gram of its document that training holds verbatim. That is counted
+exactly (but for collisions of 64-bit keys, see ngrams): the keys of the held-out text are in memory
+and training is read past them, so memory grows with the held-out text alone. An n-gram of training
+across two documents holds an end-of-text token, which no n-gram before the end of a document does.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data.mixture import Taken
+from difftransformer.data.ngrams import Keys, contains, ngram_keys, spread
+from difftransformer.data.packed import Dropped, Leak, ShardEntry
+from difftransformer.errors import DataError
+
+N = 32
+_SHINGLE = 5
+_CHUNK = 1 << 20
+_log = logging.getLogger(__name__)
+
+Shard = tuple[NDArray[np.integer], NDArray[np.int64]]
+"""Tokens of a shard and the end offsets of its documents."""
+
+
+def read_shard(folder: Path, entry: ShardEntry, dtype: str) -> Shard:
+    """Open a shard of text that was just written."""
+    assert entry.offsets_file is not None
+    tokens = np.memmap(folder / entry.file, np.dtype(dtype).newbyteorder("<"), mode="r")
+    return tokens, np.load(folder / entry.offsets_file, allow_pickle=False)
+
+
+def without_leaks(
+    held_out: Sequence[Taken], training: Sequence[Shard], dataset: DatasetConfig, vocab_size: int
+) -> tuple[list[Taken], Leak]:
+    """Drop held-out documents as the dataset asks, and say how much leaks before and after.
+
+    Near-duplicates go first, then the documents with the largest shares of leaking tokens until the
+    share of all is ``max_leak``.
+
+    Raises:
+        DataError: Nothing is left.
+    """
+    assert held_out
+    texts = [document.tokens for document in held_out]
+    seen = seen_ngrams(texts, training, N, vocab_size)
+    leaking = np.array([leaking_tokens(tokens, seen, N, vocab_size) for tokens in texts])
+    lengths = np.array([len(tokens) for tokens in texts])
+    copies = near_duplicates(texts, training, dataset, vocab_size)
+    unique = np.flatnonzero(~copies)
+    clean = unique[within(leaking[unique], lengths[unique], dataset.max_leak)]
+    if not len(clean):
+        raise DataError(
+            f"sources {', '.join(dataset.sources)}: none of {len(texts)} held-out documents is "
+            f"left by near_duplicates {dataset.near_duplicates} and max_leak {dataset.max_leak}: "
+            "raise them, or hold out other text"
+        )
+
+    def dropped(places: NDArray[np.intp]) -> Dropped:
+        return Dropped(documents=len(places), tokens=int(lengths[places].sum()))
+
+    leak = Leak(
+        n=N,
+        share=float(leaking[clean].sum() / lengths[clean].sum()),
+        share_held_out=float(leaking.sum() / lengths.sum()),
+        near_duplicates=dropped(np.flatnonzero(copies)),
+        leaking=dropped(np.setdiff1d(unique, clean)),
+    )
+    _log.info(
+        "validation: %.2f%% of its tokens lie in %d-grams of training, %.2f%% before %d documents "
+        "(%d tokens) were dropped as near-duplicates and %d (%d tokens) as leaking",
+        *(100 * leak.share, N, 100 * leak.share_held_out),
+        *(leak.near_duplicates.documents, leak.near_duplicates.tokens),
+        *(leak.leaking.documents, leak.leaking.tokens),
+    )
+    return [held_out[place] for place in clean], leak
+
+
+def seen_ngrams(
+    texts: Iterable[NDArray[np.integer]], training: Iterable[Shard], n: int, vocab_size: int
+) -> Keys:
+    """Sorted keys of the n-grams of some texts that training holds."""
+    own = [ngram_keys(tokens, n, vocab_size) for tokens in texts if len(tokens) >= n]
+    wanted = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *own]))
+    found = np.zeros(len(wanted), dtype=np.bool_)
+    for tokens, _ in training:
+        for start in range(0, max(0, len(tokens) - n + 1), _CHUNK):
+            keys = ngram_keys(tokens[start : start + _CHUNK + n - 1], n, vocab_size)
+            found[np.searchsorted(wanted, keys[contains(wanted, keys)])] = True
+    return wanted[found]
+
+
+def leaking_tokens(tokens: NDArray[np.integer], seen: Keys, n: int, vocab_size: int) -> int:
+    """Tokens of a document that lie in at least one n-gram of `seen`."""
+    if len(tokens) < n:
+        return 0
+    starts = contains(seen, ngram_keys(tokens, n, vocab_size))
+    return int(np.count_nonzero(np.convolve(starts, np.ones(n))))
+
+
+def within(
+    leaking: NDArray[np.integer], lengths: NDArray[np.integer], most: float | None
+) -> NDArray[np.intp]:
+    """Places, ascending, of the most documents whose leaking tokens are a share of at most `most`.
+
+    Those that leak most, by their own shares, are left out first.
+    """
+    if most is None:
+        return np.arange(len(lengths))
+    order = np.argsort(leaking / lengths, kind="stable")
+    kept = np.cumsum(leaking[order]) <= most * np.cumsum(lengths[order])
+    return np.sort(order[kept])
+
+
+def near_duplicates(
+    texts: Sequence[NDArray[np.integer]],
+    training: Iterable[Shard],
+    dataset: DatasetConfig,
+    vocab_size: int,
+) -> NDArray[np.bool_]:
+    """Whether each text is a near-duplicate of an earlier one or of a training document, as the
+    dataset defines it.
+    """
+    copies = np.zeros(len(texts), dtype=np.bool_)
+    if (threshold := dataset.near_duplicates) is None:
+        return copies
+    from datasketch import MinHash, MinHashLSH
+
+    def sketch(tokens: NDArray[np.integer]) -> MinHash:
+        keys = ngram_keys(tokens, min(_SHINGLE, len(tokens)), vocab_size)
+        made = MinHash(hashfunc=int, scheme="affine32")
+        made.update_batch(np.unique(spread(keys, 1 << 32)).tolist())
+        return made
+
+    sketches = [sketch(tokens) for tokens in texts]
+    index = MinHashLSH(threshold=threshold)
+
+    def alike(one: MinHash) -> list[int]:
+        return [place for place in index.query(one) if one.jaccard(sketches[place]) >= threshold]
+
+    for place, one in enumerate(sketches):
+        if alike(one):
+            copies[place] = True
+        else:
+            index.insert(place, one)
+    for tokens in _documents(training, dataset.longest_held_out):
+        copies[alike(sketch(tokens))] = True
+    return copies
+
+
+def _documents(training: Iterable[Shard], longest: int | None) -> Iterator[NDArray[np.integer]]:
+    """Training documents one after the other, each up to a length."""
+    for tokens, ends in training:
+        start = 0
+        for end in ends.tolist():
+            yield tokens[start:end][:longest]
+            start = end

@@ -1,0 +1,129 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.data import leak
+from difftransformer.data.leak import leaking_tokens, near_duplicates, seen_ngrams, within
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import DataError
+
+Configure = Callable[..., DatasetConfig]
+Pack = Callable[..., PackedDataset]
+Tokens = NDArray[np.integer]
+
+
+def shard(*documents: Tokens) -> leak.Shard:
+    return np.concatenate(documents), np.cumsum([len(each) for each in documents])
+
+
+def leaking_naively(text: Tokens, training: list[Tokens], n: int) -> int:
+    held = {tuple(d[at : at + n]) for d in training for at in range(len(d) - n + 1)}
+    leaked: set[int] = set()
+    for at in range(len(text) - n + 1):
+        if tuple(text[at : at + n]) in held:
+            leaked.update(range(at, at + n))
+    return len(leaked)
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize(("n", "vocab_size"), [(3, 6), (5, 4), (32, 2)])
+def test_leaking_tokens_are_those_counted_naively(
+    chunk: int, n: int, vocab_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leak, "_CHUNK", chunk)
+    drawn = np.random.default_rng(n)
+    training = [drawn.integers(vocab_size, size=size) for size in (90, 200, n - 1)]
+    texts = [drawn.integers(vocab_size, size=size) for size in (50, n - 1, 120)]
+    texts[0][5 : 5 + n] = training[1][40 : 40 + n]
+    shards = [shard(training[0]), shard(*training[1:])]
+    seen = seen_ngrams(texts, [shards[0], shard(training[1])], n, vocab_size)
+    found = [leaking_tokens(text, seen, n, vocab_size) for text in texts]
+    assert found == [leaking_naively(text, training, n) for text in texts]
+    assert n <= found[0] and found[1] == 0
+    assert not len(seen_ngrams([texts[1]], shards, n, vocab_size))
+
+
+def test_what_leaks_most_is_left_out_and_no_more_than_must() -> None:
+    leaking, lengths = np.array([8, 0, 5, 1]), np.array([10, 100, 50, 90])
+    assert within(leaking, lengths, None).tolist() == [0, 1, 2, 3]
+    assert within(leaking, lengths, 0.06).tolist() == [0, 1, 2, 3]
+    assert within(leaking, lengths, 0.05).tolist() == [1, 2, 3]
+    assert within(leaking, lengths, 6 / 240).tolist() == [1, 2, 3]
+    assert within(leaking, lengths, 0.02).tolist() == [1, 3]
+    assert within(leaking, lengths, 0.0).tolist() == [1]
+    assert within(np.array([2]), np.array([3]), 0.5).tolist() == []
+
+
+def test_near_duplicates_of_training_and_of_each_other(configure: Configure) -> None:
+    drawn = np.random.default_rng(0)
+    trained, fresh = (drawn.integers(500, size=600) for _ in range(2))
+    changed, longer = trained[:400].copy(), np.concatenate([trained, fresh])
+    changed[100] = 500
+    texts = [changed, fresh[:400], fresh[1:400], longer[300:700], trained[:3]]
+    dataset = configure(near_duplicates=0.8, max_validation_document_tokens=400)
+    found = near_duplicates(texts, [shard(fresh[500:], longer)], dataset, 512)
+    assert found.tolist() == [True, False, True, False, False]
+    untouched = near_duplicates(texts, [shard(longer)], configure(), 512)
+    assert not untouched.any()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> dict[str, object]:
+    """Two training texts, and held out: one of its own, one with a passage, one with a copy."""
+    drawn = np.random.default_rng(1)
+
+    def words(size: int) -> str:
+        return " ".join("".join(drawn.choice(list("abcdefghij"), 6)) for _ in range(size))
+
+    one, two, own = words(300), words(300), words(300)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "held").mkdir()
+    for name, text in {
+        "train/1": one,
+        "train/2": two,
+        "held/a": own,
+        "held/b": words(200) + one[300:900],
+        "held/c": two + " changed",
+    }.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    globs = {"globs": [f"{tmp_path}/train/*"], "validation": [f"{tmp_path}/held/*"]}
+    return {"kind": "files", "licence": "x", **globs}
+
+
+def test_validation_is_packed_without_leaks_and_says_so(
+    pack: Pack, corpus: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    whole = pack("whole", sources={"mine": corpus})
+    clean = pack("clean", sources={"mine": corpus}, near_duplicates=0.8, max_leak=0.005)
+    found, left = whole.manifest.leak, clean.manifest.leak
+    assert found is not None and left is not None
+    assert found.share == found.share_held_out == left.share_held_out > 0.4
+    assert (left.near_duplicates.documents, left.leaking.documents, left.share) == (1, 1, 0.0)
+    sizes = np.diff(whole.split("validation").document_ends(), prepend=0).tolist()
+    assert [left.leaking.tokens, left.near_duplicates.tokens] == sizes[1:]
+    kept = clean.split("validation").tokens[:]
+    assert np.array_equal(kept, whole.split("validation").tokens[: sizes[0]])
+    assert clean.manifest.sources["mine"].documents == {"train": 2, "validation": 1}
+    assert clean.manifest.splits["train"] == whole.manifest.splits["train"]
+    assert "1 documents" in caplog.text and "near-duplicates and 1" in caplog.text
+
+
+def test_finished_work_keeps_its_leak(pack: Pack, corpus: dict[str, object]) -> None:
+    settings = {"sources": {"mine": corpus}, "max_leak": 0.3, "shard_tokens": 100}
+    first = pack(**settings)
+    before = (first.folder / "manifest.json").read_bytes()
+    assert len(first.manifest.splits["validation"].shards) > 1
+    for path in first.folder.glob("manifest.json"):
+        path.unlink()
+    assert (pack(**settings).folder / "manifest.json").read_bytes() == before
+
+
+def test_nothing_left_is_one_line(pack: Pack, corpus: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "held" / "a.txt").unlink()
+    with pytest.raises(DataError, match=r"none of 2 held-out documents is left by .*max_leak 0\.0"):
+        pack(sources={"mine": corpus}, max_leak=0.0)
