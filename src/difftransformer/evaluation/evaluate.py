@@ -14,7 +14,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.evaluation.memory import estimate_evaluation, require_memory_to_evaluate
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject
 from difftransformer.models.checkpoint import load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
@@ -75,14 +75,15 @@ def evaluate(
     job.tracker.log_params({"resolved": resolved})
     # The measurement is found by its name, so that a suite's imports are its own.
     measure = import_module(module_of(slice.config.kind, "measure")).measure
-    metrics: Metrics = measure(slice.config, subject)
+    found: Metrics | Measured = measure(slice.config, subject)
+    metrics, units = found if isinstance(found, Measured) else (found, {})
     _require_finite(metrics, slice.run if model is None else str(model))
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
     settings = slice.model_dump(mode="json")
     settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
     beside = [path for path in details.rglob("*") if path.is_file()]
-    job.write_result(output, "evaluation", metrics, settings, beside)
+    job.write_result(output, "evaluation", metrics, settings, beside, units=units)
     logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
 
 

@@ -23,11 +23,11 @@ from lm_eval.utils import handle_non_serializable
 from difftransformer.config.measurement import AVERAGE, Suite
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.identity import model_files
-from difftransformer.evaluation.item_files import first_line
+from difftransformer.evaluation.item_files import first_line, written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.result import Number
+from difftransformer.provenance.result import Number, Units
 
 _NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
 _Request = tuple[tuple[str, str], list[int], list[int]]
@@ -154,6 +154,12 @@ def average(tasks: Sequence[str], metrics: Mapping[str, Number], beside: str) ->
     }
 
 
+def mean_over(tasks: Iterable[Units]) -> Units:
+    """Describe the unweighted mean over tasks."""
+    known = list(tasks)
+    return Units.summed((1 / len(known), one) for one in known)
+
+
 @contextmanager
 def bars_for_people() -> Iterator[None]:
     """Keep progress bars off a stderr that nobody watches, such as a log."""
@@ -189,6 +195,11 @@ class KeptTask:
             shutil.copyfile(path, details / path.name)
         summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
         return summary
+
+    def items(self) -> list[dict[str, Any]]:
+        """Return every item of a finished task."""
+        lines = written_lines(self._items.read_text(encoding="utf-8"))
+        return [json.loads(line) for line in lines if line]
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -1,8 +1,9 @@
 """What a suite measures on, and where it may leave what stands behind its numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +14,38 @@ from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.provenance.result import Share, Units
 
 Metrics = dict[str, int | float | None]
+
+
+class Measured(NamedTuple):
+    """What a measurement found.
+
+    Attributes:
+        metrics: Numbers by name.
+        units: Those of them that are means over what was asked, by document, item or prompt: the
+            same ones in the same order for every model.
+    """
+
+    metrics: Metrics
+    units: Mapping[str, Units]
+
+
+def means(
+    unit: str, values: Iterable[float], weights: Iterable[float] | None = None, of: str = ""
+) -> Units:
+    """Describe a metric that is one ratio over units: the sum of values by that of weights.
+
+    Args:
+        unit: What they are, in the plural.
+        values: Of each unit.
+        weights: Of each unit; None: it is the mean.
+        of: Name of the set, see `Share`.
+    """
+    given = None if weights is None else [float(one) for one in weights]
+    share = Share(values=[float(one) for one in values], weights=given, of=of)
+    return Units(unit=unit, shares=[share])
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,17 @@
 Shapes: B = windows, T = positions, H = output heads, e = width of a head's output.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.watching import attention_layers, hooked
 
 SeeMaps = Callable[[int, Tensor], None]
 """Layer index and weights [B, H, T, T], signed."""
-SeeLambdas = Callable[[int, Tensor], None]
-"""Layer index, and factors that broadcast to [B, T, H]."""
 SeeHeads = Callable[[int, str, Tensor], None]
 """Layer index, BEFORE or AFTER, and the heads' outputs [B, T, H, e]."""
 
@@ -28,19 +27,6 @@ def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
 
     def hook(layer: Attention, inputs: Any) -> None:
         see(layer.layer_index, layer.attention_maps(inputs[0], inputs[1]))
-
-    with hooked([(layer, hook) for layer in attention_layers(model)]):
-        yield
-
-
-@contextmanager
-def watched_lambdas(model: Any, see: SeeLambdas) -> Iterator[None]:
-    """Let ``see`` have the factors of the maps that heads subtract, of the layers that do."""
-
-    def hook(layer: Attention, inputs: Any) -> None:
-        found = layer.learned_lambdas(inputs[0])
-        if found is not None:
-            see(layer.layer_index, found)
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield
@@ -70,18 +56,4 @@ def watched_heads(model: Any, heads: int, see: SeeHeads) -> Iterator[None]:
             found.append((norm, hook(layer.layer_index, (BEFORE,))))
             found.append((projection, hook(layer.layer_index, (AFTER,))))
     with hooked(found):
-        yield
-
-
-def attention_layers(model: Any) -> list[Attention]:
-    """Attention layers of a model, in their order."""
-    return [module for module in model.modules() if isinstance(module, Attention)]
-
-
-@contextmanager
-def hooked(hooks: Sequence[tuple[nn.Module, Callable[..., Any]]]) -> Iterator[None]:
-    """Call hooks before their modules run."""
-    with ExitStack() as handles:
-        for module, hook in hooks:
-            handles.callback(module.register_forward_pre_hook(hook).remove)
         yield

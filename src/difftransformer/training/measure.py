@@ -5,7 +5,7 @@ Beside the training loss these are the validation loss, and on recall data the a
 Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -80,9 +80,9 @@ class Measurements:
         self._config, self._objective = config, objective
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
-    def __call__(self, hidden_states: HiddenStates, step: int) -> dict[str, float]:
+    def __call__(self, hidden_states: HiddenStates, step: int, last: bool) -> dict[str, float]:
         """Return history columns due at ``step``: validation_loss, accuracy_n{N}."""
-        config, last = self._config, step == self._config.total_steps
+        config = self._config
         found: dict[str, float] = {}
         if last or (config.validate_every is not None and step % config.validate_every == 0):
             found["validation_loss"] = self._validation_loss(hidden_states)
@@ -95,13 +95,7 @@ class Measurements:
         weight = self._model.output_weight
         losses = [
             self._objective.row_losses(hidden_states, weight, batch.to(weight.device))
-            for batch in sequential_windows(
-                self._dataset,
-                "validation",
-                seq_len=self._config.seq_len,
-                batch_size=self._config.micro_batch,
-                max_tokens=self._config.validation_tokens,
-            )
+            for batch in validation_windows(self._dataset, self._config)
         ]
         return float(torch.cat(losses).mean())
 
@@ -116,9 +110,25 @@ class Measurements:
         return hits / (len(rows) * len(answers))
 
 
+def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterator[Tensor]:
+    """Return the windows of the validation loss, [b, T + 1]."""
+    return sequential_windows(
+        dataset,
+        "validation",
+        seq_len=config.seq_len,
+        batch_size=config.micro_batch,
+        max_tokens=config.validation_tokens,
+    )
+
+
 def accuracy_column(needles: int) -> str:
     """Return the history column of the accuracy at N needles."""
     return f"accuracy_n{needles}"
+
+
+def bound_at(history: History, probe: ProbeConfig) -> int | None:
+    """Return the first probed step with accuracy >= bind_threshold at N = bind_needles, if any."""
+    return history.first_reaching(accuracy_column(probe.bind_needles), probe.bind_threshold)
 
 
 def _probe_rows(dataset: PackedDataset, probe: ProbeConfig) -> dict[int, tuple[Tensor, list[int]]]:

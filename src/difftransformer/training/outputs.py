@@ -4,15 +4,19 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_model
+from difftransformer.models.device import autocast
 from difftransformer.models.transformer import Transformer
+from difftransformer.models.watching import lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import replacing
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
-from difftransformer.training.measure import History, accuracy_column
+from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
 
 HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -59,15 +63,18 @@ def publish(
 
 
 def training_metrics(
-    model: Transformer, history: History, config: TrainingConfig, diverged_at: int | None = None
+    model: Transformer,
+    history: History,
+    config: TrainingConfig,
+    steps: int,
+    diverged_at: int | None = None,
 ) -> Metrics:
-    """Return final losses, sizes and budget; on recall data also whether and when it bound.
+    """Return final losses, sizes and the ``steps`` done; on recall data also when it bound.
 
     A run that records its divergence says whether it diverged, at which step, and how many steps it
     was to have. If it did, ``steps`` and ``tokens`` end there, and it has no final losses.
     """
     whole = diverged_at is None
-    steps = config.total_steps if diverged_at is None else diverged_at
     metrics: Metrics = {
         "train_loss": history.last("loss") if whole else None,
         "validation_loss": history.last("validation_loss") if whole else None,
@@ -85,11 +92,25 @@ def training_metrics(
     return metrics | (_binding(history, config.probe) if config.probe is not None else {})
 
 
-def _binding(history: History, probe: ProbeConfig) -> Metrics:
-    """``steps_to_bind``: the first probed step with accuracy >= bind_threshold at N =
-    bind_needles, None if there was none; ``bound``: 1 or 0 accordingly.
+@torch.no_grad()
+def final_lambdas(model: Transformer, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
+    """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
+
+    Mean over heads, and over the tokens of the validation loss where it depends on them.
     """
-    step = history.first_reaching(accuracy_column(probe.bind_needles), probe.bind_threshold)
+    device = model.output_weight.device
+    model.eval()
+    with watched_lambdas(model) as found, autocast(device, config.precision):
+        for batch in validation_windows(dataset, config):
+            model.hidden_states(batch[:, :-1].to(device))
+            if not found:
+                break
+    return {**lambda_means(found)}
+
+
+def _binding(history: History, probe: ProbeConfig) -> Metrics:
+    """``steps_to_bind``, None if it did not; ``bound``: 1 or 0 accordingly."""
+    step = bound_at(history, probe)
     metrics: Metrics = {"steps_to_bind": step, "bound": int(step is not None)}
     columns = map(accuracy_column, probe.needles)
     return metrics | {column: history.last(column) for column in columns}

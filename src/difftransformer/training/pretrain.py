@@ -33,7 +33,7 @@ from difftransformer.training.interrupt import listening
 from difftransformer.training.measure import Measurements
 from difftransformer.training.memory import require_memory
 from difftransformer.training.objective import Objective
-from difftransformer.training.outputs import publish, training_metrics
+from difftransformer.training.outputs import final_lambdas, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
 from difftransformer.training.trainer import Trainer
@@ -112,13 +112,14 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
             frame["state"],
             run=slice.run,
             seed=seed,
-            steps=config.total_steps,
             step=trainer.step,
             tokens_per_step=config.tokens_per_step,
         )
         trainer.train(store, progress, tracker, stop)
         history = trainer.history
-        metrics = training_metrics(transformer, history, config, diverged_at=trainer.diverged_at)
+        metrics = training_metrics(transformer, history, config, trainer.step, trainer.diverged_at)
+        if trainer.diverged_at is None:
+            metrics |= final_lambdas(transformer, dataset, config)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(
@@ -128,12 +129,22 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
             run=slice.run,
             seed=seed,
             metrics=metrics,
-            settings=slice.model_dump(mode="json") | {"resolved": resolved, "upstream": upstream},
+            settings=slice.model_dump(mode="json")
+            | {"resolved": resolved, "upstream": upstream, "held_out": held_out(dataset)},
             provenance=origin(fingerprint, started=started, threads=frame["threads"]),
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
         publish(frame["output"], transformer, history, dataset, result, kept)
         (frame["state"] / FINISHED).touch()
+
+
+def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
+    """Size of the validation text and what of it stands in training; None for generated rows."""
+    if (leak := dataset.manifest.leak) is None:
+        return None
+    split = dataset.manifest.splits["validation"]
+    sizes = {"documents": split.documents, "tokens": split.tokens}
+    return sizes | {"n": leak.n, "leak": leak.share}
 
 
 def _initial_model(

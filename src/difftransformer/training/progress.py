@@ -23,13 +23,12 @@ class Progress:
         *,
         run: str,
         seed: int,
-        steps: int,
         step: int,
         tokens_per_step: int,
         interval: float = 3.0,
     ) -> None:
         self._path = state / "progress.json"
-        self._run, self._seed, self._steps = run, seed, steps
+        self._run, self._seed = run, seed
         self._tokens_per_step, self._interval = tokens_per_step, interval
         self._mark = (time.monotonic(), step)
         self.tokens_per_second = 0.0
@@ -38,33 +37,33 @@ class Progress:
         """Whether the interval has passed since the last report."""
         return time.monotonic() - self._mark[0] >= self._interval
 
-    def report(self, step: int, loss: float | None, lr: float) -> None:
-        """Log one line and replace the heartbeat."""
+    def report(self, step: int, steps: int, loss: float | None, lr: float) -> None:
+        """Log one line and replace the heartbeat; ``steps`` may be fewer than they were."""
         now = time.monotonic()
-        seconds, steps = now - self._mark[0], step - self._mark[1]
-        if steps and seconds > 0:
-            self.tokens_per_second = steps * self._tokens_per_step / seconds
+        seconds, done = now - self._mark[0], step - self._mark[1]
+        if done and seconds > 0:
+            self.tokens_per_second = done * self._tokens_per_step / seconds
         self._mark = (now, step)
-        left = (self._steps - step) * self._tokens_per_step
+        left = (steps - step) * self._tokens_per_step
         eta = left / self.tokens_per_second if self.tokens_per_second else None
         logger.info(
             "step %d/%d (%d%%) loss %s lr %.1e %s ETA %s",
             step,
-            self._steps,
-            100 * step // self._steps,
+            steps,
+            100 * step // steps,
             "-" if loss is None else f"{loss:.3f}",
             lr,
             rate(self.tokens_per_second),
             "-" if eta is None else clock(eta),
         )
-        self._heartbeat(step, loss, eta)
+        self._heartbeat(step, steps, loss, eta)
 
-    def _heartbeat(self, step: int, loss: float | None, eta: float | None) -> None:
+    def _heartbeat(self, step: int, steps: int, loss: float | None, eta: float | None) -> None:
         beat = {
             "run": self._run,
             "seed": self._seed,
             "step": step,
-            "steps": self._steps,
+            "steps": steps,
             "loss": loss,
             "tokens_per_second": round(self.tokens_per_second, 1),
             "eta_seconds": None if eta is None else round(eta, 1),

@@ -19,7 +19,7 @@ from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.interrupt import Interrupted, StopRequest
-from difftransformer.training.measure import History
+from difftransformer.training.measure import History, bound_at
 from difftransformer.training.methods import prepare
 from difftransformer.training.objective import HiddenStates, Objective
 from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
@@ -27,12 +27,12 @@ from difftransformer.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-Measure = Callable[[HiddenStates, int], dict[str, float]]
-"""What is measured beside the training loss: history columns due at a step, or none."""
+Measure = Callable[[HiddenStates, int, bool], dict[str, float]]
+"""What is measured beside the training loss: history columns due at a step, all at the last."""
 
 
 class Trainer:
-    """Trains ``model`` to ``config.total_steps``, from scratch or from a checkpoint.
+    """Trains ``model`` to `last_step`, from scratch or from a checkpoint.
 
     Everything that decides the bits of the run is in its `Snapshot`; everything that depends on
     the clock goes to the log, the heartbeat and the tracker alone.
@@ -71,11 +71,10 @@ class Trainer:
             CheckpointError: a checkpoint could not be written.
             Interrupted: asked to stop; a checkpoint was written first.
         """
-        if self.step < self.config.total_steps:
-            lr = learning_rate(self.step + 1, self.config)
-            progress.report(self.step, self._latest_loss(), lr)
+        if self.step < self.last_step:
+            progress.report(self.step, self.last_step, self._latest_loss(), self._next_lr())
         try:
-            while self.step < self.config.total_steps:
+            while self.step < self.last_step:
                 self._advance(store, progress, tracker, stop)
         except DivergenceError as error:
             if self.config.on_divergence == "stop":
@@ -90,6 +89,15 @@ class Trainer:
                 f"{self.config.seq_len} tokens: lower training.micro_batch_size (gradients still "
                 "accumulate to batch_size) or training.loss_chunk"
             ) from error
+
+    @property
+    def last_step(self) -> int:
+        """The step that ends the run, as far as is known now: earlier where it has bound."""
+        config, last = self.config, self.config.total_steps
+        if config.probe is None or config.cooldown_after_binding is None:
+            return last
+        bound = bound_at(self.history, config.probe)
+        return last if bound is None else min(last, bound + config.cooldown_after_binding)
 
     def snapshot(self) -> Snapshot:
         """Return the whole state of the run after the current step."""
@@ -134,18 +142,17 @@ class Trainer:
     def _advance(
         self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
     ) -> None:
-        config, last_step = self.config, self.config.total_steps
-        lr = learning_rate(self.step + 1, config)
+        config, lr = self.config, self._next_lr()
         self._optimise(lr)
         self.step += 1
-        last = self.step == last_step
+        last = self.step == self.last_step
         if self._device.type == "cpu":  # elsewhere reading a value each step would stall the device
             self._check(lr)
-        measured = self._measure(self._no_grad_states, self.step)
+        measured = self._measure(self._no_grad_states, self.step, last)
         if measured or last or self.step % config.log_every == 0:
             self._add_row(lr, measured, progress, tracker)
         if last or progress.due():
-            progress.report(self.step, self._latest_loss(), lr)
+            progress.report(self.step, self.last_step, self._latest_loss(), lr)
         if self.step in config.kept_steps:
             self._check(lr)
             store.keep_weights(self.step, self.model)
@@ -157,7 +164,7 @@ class Trainer:
             store.save(self.snapshot())
         if stopping:
             raise Interrupted(
-                f"{stop.signal} at step {self.step}/{last_step}, checkpoint written; "
+                f"{stop.signal} at step {self.step}/{self.last_step}, checkpoint written; "
                 "the same call continues"
             )
 
@@ -177,6 +184,9 @@ class Trainer:
         self._method.step(lr)
         self._sums += torch.stack((total, norm))
         self._summed_steps += 1
+
+    def _next_lr(self) -> float:
+        return learning_rate(self.step + 1, self.config, self.last_step)
 
     def _clip(self) -> Tensor:
         """Clip the gradient; return its global norm of the gradient before clipping."""
@@ -229,17 +239,18 @@ class Trainer:
         return self._model_tensors() | self._method.tensors()
 
 
-def learning_rate(step: int, config: TrainingConfig) -> float:
-    """Return the learning rate of step ``step``, counted from 1 to ``config.total_steps``.
+def learning_rate(step: int, config: TrainingConfig, last: int) -> float:
+    """Return the learning rate of step ``step``, counted from 1 to ``last``.
 
-    Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``; the last step has
-    ``lr * min_lr_ratio``. A pure function of the step: the trainer keeps no scheduler state.
+    Step ``warmup_steps`` (or step 1 without warm-up) has the peak ``lr``, and so have all before
+    the last ``cooldown_after_binding`` where that is set; the last step has ``lr * min_lr_ratio``.
+    A pure function: the trainer keeps no scheduler state.
     """
-    last = config.total_steps
     assert 1 <= step <= last, f"step {step} is outside 1..{last}"
     if step <= config.warmup_steps:
         return config.lr * step / config.warmup_steps
-    peak = max(config.warmup_steps, 1)
-    done = (step - peak) / (last - peak) if last > peak else 0.0
+    cooldown = config.cooldown_after_binding
+    peak = max(config.warmup_steps, 1 if cooldown is None else last - cooldown)
+    done = max(step - peak, 0) / (last - peak) if last > peak else 0.0
     remaining = 1.0 - done if config.decay == "linear" else 0.5 * (1.0 + cos(pi * done))
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * remaining)

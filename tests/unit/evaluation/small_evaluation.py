@@ -29,13 +29,15 @@ from difftransformer.data.rows import write_words
 from difftransformer.evaluation.evaluate import evaluate
 from difftransformer.evaluation.identity import identify
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.published import publish, read_published
-from difftransformer.provenance.result import Result, origin, write_result
+from difftransformer.provenance.result import Result, Units, origin, write_result
 from difftransformer.provenance.tracking import NullTracker, Tracker
+from difftransformer.reporting.document import SeedValue
+from difftransformer.reporting.evidence import contributions
 
 VOCAB = 16
 MAX_POSITIONS = 40
@@ -262,3 +264,18 @@ def _write_manifest(folder: Path, manifest: Manifest) -> Path:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def metrics_of(found: Measured) -> Metrics:
+    """Metrics, once what was asked is seen to add up to them."""
+    for name, units in found.units.items():
+        value = found.metrics[name]
+        if value is not None:
+            seed = SeedValue(seed=0, value=value, text="", job_ids=[name], units=units)
+            contributions(seed)
+    return found.metrics
+
+
+def sizes(units: Units) -> list[tuple[str, int]]:
+    """Sets of units with their numbers."""
+    return [(share.of, len(share.values)) for share in units.shares]

@@ -142,12 +142,10 @@ def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> No
 
 
 def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress(
-        tmp_path, run="diff_v1", seed=3, steps=600, step=0, tokens_per_step=100, interval=0.0
-    )
+    progress = Progress(tmp_path, run="diff_v1", seed=3, step=0, tokens_per_step=100, interval=0.0)
     assert progress.due()
     with caplog.at_level(logging.INFO):
-        progress.report(120, 4.1234, 3.2e-3)
+        progress.report(120, 600, 4.1234, 3.2e-3)
     assert caplog.messages[0].startswith("step 120/600 (20%) loss 4.123 lr 3.2e-03 ")
     beat = json.loads((tmp_path / "progress.json").read_text())
     assert {key: beat[key] for key in ("run", "seed", "step", "steps", "loss")} == {

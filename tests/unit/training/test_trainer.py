@@ -1,6 +1,5 @@
 """One undisturbed training: what it computes, writes and refuses."""
 
-import csv
 import json
 import math
 import subprocess
@@ -8,27 +7,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_training import RECALL, Train, make_slice
+from tiny_training import Train, column, history, make_slice
 
-from difftransformer.data.packed import PackedDataset
+from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DivergenceError
+from difftransformer.models.checkpoint import load_model
 from difftransformer.models.transformer import Transformer
+from difftransformer.models.watching import attention_layers
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training.optimiser import split_decay
 from difftransformer.training.pretrain import Frame, pretrain
-
-
-def history(folder: Path) -> list[dict[str, str]]:
-    with (folder / "out" / "history.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def column(folder: Path, name: str) -> list[float]:
-    return [float(row[name]) for row in history(folder) if row[name]]
 
 
 def test_loss_falls_and_outputs_are_complete(train: Train) -> None:
@@ -59,6 +52,26 @@ def test_same_seed_same_bytes_and_other_seed_other_losses(train: Train) -> None:
     assert column(one, "loss") != column(other, "loss")
 
 
+def test_every_row_sees_the_windows_of_its_seed(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[torch.Tensor]] = {}
+    next_batch = BatchLoader.next_batch
+    for name, variant, seed in (("a", "diff_v1", 0), ("b", "softmax", 0), ("c", "softmax", 1)):
+        batches = seen[name] = []
+
+        def recorded(loader: BatchLoader, into: list[torch.Tensor] = batches) -> torch.Tensor:
+            into.append(next_batch(loader))
+            return into[-1]
+
+        monkeypatch.setattr(BatchLoader, "next_batch", recorded)
+        train(make_slice(variant), name, seed=seed)
+    a, b, c = (torch.stack(batches) for batches in seen.values())
+    assert len(a) == 8
+    assert torch.equal(a, b)
+    assert not torch.equal(b, c)
+
+
 def test_accumulated_micro_batches_are_the_whole_batch(train: Train) -> None:
     whole = train(make_slice(steps=3, log_every=1), "whole")
     halves = train(make_slice(steps=3, log_every=1, micro_batch_size=8), "halves")
@@ -79,60 +92,39 @@ def test_weight_decay_on_matrices_only() -> None:
     assert not any("lambda" in name or "norm" in name for name in decayed)
 
 
-def test_recall_records_accuracy_and_the_step_of_binding(train: Train, recall: Path) -> None:
-    probe = {
-        "needles": [1, 2],
-        "queries": 2,
-        "samples": 16,
-        "every": 4,
-        "bind_needles": 2,
-        "bind_threshold": 1e-9,
-    }
-    folder = train(make_slice(seq_len=24, probe=probe, log_every=3), dataset=recall)
-    rows = history(folder)
-    assert [row["step"] for row in rows] == ["3", "4", "6", "8"]
-    probed = [row for row in rows if row["accuracy_n1"]]
-    assert [row["step"] for row in probed] == ["4", "8"]
-    assert all(0 <= float(row["accuracy_n2"]) <= 1 for row in probed)
-    bound_at = next((int(row["step"]) for row in probed if float(row["accuracy_n2"]) > 0), None)
-    metrics = read_result(folder / "out" / "training.json").metrics
-    assert metrics["steps_to_bind"] == bound_at
-    assert metrics["bound"] == int(bound_at is not None)
-    assert metrics["accuracy_n2"] == float(probed[-1]["accuracy_n2"])
+@pytest.mark.parametrize("variant", ["diff_v1", "diff_v2", "tda", "softmax"])
+def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -> None:
+    slice = make_slice(variant, micro_batch_size=8, validation_tokens=300)
+    folder = train(slice) / "out"
+    metrics = read_result(folder / "training.json").metrics
+    weights = load_file(folder / "model.safetensors")
+    model = load_model(folder).requires_grad_(False)
+    seen: dict[int, torch.Tensor] = {}
+    for layer in attention_layers(model):
+        layer.register_forward_pre_hook(lambda one, x: seen.update({one.layer_index: x[0]}))
+    heads = model.config.attention["num_heads"]
+    held_out = torch.from_numpy(np.fromfile(text / "validation.bin", "<u2")[:288].astype(int))
+    model.hidden_states(held_out.view(18, 16))  # 300 tokens are 18 windows of 16
 
+    def formula(layer: int) -> torch.Tensor:
+        own = {
+            name.rpartition("attention.")[2]: tensor
+            for name, tensor in weights.items()
+            if name.startswith(f"layers.{layer}.attention.")
+        }
+        if variant == "diff_v2":  # for each token and head
+            return torch.sigmoid(seen[layer] @ own["qkv_proj.weight"][-heads:].T).mean()
+        if variant == "tda":  # for each head
+            return own["lambdas"].clamp(0, 1).mean()
+        dots = [own[f"lambda_q{i}"] @ own[f"lambda_k{i}"] for i in (1, 2)]
+        return dots[0].exp() - dots[1].exp() + 0.8 - 0.6 * math.exp(-0.3 * layer)
 
-def test_recall_loss_weighs_answers_and_the_rest(train: Train, recall: Path) -> None:
-    probe = {"needles": [2], "bind_needles": 2}
-    parts = {
-        name: train(
-            make_slice(
-                seq_len=24,
-                steps=1,
-                warmup_steps=0,
-                probe=probe,
-                objective={"answer_weight": a, "lm_weight": lm},
-            ),
-            name,
-            dataset=recall,
-        )
-        for name, a, lm in (("answer", 1.0, 0.0), ("lm", 0.0, 1.0), ("both", 1.0, 0.5))
-    }
-    loss = {name: column(folder, "loss")[0] for name, folder in parts.items()}
-    assert loss["both"] == pytest.approx(loss["answer"] + 0.5 * loss["lm"], rel=1e-5)
-    # The naive twin: whole logits of the same first batch.
-    from difftransformer.data.loader import BatchLoader
-
-    dataset = PackedDataset.open(recall)
-    batch = BatchLoader(dataset, "train", batch_size=16, seq_len=24, seed=0).next_batch()
-    model = Transformer.build(make_slice(probe=probe).model, "sdpa", 0)
-    logits = model.hidden_states(batch[:, :-1]) @ model.output_weight.T
-    losses = torch.nn.functional.cross_entropy(
-        logits.transpose(1, 2), batch[:, 1:], reduction="none"
-    )
-    answers = torch.tensor([RECALL.haystack_length + 2 * i for i in range(RECALL.num_queries)])
-    is_answer = torch.isin(torch.arange(24), answers)
-    assert loss["answer"] == pytest.approx(losses[:, is_answer].mean().item(), rel=1e-5)
-    assert loss["lm"] == pytest.approx(losses[:, ~is_answer].mean().item(), rel=1e-5)
+    found = {name: value for name, value in metrics.items() if name.startswith("lambda")}
+    if variant == "softmax":
+        assert found == {}
+    else:
+        expected = {f"lambda_l{layer}": float(formula(layer)) for layer in range(2)}
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 def frame(folder: Path, text: Path) -> Frame:
@@ -190,6 +182,7 @@ def test_a_recorded_divergence_is_a_result(train: Train) -> None:
     at = metrics["diverged_at"]
     assert isinstance(at, int) and at < 12
     assert (metrics["diverged"], metrics["planned_steps"], metrics["steps"]) == (1, 12, at)
+    assert "lambda_l0" not in metrics
     assert metrics["train_loss"] is None and metrics["validation_loss"] is None
     assert column(folder, "step") == list(range(1, at))
     assert all(map(math.isfinite, column(folder, "grad_norm")))

@@ -1,5 +1,6 @@
 """Tiny corpora, a tiny model and one call that trains it: milliseconds a step."""
 
+import csv
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -65,3 +66,12 @@ def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) 
     written = written.model_copy(update={"digest": written.content_digest()})
     (folder / "manifest.json").write_text(written.model_dump_json())
     return folder
+
+
+def history(folder: Path) -> list[dict[str, str]]:
+    with (folder / "out" / "history.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def column(folder: Path, name: str) -> list[float]:
+    return [float(row[name]) for row in history(folder) if row[name]]

@@ -101,6 +101,11 @@ class RetrievalSuite(PromptSuite):
         return self
 
     @property
+    def stand_in(self) -> str | None:
+        """What stands in for sentences with cities and their numbers; None: nothing does."""
+        return "keys and values of synthetic tokens" if self.format == "recall" else None
+
+    @property
     def most_needles(self) -> int:
         """Most needles in a prompt."""
         raise NotImplementedError(type(self).__name__)
