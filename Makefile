@@ -2,15 +2,16 @@
 SHELL := /bin/bash
 ARTIFACT ?= headline
 SCALE ?= tiny
-SEEDS ?= 1
-CORES ?= $(shell nproc)
+# nproc heeds OMP_NUM_THREADS, which is about threads of one job.
+CORES ?= $(shell env -u OMP_NUM_THREADS nproc)
 PORT ?= 5000
 BIN := .venv/bin
 # Jobs call `difftransformer` by name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-CONFIG := --config scale=$(SCALE) seeds=$(SEEDS)
+# Without SEEDS the scale says how many each artifact has.
+CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
 .PHONY: help install reproduce plan rerun verify ui test test-faults lint docs clean
 
@@ -27,16 +28,17 @@ install: .venv/installed  ## .venv with everything pinned
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=1 CORES=all: tables, figures, report
+reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, figures, report
 	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
+	@difftransformer show_verdicts --scale $(SCALE)
 	@echo "report: reports/$(SCALE)/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
 	snakemake $(ARTIFACT) --dry-run $(CONFIG)
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
-	difftransformer rerun $(ABLATION) --scale $(SCALE) --seeds $(SEEDS) --cores $(CORES)
+	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
 
 ui: install  ## MLflow UI on loopback over the runs made so far
 	difftransformer sync_tracking
@@ -45,10 +47,10 @@ ui: install  ## MLflow UI on loopback over the runs made so far
 
 verify: SCALE = smoke
 verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all checksums
-	snakemake $(ARTIFACT) --cores $(CORES) --config scale=$(SCALE) seeds=$(SEEDS)
+	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	rm -rf results-verify
 	MLFLOW_TRACKING_URI=off snakemake $(ARTIFACT) --cores $(CORES) --drop-metadata \
-	  --config scale=$(SCALE) seeds=$(SEEDS) results=results-verify
+	  $(CONFIG) results=results-verify
 	difftransformer compare_builds results/$(SCALE) results-verify/$(SCALE)
 	rm -rf results-verify
 

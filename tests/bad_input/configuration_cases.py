@@ -171,7 +171,7 @@ CONFIGURATION: dict[str, Case] = {
     ),
     "a width that heads do not fill": (
         setup("model: {d_model: 100}"), check,
-        ["runs.spoilt: model.attention.head_dim", "d_model 100", "nearest: 25, 50, 100"],
+        ["runs.spoilt: model.attention.head_dim", "d_model 100", "nearest: 20, 25, 50"],
     ),
     "a width of millions": (setup("model: {d_model: 9999999}"), check, ["d_model", "131072, got"]),
     "odd heads": (setup("model: {attention: {head_dim: 31}}"), check, ["a multiple of 2, got 31"]),
@@ -240,7 +240,7 @@ CONFIGURATION: dict[str, Case] = {
         replace(TABLE, "  T6.2:", "  T6.1:"), check, [TABLE, "'T6.1' stands twice; remove one"],
     ),
     "a claim of two artifacts": (
-        replace("config/artifacts/table6_recall.yaml", "  R.1:", "  T6.1:"), check,
+        replace("config/artifacts/table6_recall.yaml", "  R.2:", "  T6.1:"), check,
         ["config/artifacts/table6_recall.yaml: claims.T6.1: table6 has it too; rename one"],
     ),
     "a setting of an unknown run on the command line": (

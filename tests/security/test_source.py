@@ -85,7 +85,7 @@ def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> No
     """Names are checked when they are read (`Name`), the results folder too; nothing else is."""
     ours = re.compile(
         r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept)|ROOT"
-        r"|input(\.(base|model|result|data|ngrams|results|tables|figures))?"
+        r"|input(\.(base|model|result|data|ngrams|results|tables|figures|verdicts))?"
     )
     for path in sorted((repository / "workflow").rglob("*.smk")):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:

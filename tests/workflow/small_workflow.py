@@ -99,9 +99,11 @@ def build_small(repository: Path, folder: Path) -> Checkout:
             path.unlink()
     table = yaml.safe_load(kept.read_text())
     table["sections"][0]["rows"] = [{"run": run} for run in ROWS]
-    table["claims"] = {name: table["claims"][name] for name in ("T6.1", "T6.5")}
+    table["claims"] = {name: table["claims"][name] | {"requires": []} for name in ("T6.1", "T6.5")}
     kept.write_text(yaml.safe_dump(table))
-    (config / "papers.yaml").write_text("papers: {}\n")
+    items = [{"item": "Table 6", "shows": "Ablations", "artifact": "table6"}]
+    paper = {"title": "A paper", "source": "somewhere", "items": items}
+    (config / "papers.yaml").write_text(yaml.safe_dump({"papers": {"diff_v1": paper}}))
     checkout.edit("config/scales/smoke.yaml", "steps: 20\n", "steps: 200\n")
     checkout.edit(
         "config/scales/smoke.yaml", "tokens: 40000\n", "tokens: 40000\n    shard_tokens: 9000\n"

@@ -35,13 +35,13 @@ def test_the_page_makes_a_measurement_and_its_table(
     assert checkout.planned("headline") == set()  # all others are as they were
     made = {"Build the table my_table", "Draw the figure my_table", "Write the page of my_table"}
     asked = {f"Evaluate entropy on {run}, seed 0" for run in ("transformer", "diff")}
-    assert checkout.planned(*words) == asked | made | {"Write the report"}
+    assert checkout.planned(*words) == asked | made | {"Judge the claims", "Write the report"}
     checkout.snakemake(*words, "--cores", "1")
     results = checkout.folder / "results" / "smoke"
     for ending in ("csv", "md", "tex", "html"):
         text = (results / f"tables/my_table.{ending}").read_text()
         assert ("diff" if ending == "csv" else "Entropy") in text
-    assert "E.1" in (results / "tables/my_table.md").read_text()
+    assert "M.1" in (results / "verdicts.md").read_text()
     assert (results / "figures/my_table.svg").is_file()
     assert "Entropy of attention" in (results / "report/my_table.html").read_text()
     with sqlite3.connect(checkout.folder / "results/mlflow/mlflow.db") as store:
@@ -50,8 +50,11 @@ def test_the_page_makes_a_measurement_and_its_table(
 
     checkout.edit(f"{PLACE}/report.py", "decimals=2", "decimals=3")
     assert checkout.planned(*words) == made - {"Draw the figure my_table"} | (
-        {"Draw the figure my_table", "Write the report"}
+        {"Draw the figure my_table", "Judge the claims", "Write the report"}
     )
     checkout.edit(f"{PLACE}/measure.py", "1e-300", "1e-200")
-    assert checkout.planned(*words) == asked | made | {"Write the report"}
-    assert checkout.planned("headline") == {"Write the report"}  # which is on what is asked for
+    assert checkout.planned(*words) == asked | made | {"Judge the claims", "Write the report"}
+    # The report and the verdicts are on what is asked for, and a page has its verdicts.
+    assert checkout.planned("headline") == {
+        "Judge the claims", "Write the page of table6", "Write the report",
+    }  # fmt: skip

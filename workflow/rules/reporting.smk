@@ -4,7 +4,8 @@
 
 
 localrules:
-    build_report,  # where a job runs elsewhere, no command line says what was asked for
+    build_verdicts,  # where a job runs elsewhere, no command line says what was asked for
+    build_report,
 
 
 rule build_table:
@@ -65,10 +66,33 @@ rule build_figure:
         " --inputs '{input.results}' --output {output.picture} --results {params.root} --log {log}"
 
 
+rule build_verdicts:
+    """Judge the claims of what is asked for beside it"""
+    input:
+        tables=lambda wildcards: PLAN.tables(get_asked()),
+        results=lambda wildcards: PLAN.results(get_asked()),
+    output:
+        multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
+        data=JOBS.layout.verdicts,
+    log:
+        f"{ROOT}/{JOBS.scale}/logs/build_verdicts.log",
+    conda:
+        ENVIRONMENT
+    params:
+        cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
+        code=PLAN.verdicts_code(),
+    message:
+        "Judge the claims"
+    shell:
+        "difftransformer build_verdicts --slice {params.cfg} --inputs '{input.results}'"
+        " --tables '{input.tables}' --output {output.data} --log {log}"
+
+
 rule build_page:
     input:
         tables=get_page_tables,
         figures=get_page_figures,
+        verdicts=JOBS.layout.verdicts,
         sums=lambda wildcards: get_sums(get_page_figures(wildcards)),
         results=get_results,
     output:
@@ -84,7 +108,8 @@ rule build_page:
         "Write the page of {wildcards.artifact}"
     shell:
         "difftransformer build_page --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --figures '{input.figures}' --output {output} --log {log}"
+        " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
+        " --output {output} --log {log}"
 
 
 rule build_report:
@@ -93,6 +118,7 @@ rule build_report:
         tables=lambda wildcards: PLAN.tables(get_asked()),
         figures=lambda wildcards: PLAN.figures(get_asked()),
         sums=lambda wildcards: get_sums(PLAN.figures(get_asked())),
+        verdicts=JOBS.layout.verdicts,
         results=lambda wildcards: PLAN.results(get_asked()),
     output:
         report(
@@ -112,4 +138,5 @@ rule build_report:
         "Write the report"
     shell:
         "difftransformer build_report --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --figures '{input.figures}' --output {output} --log {log}"
+        " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
+        " --output {output} --log {log}"

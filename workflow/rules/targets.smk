@@ -9,6 +9,7 @@ DESCRIPTIONS = {
 DESCRIPTIONS |= {
     name: f"Build every table and figure of: {paper.title}"
     for name, paper in PLAN.catalogue.papers.papers.items()
+    if name in PLAN.groups
 }
 DESCRIPTIONS |= {name: one.description for name, one in ARTIFACTS.known.items()}
 

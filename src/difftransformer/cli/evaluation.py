@@ -129,7 +129,7 @@ def judge_answers(
 def estimate_judging(
     artifact: Artifact = "table4",
     scale: Scale = "tiny",
-    seeds: Seeds = 1,
+    seeds: Seeds = None,
     config: Config = Path("config"),
 ) -> None:
     """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
@@ -151,9 +151,10 @@ def estimate_judging(
             typer.echo(said)
             missing += len(folders) - there
         if missing:
+            given = "" if seeds is None else f" seeds={seeds}"
             typer.echo(
                 f"{missing} runs have not answered yet: "
-                f"`snakemake {artifact} --config scale={scale} seeds={seeds}` makes them answer"
+                f"`snakemake {artifact} --config scale={scale}{given}` makes them answer"
             )
 
 

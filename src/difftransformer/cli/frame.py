@@ -80,7 +80,9 @@ Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a pac
 
 Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of config/artifacts.")]
 Scale = Annotated[str, typer.Option(help="File of config/scales.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Number of seeds; without it as the scale says.")
+]
 Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
 
 

@@ -16,6 +16,7 @@ from difftransformer.cli.frame import (
     Slice,
     Uri,
     app,
+    command,
     job,
     paths,
     read,
@@ -23,6 +24,10 @@ from difftransformer.cli.frame import (
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
+
+Tables = Annotated[str, typer.Option(help="Tables as JSON, separated by blanks.")]
+Figures = Annotated[str, typer.Option(help="Pictures as SVG, separated by blanks.")]
+Verdicts = Annotated[Path, typer.Option(help="verdicts.json, as build_verdicts wrote it.")]
 
 
 def _builder(kind: str, said: str) -> Callable[..., None]:
@@ -70,8 +75,19 @@ build_figure = _builder(
     "figure", "Draw a figure from result files and the histories beside them: svg, png."
 )
 
-Tables = Annotated[str, typer.Option(help="Tables as JSON, separated by blanks.")]
-Figures = Annotated[str, typer.Option(help="Pictures as SVG, separated by blanks.")]
+
+@command
+def build_verdicts(
+    slice: Slice, inputs: Inputs, tables: Tables, output: Output, log: Log = None
+) -> None:
+    """Judge the claims of all tables together: verdicts.csv, json, md."""
+    with reporting(log):
+        from difftransformer.config.claims import VerdictsSlice
+        from difftransformer.reporting.verdict_job import build_verdicts
+
+        build_verdicts(
+            read(slice, VerdictsSlice), tables=paths(tables), results=paths(inputs), output=output
+        )
 
 
 def _writer(rule: str, said: str) -> Callable[..., None]:
@@ -83,6 +99,7 @@ def _writer(rule: str, said: str) -> Callable[..., None]:
         inputs: Inputs,
         tables: Tables,
         figures: Figures,
+        verdicts: Verdicts,
         output: Output,
         log: Log = None,
     ) -> None:
@@ -94,6 +111,7 @@ def _writer(rule: str, said: str) -> Callable[..., None]:
                 read(slice, ReportSlice),
                 tables=paths(tables),
                 figures=paths(figures),
+                verdicts=verdicts,
                 results=paths(inputs),
                 output=output,
             )

@@ -62,10 +62,23 @@ def show(
 
 
 @command
+def show_verdicts(scale: Scale = "tiny", config: Config = Path("config")) -> None:
+    """Print what the verdicts come to at a scale, and what to run next."""
+    with reporting():
+        plan = _plan(config, scale)
+        from difftransformer.reporting.verdict_job import read_verdicts
+
+        path = Path(plan.jobs.layout.verdicts)
+        for line in read_verdicts(path).summary:
+            typer.echo(line)
+        typer.echo(f"Each of them: {path.with_suffix('.md')}")
+
+
+@command
 def rerun(
     artifact: Artifact,
     scale: Scale = "tiny",
-    seeds: Seeds = 1,
+    seeds: Seeds = None,
     cores: Annotated[int, typer.Option(min=1, help="Jobs at one time.")] = os.cpu_count() or 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run.")] = False,
 ) -> None:
@@ -78,7 +91,8 @@ def rerun(
         words = ["snakemake", *plan.built_users(artifact), "--cores", str(cores)]
         words += ["--dry-run"] if dry_run else []
         words += ["--forcerun", *plan.interventions(artifact)]
-        words += ["--config", f"scale={scale}", f"seeds={seeds}"]
+        words += ["--config", f"scale={scale}"]
+        words += [f"seeds={seeds}"] if seeds is not None else []
         typer.echo(" ".join(words), err=True)
         os.execv(sys.executable, [sys.executable, "-m", *words])
 
@@ -125,7 +139,7 @@ def export_model(
         export_model(model, output, format)
 
 
-def _plan(config: Path, scale: str, seeds: int = 1) -> "Plan":
+def _plan(config: Path, scale: str, seeds: int | None = None) -> "Plan":
     from difftransformer.planning.plan import Plan
 
     return Plan.load(config, {"scale": scale, "seeds": seeds})

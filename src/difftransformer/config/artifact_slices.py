@@ -4,11 +4,12 @@ from typing import Any
 
 from pydantic import SerializeAsAny, model_validator
 
-from difftransformer.config.artifacts import ClaimConfig, Kind
+from difftransformer.config.artifacts import Kind
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.claims import ClaimSlice
 from difftransformer.config.measurement import Fact, Options
 from difftransformer.config.measurements import measurement
-from difftransformer.config.papers import PaperStatus, PaperTable
+from difftransformer.config.papers import PaperStatus, PaperTable, Replication
 from difftransformer.config.validation import validate
 
 INTERPRETATION, MARK = "interpretation", " *"
@@ -25,6 +26,7 @@ class RowSlice(Settings):
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
     )
     twin: str | None = setting(None, meaning="Its twin on another task; null: none")
+    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
     paper: str | None = setting(
         None, meaning="Row it stands for: of the published table, or another's at larger scales"
     )
@@ -39,6 +41,7 @@ class FamilySlice(Settings):
     run: str = setting(meaning="Run that the row of artifacts.yaml names")
     label: str = setting(meaning="Name of the row")
     against: str | None = setting(None, meaning="Run it is compared with; null: none")
+    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
     members: list[str] = setting(meaning="Runs of the family, among the rows of the section")
 
 
@@ -63,6 +66,9 @@ class SectionSlice(Settings):
         [], meaning="Rows of a section with a family; `rows` then has a run for each of its setups"
     )
     sweep: list[SweepRow] = setting([], meaning="Learning rates of the rows")
+    replications: list[Replication] = setting(
+        [], meaning="What others found of the difference that the section is about"
+    )
     judges: list[str] = setting(
         [], meaning="Who judges what the suite generates; claims are about the first one's verdicts"
     )
@@ -76,12 +82,6 @@ class SectionSlice(Settings):
         return raw | {"options": validate(options, raw["options"], "options")}
 
 
-class ClaimSlice(ClaimConfig):
-    """A claim with the artifact that declares it."""
-
-    artifact: str = setting(meaning="Artifact that judges it; others may show it too")
-
-
 class ArtifactSlice(Settings):
     """A table or a figure, resolved."""
 
@@ -89,6 +89,7 @@ class ArtifactSlice(Settings):
     kind: Kind = setting(meaning="table or figure")
     scale: str = setting(meaning="Scale of every result it reads")
     seeds: list[int] = setting(meaning="Seeds of every row")
+    spent_seeds: list[int] = setting([], meaning="Seeds that no claim is judged by")
     title: str = setting(meaning="Heading")
     description: str = setting(meaning="One line on what it is")
     caption: str = setting(meaning="Text that stands with it")

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.measurement import Options
 from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import PapersFile, PaperTable
@@ -20,8 +21,6 @@ from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
 
 Kind = Literal["table", "figure"]
-Direction = Literal["lower", "higher"]
-Test = Literal["paired_t", "equivalence", "noninferiority", "sign"]
 
 
 class RowConfig(Settings):
@@ -87,51 +86,6 @@ class FormConfig(Settings):
     alt: str = setting("", meaning="What the picture shows, for those who cannot see it")
 
 
-class ClaimConfig(Settings):
-    """A statement and the test that would confirm or contradict it, declared before the runs."""
-
-    text: str = setting(meaning="The statement, in words")
-    source: str = setting(meaning="Section or table of the paper; or that it goes beyond it")
-    scope: Literal["paper", "beyond the paper"] = setting(
-        "paper", meaning="Whether the paper states it or we do"
-    )
-    metric: str = setting(meaning="Column of the artifact's table")
-    row: str = setting(meaning="Run that the statement is about")
-    against: str | float = setting(
-        meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
-    )
-    against_metric: str | None = setting(
-        None, meaning="Column of `against`, a run; null: the same as of `row`"
-    )
-    direction: Direction = setting(
-        "lower",
-        meaning="Side on which `row` lies of `against` if the statement holds; under "
-        "noninferiority the side that is better; without meaning for equivalence",
-    )
-    test: Test = setting(
-        meaning="paired_t: interval of the mean difference over seeds; equivalence: two one-sided "
-        "t tests within ±margin; noninferiority: one-sided t test against the margin; sign: exact "
-        "sign test of the seeds that differ (McNemar's for yes-or-no outcomes)"
-    )
-    alpha: float = setting(0.05, meaning="Error rate of the test", gt=0, lt=0.5)
-    over: Literal["seeds", "repeats"] = setting(
-        "seeds", meaning="What the values are of: seeds, or timed repeats within one process"
-    )
-    margin: float | None = setting(
-        None, meaning="Largest difference that counts as none, in the unit of the metric", gt=0
-    )
-
-    @model_validator(mode="after")
-    def _margin_where_it_belongs(self) -> Self:
-        if (self.test in ("equivalence", "noninferiority")) != (self.margin is not None):
-            raise ValueError(f"test {self.test}: margin is for equivalence and noninferiority")
-        if self.row == self.against:
-            raise ValueError(f"row and against are both '{self.row}'")
-        if self.against_metric is not None and not isinstance(self.against, str):
-            raise ValueError(f"against_metric: against is the number {self.against:g}")
-        return self
-
-
 class ArtifactConfig(Settings):
     """A table, a figure, or both over the same rows: one file of ``config/artifacts``."""
 
@@ -165,6 +119,11 @@ class ArtifactConfig(Settings):
         return self
 
     @property
+    def all_claims(self) -> list[str]:
+        """Ids of the claims that it judges, and of those of others that it shows."""
+        return [*self.claims, *self.shows_claims]
+
+    @property
     def tunes(self) -> bool:
         """Whether it only shows how learning rates were chosen."""
         return all(part.asked.tuning for part in self.sections)
@@ -180,7 +139,8 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
     """Read every file of ``artifacts/``: those of the papers in their order, then the others.
 
     Raises:
-        ConfigError: A file that cannot be used, or a claim that two declare or none.
+        ConfigError: A file that cannot be used, a claim that two declare or none, or that names an
+            unknown paper.
     """
     paths = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if not paths:
@@ -192,6 +152,14 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
         if not re.fullmatch(r"\w{1,100}", name, re.ASCII):
             raise ConfigError(f"{paths[name]}: a name has letters, digits and _ alone; rename it")
         artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
+        for claim_id, claim in artifacts[name].claims.items():
+            if claim.paper is not None:
+                place = f"{paths[name]}: claims.{claim_id}.paper"
+                lookup(papers.papers, claim.paper, "paper", place)
+        for index, part in enumerate(artifacts[name].sections):
+            if part.asked.replicated is not None:
+                place = f"{paths[name]}: sections[{index}].options"
+                lookup(papers.papers, part.asked.replicated, "paper", place)
     declared_claims(artifacts, str(folder))
     return artifacts
 
@@ -203,6 +171,12 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
         ConfigError: What cannot be used, in one line that begins with ``place``, its file.
     """
     artifact = validate(ArtifactConfig, raw, place)
+    for name, claim in artifact.claims.items():
+        if "post_hoc" in claim.model_fields_set and claim.post_hoc is None:
+            raise ConfigError(
+                f"{place}: claims.{name}.post_hoc: say what was changed after results were seen, "
+                "and why; or remove the key"
+            )
     sections = [
         _typed_section(part, f"{place}: sections[{index}]")
         for index, part in enumerate(artifact.sections)

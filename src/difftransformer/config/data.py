@@ -22,7 +22,20 @@ TIKTOKEN_VOCABULARIES = {
 }
 
 
-class BuiltinSource(Settings):
+class HeldOut(Settings):
+    """How a source that reads files parts training and validation text."""
+
+    hold_out: Literal["document", "package"] = setting(
+        "document",
+        meaning="What is held out as one: a document, by the SHA-256 of its text, or a package, by "
+        "that of its name, so that files that copy from each other stay on one side. A package is "
+        "the first folder, or the top-level module, of the standard library, and the first folder "
+        "below the fixed part of a glob; a document without one stands for itself.",
+    )
+    hold_out_seed: int = setting(0, meaning="Draws which packages are held out.", ge=0)
+
+
+class BuiltinSource(HeldOut):
     """Input that needs no download: the Python standard library, or what is generated here."""
 
     kind: Literal["builtin"] = setting(meaning="Discriminator of the kinds of source.")
@@ -47,7 +60,7 @@ class BuiltinSource(Settings):
     generator_seed: int = setting(0, meaning="Seed of the questions of arithmetic.", ge=0)
 
 
-class FilesSource(Settings):
+class FilesSource(HeldOut):
     """Text files named by globs: .txt, .md, .jsonl (each plain, .gz or .zst) and .parquet."""
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
@@ -188,12 +201,16 @@ class DatasetConfig(Settings):
         "stop", meaning="A source that runs out before the budget: leave it out, or read it again."
     )
     validation_share: float = setting(
-        0.02, meaning="Share of documents held out, by the SHA-256 of their text.", gt=0, lt=1
+        0.02,
+        meaning="Share of documents, or of packages, that are held out (a source's `hold_out`).",
+        gt=0,
+        lt=1,
     )
     validation_tokens: int | None = setting(
         None,
-        meaning="Size of the validation split; None: validation_share of `tokens`, or every "
-        "held-out document where `tokens` is None too.",
+        meaning="Size of the validation split before near_duplicates and max_leak drop documents; "
+        "None: validation_share of `tokens`, or every held-out document where `tokens` is None "
+        "too. It is held in memory.",
         unit="tokens",
         gt=0,
     )
@@ -202,6 +219,33 @@ class DatasetConfig(Settings):
         meaning="Longer documents are cut here, so that a small budget is not one book.",
         unit="tokens",
         gt=0,
+    )
+    max_validation_document_tokens: int | None = setting(
+        None,
+        meaning="Longer held-out documents are cut here instead, where it is less. Cut and not "
+        "left out: every document still speaks, none for many, and the same number of tokens comes "
+        "from more documents that are independent of each other.",
+        unit="tokens",
+        gt=0,
+    )
+    near_duplicates: float | None = setting(
+        None,
+        meaning="Held-out documents whose 5-grams of tokens have at least this Jaccard similarity "
+        "(estimated by MinHash) with those of a training document, or of an earlier held-out one, "
+        "are dropped; all are compared up to the length at which held-out documents are cut. "
+        "Dropped from validation, so that what is trained on does not depend on what is held out. "
+        "None keeps them.",
+        source="0.8 in Lee et al. 2022, arXiv 2107.06499",
+        gt=0,
+        le=1,
+    )
+    max_leak: float | None = setting(
+        None,
+        meaning="Largest share of validation tokens that lie in 32-grams which training holds: the "
+        "documents with the largest shares are dropped until it is met. None keeps all; the share "
+        "stands in the manifest all the same.",
+        ge=0,
+        le=1,
     )
     upsampling: LengthUpsampling | None = setting(
         None, meaning="Which documents training keeps, by their length; null: all of them."
@@ -239,6 +283,12 @@ class DatasetConfig(Settings):
         return None
 
     @property
+    def longest_held_out(self) -> int | None:
+        """Most tokens of a held-out document."""
+        limits = (self.max_document_tokens, self.max_validation_document_tokens)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
     def validation_budget(self) -> int | None:
         """Tokens of the validation split, or None for everything held out."""
         if self.validation_tokens is not None or self.tokens is None:
@@ -272,14 +322,23 @@ class DatasetConfig(Settings):
         return self
 
 
-def require_same_text(changes: Mapping[str, Any], where: str) -> None:
-    """Refuse changes to a base that alter token ids, or train on what the base holds out.
+def require_same_text(changes: Mapping[str, Any], where: str, other_text: bool) -> None:
+    """Refuse changes to a base that alter token ids, or train on what the base holds out, which a
+    dataset with sources of its own (``other_text``) cannot.
 
     Raises:
         ConfigError: A key that must be as in the base; the line begins with ``where``.
     """
-    for key in ("tokenizer", "validation_share"):
-        if key in changes:
+    sources = changes.get("sources")
+    split = [
+        f"sources.{name}.{key}"
+        for name, source in (sources.items() if isinstance(sources, Mapping) else ())
+        for key in HeldOut.model_fields
+        if isinstance(source, Mapping) and key in source
+    ]
+    changed = [key for key in ("tokenizer", "validation_share") if key in changes] + split
+    for key in changed:
+        if key == "tokenizer" or not other_text:
             raise ConfigError(
                 f"{where}: {key}: a dataset with a base has the base's, so that token ids and "
                 f"held-out documents stay the same; remove it, or change it in the base"

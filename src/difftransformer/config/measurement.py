@@ -214,6 +214,18 @@ class Options(Settings):
         """Suites that the twins of the rows are measured by."""
         return ()
 
+    @property
+    def replicated(self) -> str | None:
+        """Paper of papers.yaml whose independent replications it shows."""
+        return None
+
+    def check_rows(self, runs: Sequence[str]) -> None:
+        """Check what it says of the section's rows, by their runs.
+
+        Raises:
+            ValueError: It names one that is not there.
+        """
+
     def check_family(self, setups: Sequence[str]) -> None:
         """Check the setups of its family.
 

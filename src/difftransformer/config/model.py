@@ -5,6 +5,11 @@ from typing import Any, Literal
 from difftransformer.config.base import Settings, setting
 
 
+def lambda_metric(layer: int) -> str:
+    """Metric of what a layer multiplies the maps by that it subtracts; layers count from 0."""
+    return f"lambda_l{layer}"
+
+
 class AttentionConfig(Settings):
     """What every attention variant has; a variant subclasses this in its own file."""
 

@@ -15,8 +15,32 @@ from difftransformer.errors import ConfigError
 
 Number = int | float | bool | None
 State = Literal[
-    "built here", "not in this report", "needs scale", "needs a judge", "nothing to measure"
+    "built here",
+    "not in this report",
+    "needs scale",
+    "needs a judge",
+    "not built yet",
+    "nothing to measure",
 ]
+
+
+class PaperDifference(Settings):
+    """A difference that is printed as a range, of rows of which no values are printed."""
+
+    against: str = setting(meaning="Run that rebuilds the row that was subtracted")
+    low: float = setting(meaning="Smaller end, in the unit of the column")
+    high: float = setting(meaning="Larger end")
+
+    @property
+    def middle(self) -> float:
+        """What stands for the range where one number is needed."""
+        return (self.low + self.high) / 2
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low:g} lies above high {self.high:g}")
+        return self
 
 
 class PaperRow(Settings):
@@ -24,6 +48,9 @@ class PaperRow(Settings):
 
     label: str = setting(meaning="Name of the row as printed")
     values: dict[str, Number] = setting(meaning="Published values by column id")
+    differences: dict[str, PaperDifference] = setting(
+        {}, meaning="Published differences by column id, where the values are not printed"
+    )
 
 
 class PaperSeries(Settings):
@@ -48,6 +75,10 @@ class PaperTable(Settings):
     title: str = setting(meaning="What the published table or figure is")
     source: str = setting(meaning="Document and number of the table or figure")
     scale: str = setting(meaning="Model size and tokens behind the numbers")
+    model: str | None = setting(
+        None, meaning="Size of the model, where a figure has a column of it; null: in `scale` alone"
+    )
+    tokens: float | None = setting(None, meaning="The same of the tokens", unit="tokens", gt=0)
     rows: dict[str, PaperRow] = setting(
         {}, meaning="Published rows by the run, or the row of the artifact, that rebuilds them"
     )
@@ -96,15 +127,17 @@ class PaperItem(Settings):
 
     item: str = setting(meaning="Its number, as printed, such as Table 6")
     shows: str = setting(meaning="What it shows, in a few words")
-    artifact: str | None = setting(
-        None, meaning="Artifact that rebuilds it; null: there is nothing to rebuild"
-    )
-    reason: str | None = setting(None, meaning="Why nothing rebuilds it; only without an artifact")
+    artifact: str | None = setting(None, meaning="Artifact that rebuilds it; null: none does")
+    reason: str | None = setting(None, meaning="Why there is nothing that could be rebuilt")
+    missing: str | None = setting(None, meaning="What it takes to rebuild it and is not built yet")
 
     @model_validator(mode="after")
     def _rebuilt_or_explained(self) -> Self:
-        if (self.artifact is None) == (self.reason is None):
-            raise ValueError(f"{self.item}: give either an artifact or a reason for none")
+        if [self.artifact, self.reason, self.missing].count(None) != 2:
+            raise ValueError(
+                f"{self.item}: give one of artifact, reason (why there is nothing to rebuild) and "
+                "missing (why nothing rebuilds it yet)"
+            )
         return self
 
 
@@ -118,10 +151,49 @@ class PaperConfig(Settings):
     )
 
 
+class Replication(Settings):
+    """What others found of a paper's central difference, in trainings of their own."""
+
+    who: str = setting(meaning="Who trained, and which of their experiments it is")
+    of: str = setting(meaning="Paper of `papers` whose comparison it repeats")
+    model: str = setting(meaning="Size of the model")
+    tokens: float | None = setting(
+        None, meaning="Tokens of a training; null: not stated", unit="tokens", gt=0
+    )
+    seeds: int = setting(meaning="Pairs of trainings behind the difference", ge=1)
+    difference: float | None = setting(
+        None,
+        meaning="Validation loss of the paper's model less the Transformer's, mean over seeds; "
+        "null: not stated",
+        unit="nats per token",
+    )
+    deviation: float | None = setting(
+        None, meaning="Standard deviation of it over seeds; null: not stated", gt=0
+    )
+    low: float | None = setting(None, meaning="Smallest difference of a seed; null: not stated")
+    high: float | None = setting(None, meaning="Largest difference of a seed; null: not stated")
+    note: str = setting(meaning="How it was measured, and what else is known")
+    source: str = setting(meaning="Where it is published")
+
+    @model_validator(mode="after")
+    def _spreads_around_the_mean(self) -> Self:
+        spread = [one for one in (self.low, self.difference, self.high) if one is not None]
+        if spread != sorted(spread) or len({self.low is None, self.high is None}) > 1:
+            raise ValueError(
+                f"{self.who}: give low and high, with difference between them, or none"
+            )
+        if self.seeds == 1 and (self.low, self.deviation) != (None, None):
+            raise ValueError(f"{self.who}: one seed has no deviation, no low and no high")
+        return self
+
+
 class PapersFile(Settings):
     """``config/papers.yaml``: what there is to rebuild, so that nothing is missing silently."""
 
     papers: dict[str, PaperConfig] = setting(meaning="Papers by a short name")
+    replications: list[Replication] = setting(
+        [], meaning="Independent replications of their central differences"
+    )
     sizes: dict[str, PaperSize] = setting({}, meaning="Published model sizes by name")
 
 
@@ -144,7 +216,7 @@ class PaperStatus(Settings):
 
 
 def check_papers(papers: PapersFile, artifacts: Mapping[str, object], place: str) -> None:
-    """Check that the artifacts named exist, and that a paper's own name is no artifact's.
+    """Check that all artifacts and papers that are named exist, and no paper is named as a target.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.
@@ -156,3 +228,5 @@ def check_papers(papers: PapersFile, artifacts: Mapping[str, object], place: str
             if item.artifact is not None:
                 where = f"{place}: papers.{name}.items[{index}]"
                 lookup(artifacts, item.artifact, "artifact", where)
+    for index, one in enumerate(papers.replications):
+        lookup(papers.papers, one.of, "paper", f"{place}: replications[{index}].of")

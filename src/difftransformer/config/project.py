@@ -21,14 +21,14 @@ LARGEST_SEED = 2**32 - 1
 
 
 def _seeds(value: Any) -> Any:
-    """Read a count as that many seeds from 0, so that ``SEEDS=3`` needs no list."""
-    if isinstance(value, list):
+    """Let a count such as ``SEEDS=3`` stand for a list."""
+    if value is None or isinstance(value, list):
         return value
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SEEDS:
         raise ValueError(
             f"needs a list of seeds, or how many there shall be (1 to {MOST_SEEDS}), got {value!r}"
         )
-    return list(range(value))
+    return value
 
 
 def _distinct(seeds: list[int]) -> list[int]:
@@ -63,11 +63,14 @@ class TrackingConfig(Settings):
 class ProjectConfig(Settings):
     """``config/config.yaml``: what to build, at which scale, with which seeds."""
 
-    scale: Name = setting("tiny", meaning="File of config/scales to use: smoke, tiny, gpu, paper")
-    seeds: Annotated[Seeds, BeforeValidator(_seeds)] = setting(
-        [0],
-        meaning="Seeds of every run, as a list or as a count; each sets initial weights and "
-        "data order",
+    scale: Name = setting(
+        "tiny", meaning="File of config/scales to use: smoke, tiny, small, gpu, paper"
+    )
+    seeds: Annotated[Seeds | int | None, BeforeValidator(_seeds)] = setting(
+        None,
+        meaning="Seeds of every run, as a list, or as a count of the first ones that the scale has "
+        "not spent; each sets initial weights and data order. null: as many as the scale gives "
+        "each artifact",
     )
     headline: list[str] = setting(
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
@@ -133,6 +136,15 @@ class RunEntry(PretrainedOptions):
         "with the same seed; null: from scratch. Inherited from base",
     )
     label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
+    look: int | None = setting(
+        None,
+        meaning="Number of its colour, dash and marker, the same in every figure: 0 grey, 1 blue, "
+        "2 green, 3 red, 4 orange, 5 purple, 6 brown, from 7 on these again with other dashes and "
+        "markers. A row that is second with it in a figure, or has none, takes the next free one. "
+        "Inherited from base",
+        ge=0,
+        lt=28,
+    )
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
@@ -246,6 +258,19 @@ class ScaleConfig(Settings):
         "row, then the run it shows here, or null to leave it out; claims and published values "
         "follow",
     )
+    seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)]] = setting(
+        {}, meaning="How many seeds an artifact has where nobody says; those not here have one"
+    )
+    spent_seeds: list[int] = setting(
+        [],
+        meaning="Seeds on which choices were made, such as a pilot's: a count passes over them, "
+        "and no claim is judged by them",
+    )
+    not_testable: dict[str, str] = setting(
+        {},
+        meaning="Claims that the scale cannot test whatever comes out, with the reason: by claim, "
+        "by artifact, or `all`",
+    )
 
 
 class DatasetsFile(Settings):
@@ -269,7 +294,8 @@ def load_project(folder: Path, overrides: Mapping[str, Any]) -> tuple[ProjectCon
     file, known = folder / "config.yaml", ProjectConfig.model_fields
     for key in overrides:
         if key not in known:
-            raise ConfigError(f"--config {key}: unknown key{nearest(key, known)}")
+            shown = key if key.isprintable() else repr(key)
+            raise ConfigError(f"--config {shown}: unknown key{nearest(key, known)}")
     layers = Layers().add(read_yaml(file), str(file))
     layers.add({key: _plain(key, value) for key, value in overrides.items()}, "--config")
     return validate(ProjectConfig, layers.values, str(file), layers.origin), layers

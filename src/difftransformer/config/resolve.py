@@ -75,7 +75,13 @@ class Catalogue:
         runs |= scales.scale_runs(runs, scale, place)
         papers = read(PapersFile, folder / "papers.yaml")
         artifacts = read_artifacts(folder / "artifacts", papers)
+        claims = {
+            name: one for artifact in artifacts.values() for name, one in artifact.claims.items()
+        }
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
+        scales.check_not_testable(scale.not_testable, artifacts, claims, place)
+        for name in scale.seeds:
+            lookup(artifacts, name, "artifact", f"{place}: seeds")
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
@@ -137,7 +143,7 @@ class Catalogue:
             ):
                 own = {key: value for key, value in entry.items() if key != "base"}
                 if member in self._derived:
-                    require_same_text(own, where)
+                    require_same_text(own, where, "sources" in self.datasets[member])
                 if entry is self.datasets[member] and "sources" in own:
                     layers.values.pop("sources", None)  # other text in the base's token ids
                 layers.add(own, where)
@@ -256,6 +262,11 @@ class Catalogue:
     def _run_chain(self, name: str) -> dict[str, RunEntry]:
         lookup(self.runs, name, "run", self.runs_place)
         return ancestry(self.runs, name, self.runs_place)
+
+    def look(self, run: str) -> int | None:
+        """Return the number of a run's colour in figures; it may come from a base."""
+        chain = reversed(self._run_chain(run).values())
+        return next((entry.look for entry in chain if entry.look is not None), None)
 
     def setup(self, run: str) -> str | None:
         """Return the setup of a run; it may come from a base."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from difftransformer.config.artifacts import ArtifactConfig, ClaimConfig, SectionConfig
+from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
+from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.inheritance import Layers, ancestry
 from difftransformer.config.project import RunEntry, ScaleConfig
 from difftransformer.config.run import RunSettings
@@ -132,6 +133,33 @@ def stand_in(
     return replaced
 
 
+def check_not_testable(
+    reasons: Mapping[str, str],
+    artifacts: Mapping[str, ArtifactConfig],
+    claims: Mapping[str, ClaimConfig],
+    place: str,
+) -> None:
+    """Check that what a scale cannot test exists, and that each has its reason.
+
+    Raises:
+        ConfigError: One line with the key path, the unknown name and the nearest one.
+    """
+    for name, reason in reasons.items():
+        lookup(
+            {"all": None, **artifacts, **claims},
+            name,
+            "claim or artifact",
+            f"{place}: not_testable",
+        )
+        if not reason.strip():
+            raise ConfigError(f"{place}: not_testable.{name}: say why, the report shows it")
+
+
+def not_testable(reasons: Mapping[str, str], claim: str, artifact: str) -> str | None:
+    """Return why a scale cannot test a claim of an artifact; None: it can."""
+    return next((reasons[key] for key in (claim, artifact, "all") if key in reasons), None)
+
+
 def _replaced(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
     """Return the artifact and its claims with the rows replaced; published values stay."""
     if not runs:
@@ -148,7 +176,10 @@ def _claim(claim: ClaimConfig, runs: Mapping[str, str | None]) -> ClaimConfig:
     row, against = runs.get(claim.row) or claim.row, claim.against
     if isinstance(against, str):
         against = runs.get(against) or against
-    return claim.model_copy(update={"row": row, "against": against})
+    needed = [
+        one.model_copy(update={"row": runs.get(one.row) or one.row}) for one in claim.requires
+    ]
+    return claim.model_copy(update={"row": row, "against": against, "requires": needed})
 
 
 def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConfig:

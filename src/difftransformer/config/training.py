@@ -105,6 +105,15 @@ class TrainingConfig(Settings):
         source="arXiv 2410.05258: 1000 (section 3.1), 375 (section 3.2)",
         ge=0,
     )
+    cooldown_after_binding: int | None = setting(
+        None,
+        meaning="Steps that follow the probe that finds that the model has bound, and end the run: "
+        "the learning rate stays at its peak until then and decays over these. The budget is the "
+        "most that a run gets, whose last steps decay alike where it does not bind. None: the "
+        "whole budget, decaying from the peak on.",
+        unit="steps",
+        gt=0,
+    )
     method: str = setting(
         "full",
         meaning="What is trained and by which optimiser, a file of training/methods. full: every "
@@ -223,9 +232,23 @@ class TrainingConfig(Settings):
                 "keep_weights and on_divergence: record exclude each other: a run that may end "
                 "early has no weights of later steps to keep"
             )
+        if (cooldown := self.cooldown_after_binding) is not None:
+            self._require_room(cooldown)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         return self
+
+    def _require_room(self, cooldown: int) -> None:
+        if self.probe is None or self.keep_weights:
+            raise ValueError(
+                "cooldown_after_binding needs a probe, which says when a run has bound, and no "
+                "keep_weights, since the run may end before"
+            )
+        if self.warmup_steps + cooldown > self.total_steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} and cooldown_after_binding {cooldown} exceed "
+                f"the run's {self.total_steps} steps"
+            )
 
     @property
     def micro_batch(self) -> int:

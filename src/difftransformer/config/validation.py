@@ -168,6 +168,8 @@ def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
             text = str(detail["ctx"]["error"])
         case "finite_number":
             text = f"needs a finite number, {got}"
+        case "string_pattern_mismatch" if "A-Za-z" not in detail["ctx"]["pattern"]:
+            text = f"needs text of the form {detail['ctx']['pattern']}, {got}"
         case "string_pattern_mismatch":
             text = f"{_short(found)} is no name: take 1 to {LONGEST_NAME} letters, digits and _"
         case _ if kind in _NEEDED:

@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from itertools import product
+from itertools import count, islice, product
 
 from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
+from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
-from difftransformer.config.scales import sweep_run
+from difftransformer.config.run import PRETRAINED_SEED
+from difftransformer.config.scales import not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, variant_location
@@ -56,6 +58,7 @@ class Artifacts:
             kind,
             scale=self.jobs.scale,
             seeds=self.seeds(name),
+            spent_seeds=self.jobs.catalogue.scale.spent_seeds,
             facts={run: self._facts(run, part) for part in parts for run in self._rows(part)},
             sweeps=self._sweep_rows(name),
         )
@@ -70,10 +73,33 @@ class Artifacts:
         code = code_fingerprint(ENTRIES[f"build_{kind}"], tuple(reports))
         return slice_fingerprint([code, templates()])
 
+    def verdicts(self, asked: Sequence[str]) -> VerdictsSlice:
+        """Return the claims of artifacts, and all that are corrected together with them."""
+        known = {
+            claim: self._declarations.claim(claim)
+            for artifact in self.known.values()
+            for claim in artifact.all_claims
+        }
+        families = {known[claim].family for name in asked for claim in self.known[name].all_claims}
+        claims = {name: claim for name, claim in known.items() if claim.family in families}
+        reasons = self.jobs.catalogue.scale.not_testable
+        untestable = {
+            name: why
+            for name, claim in claims.items()
+            if (why := not_testable(reasons, name, claim.artifact)) is not None
+        }
+        return VerdictsSlice(scale=self.jobs.scale, claims=claims, not_testable=untestable)
+
     def seeds(self, name: str) -> list[int]:
         """Return the seeds of an artifact's trainings; a sweep has its own."""
-        sweep = self.jobs.catalogue.scale.sweeps.get(name)
-        return sweep.seeds if sweep else self.jobs.seeds
+        scale = self.jobs.catalogue.scale
+        if (sweep := scale.sweeps.get(name)) is not None:
+            return sweep.seeds
+        asked = self.jobs.catalogue.project.seeds
+        if isinstance(asked, list):
+            return asked
+        unspent = (seed for seed in count() if seed not in scale.spent_seeds)
+        return list(islice(unspent, asked or scale.seeds.get(name, 1)))
 
     def runs(self, name: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
@@ -190,6 +216,8 @@ class Artifacts:
             ),
             judges={suite: self.jobs.judges(suite) for suite in catalogue.suites},
             members=catalogue.members,
+            look=catalogue.look,
+            replications=catalogue.papers.replications,
         )
 
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:
@@ -230,8 +258,12 @@ class Artifacts:
 
     def _evaluated(self, name: str) -> list[tuple[str, str, int]]:
         """Every suite, run and seed that an artifact reads."""
-        pairs = self.evaluations(name)
-        return [(suite, run, seed) for suite, run in pairs for seed in self.jobs.seeds_of(run)]
+        elsewhere, seeds = [PRETRAINED_SEED], self.seeds(name)  # the former have one result for all
+        return [
+            (suite, run, seed)
+            for suite, run in self.evaluations(name)
+            for seed in (seeds if self.jobs.trained(run) else elsewhere)
+        ]
 
     def _results(self, name: str) -> Iterator[str]:
         layout = self.jobs.layout

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import PRETRAINED_SEED, DatasetSlice, RunSlice
+from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import MissingItemsError
@@ -36,6 +36,7 @@ ENTRIES = {
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
     "build_page": "difftransformer.reporting.report_job",
+    "build_verdicts": "difftransformer.reporting.verdict_job",
     "build_report": "difftransformer.reporting.report_job",
 }
 """Module whose import closure is the code of a rule; a measurement's own modules join it, and
@@ -68,18 +69,9 @@ class Jobs:
         """Name of the scale."""
         return self.catalogue.project.scale
 
-    @property
-    def seeds(self) -> list[int]:
-        """Seeds of every run."""
-        return self.catalogue.project.seeds
-
     def trained(self, run: str) -> bool:
         """Whether a run is trained here; it is a model from elsewhere else."""
         return self.catalogue.pretrained(run) is None
-
-    def seeds_of(self, run: str) -> list[int]:
-        """Return the seeds of a run; a model from elsewhere has one result for all of them."""
-        return self.seeds if self.trained(run) else [PRETRAINED_SEED]
 
     # --- what a job gets ---
 

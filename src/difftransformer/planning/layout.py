@@ -78,6 +78,11 @@ class Layout:
         return f"{self.home}/report/index.html"
 
     @property
+    def verdicts(self) -> str:
+        """Verdicts as data; csv and md lie beside it."""
+        return f"{self.home}/verdicts.json"
+
+    @property
     def plan(self) -> str:
         """Folder of the slices that jobs get."""
         return f"{self.home}/plan"

@@ -85,7 +85,7 @@ class Plan:
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """Artifacts that have a name together: headline, all, sweeps, and each paper."""
+        """Artifacts that have a name together: headline, all, sweeps, papers that have any."""
         known = self.artifacts.known
         sweeps = [name for name, artifact in known.items() if artifact.tunes]
         papers = {
@@ -96,15 +96,17 @@ class Plan:
             HEADLINE: self.catalogue.project.headline,
             "all": [name for name in known if name not in sweeps],
             "sweeps": sweeps,
-            **papers,
+            **{name: found for name, found in papers.items() if found},
         }
 
     def asked(self, targets: Sequence[str]) -> list[str]:
         """Return the artifacts that targets of a command line name, those of a group one by one.
 
-        Without any they are those of a bare call; files and rules are no artifacts.
+        Without any they are those of a bare call; rules and files but pages are no artifacts.
         """
-        known = self.groups | {name: [name] for name in self.artifacts.known}
+        known = self.groups
+        for name in self.artifacts.known:
+            known = known | {name: [name], self.jobs.layout.page(name): [name]}
         names = [name for name in targets if name in known] or [HEADLINE]
         return list(dict.fromkeys(one for name in names for one in known[name]))
 
@@ -131,20 +133,29 @@ class Plan:
 
         With ``contents`` it opens with the tables and figures of the papers.
         """
-        scale = self.catalogue.project.scale
+        project = self.catalogue.project
+        scale = project.scale
         slice = ReportSlice(
             scale=scale,
             scale_description=self.catalogue.scale.description,
-            seeds=self.jobs.seeds,
+            seeds=sorted({seed for name in artifacts for seed in self.artifacts.seeds(name)}),
             contents=paper_contents(self.artifacts, artifacts) if contents else [],
             tables=[self.artifacts.slice(a, "table") for a in self._with("table", artifacts)],
             figures=[self.artifacts.slice(a, "figure") for a in self._with("figure", artifacts)],
             commands={
-                name: f"snakemake {name} --config scale={scale} seeds={len(self.jobs.seeds)}"
+                name: f"snakemake {name} --config scale={scale}{_asked_seeds(project.seeds)}"
                 for name in artifacts
             },
         )
         return self.jobs.write("report", slice)
+
+    def verdicts_slice(self, artifacts: Sequence[str]) -> str:
+        """Return the file of the slice of the verdicts on artifacts."""
+        return self.jobs.write("verdicts", self.artifacts.verdicts(artifacts))
+
+    def verdicts_code(self) -> str:
+        """Return the fingerprint of what judges."""
+        return code_fingerprint(ENTRIES["build_verdicts"])
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
@@ -180,6 +191,15 @@ class Plan:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
 
 
+def _asked_seeds(asked: Sequence[int] | int | None) -> str:
+    """The seeds of a call as it gives them."""
+    if asked is None:
+        return ""
+    if isinstance(asked, int):
+        return f" seeds={asked}"
+    return f" 'seeds=[{','.join(map(str, asked))}]'"
+
+
 def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
     """Return one line for each table and figure that the papers print, in their order.
 
@@ -205,7 +225,8 @@ def _become(
     catalogue, name = artifacts.jobs.catalogue, item.artifact
     scale = catalogue.project.scale
     if name is None:
-        return ["nothing to measure"], f"{item.reason}."
+        state: State = "nothing to measure" if item.missing is None else "not built yet"
+        return [state], f"{item.reason or item.missing}."
     if name not in artifacts.known:
         return ["needs scale"], f"Scale {scale} has no setting for it."
     if name not in reported:

@@ -7,15 +7,15 @@ from difftransformer.config.artifact_slices import (
     INTERPRETATION,
     MARK,
     ArtifactSlice,
-    ClaimSlice,
     FamilySlice,
     RowSlice,
     SectionSlice,
     SweepRow,
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
+from difftransformer.config.claims import ClaimSlice
 from difftransformer.config.measurement import Fact
-from difftransformer.config.papers import PaperTable
+from difftransformer.config.papers import PaperTable, Replication
 from difftransformer.config.validation import lookup, nearest
 from difftransformer.errors import ConfigError
 
@@ -46,6 +46,10 @@ class Declarations:
     judges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Suite -> who judges what it generates, of the suites that generate something to judge."""
     members: Members = _alone
+    look: Callable[[str], int | None] = lambda run: None
+    """Gives the number of a run's colour."""
+    replications: Sequence[Replication] = ()
+    """Independent replications of the papers' central differences."""
 
     def claim(self, name: str) -> ClaimSlice:
         """Return a claim with the artifact that declares it; there is one."""
@@ -68,6 +72,10 @@ class Declarations:
         artifact = lookup(self.artifacts, name, "artifact", self.place)
         where = f"{self.place}/{name}.yaml"
         for index, part in enumerate(artifact.sections):
+            try:
+                part.asked.check_rows([row.run for row in part.rows])
+            except ValueError as error:
+                raise ConfigError(f"{where}: sections[{index}].options: {error}") from None
             for number, row in enumerate(part.rows):
                 place = f"{where}: sections[{index}].rows[{number}]"
                 lookup(self.labels, row.run, "run", f"{place}.run")
@@ -77,9 +85,10 @@ class Declarations:
             known = self.artifacts.items()
             with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
             lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
-        for claim_id in (*artifact.claims, *artifact.shows_claims):
+        for claim_id in artifact.all_claims:
             claim = self.claim(claim_id)
-            for key, run in (("row", claim.row), ("against", claim.against)):
+            needed = [(f"requires[{i}].row", one.row) for i, one in enumerate(claim.requires)]
+            for key, run in (("row", claim.row), ("against", claim.against), *needed):
                 if isinstance(run, str) and run not in artifact.runs():
                     raise ConfigError(
                         f"{where}: claims.{claim_id}.{key}: '{run}' is none of its rows"
@@ -93,6 +102,7 @@ class Declarations:
         *,
         scale: str,
         seeds: Sequence[int],
+        spent_seeds: Sequence[int] = (),
         facts: Facts,
         sweeps: Sweeps | None = None,
     ) -> ArtifactSlice:
@@ -113,13 +123,14 @@ class Declarations:
             kind=kind,
             scale=scale,
             seeds=list(seeds),
+            spent_seeds=list(spent_seeds),
             title=artifact.title,
             description=artifact.description,
             caption=form.caption,
             alt=form.alt,
             sections=[self._section(one, facts, sweeps or {}, where) for one in artifact.sections],
             paper=_published(artifact, self.published(name)),
-            claims={one: self.claim(one) for one in (*artifact.claims, *artifact.shows_claims)},
+            claims={one: self.claim(one) for one in artifact.all_claims},
         )
 
     def _section(
@@ -148,6 +159,7 @@ class Declarations:
             rows=shown,
             families=families if part.family is not None else [],
             sweep=[rate for row in shown for rate in sweeps[row.run]] if swept else [],
+            replications=[one for one in self.replications if one.of == part.asked.replicated],
             judges=[judge for suite in part.suites for judge in self.judges.get(suite, ())],
         )
 
@@ -158,6 +170,7 @@ class Declarations:
             run=row.run,
             label=row.label or self.labels[row.run],
             against=None if against == row.run else against,
+            look=self.look(row.run),
             members=self.members(row.run, part.family),
         )
 
@@ -176,6 +189,7 @@ class Declarations:
                 against=other,
                 facts=known,
                 twin=row.twin if itself else None,
+                look=self.look(run),
                 paper=row.paper if itself else None,
                 pretrained=run in self.pretrained,
             )

@@ -22,7 +22,7 @@ from difftransformer.errors import UserError
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.result import Result, job_id, origin, write_result
+from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
 from difftransformer.provenance.spool import try_lock
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
@@ -88,6 +88,7 @@ class Job:
         settings: dict[str, Any],
         beside: Iterable[Path] = (),
         tracked: Mapping[str, float | None] | None = None,
+        units: Mapping[str, Units] | None = None,
     ) -> None:
         """Write the result file of this job, and track its metrics, or some, and the file."""
         identity = self.identity
@@ -99,6 +100,7 @@ class Job:
             seed=identity.seed or 0,
             suite=identity.suite,
             metrics=dict(metrics),
+            units=dict(units or {}),
             settings=settings,
             provenance=origin(identity.fingerprint, started=self.started, threads=identity.threads),
         )

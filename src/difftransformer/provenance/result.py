@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from difftransformer.config.base import Settings
 from difftransformer.errors import DataError
@@ -22,6 +22,7 @@ from difftransformer.provenance.published import publish, read_published
 TRAINING = "training.json"
 """Result file of a training, in the folder of its model."""
 
+D = TypeVar("D", bound=Settings)
 Number = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
@@ -32,6 +33,49 @@ class Provenance(Environment):
     started: str = Field(description="Start of the job, ISO 8601, UTC")
     finished: str = Field(description="End of the job, ISO 8601, UTC")
     seconds: float = Field(description="Wall time of the job, of its last attempt if resumed")
+
+
+class Share(Settings):
+    """What one set of units gave: a ratio of two sums over them."""
+
+    values: list[Annotated[float, Field(allow_inf_nan=True)]] = Field(
+        description="Numerator of each unit, such as its summed loss"
+    )
+    weights: list[float] | None = Field(
+        default=None, description="Denominator of each unit, such as its tokens; None: 1 each"
+    )
+    coefficient: float = Field(default=1.0, description="Factor of the ratio in the metric")
+    of: str = Field(
+        default="", description="The set: under one name and of one size, units are the same ones"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.weights is not None and len(self.weights) != len(self.values):
+            raise ValueError(f"{len(self.values)} values, but {len(self.weights)} weights")
+        return self
+
+
+class Units(Settings):
+    """A metric as what was asked gave it: a sum of ratios, each times its coefficient.
+
+    Sets of units are independent of each other. Verdicts take from it the chance that lies in
+    which documents or items were asked.
+    """
+
+    unit: str = Field(description="What they are, in the plural, such as documents")
+    shares: list[Share]
+
+    @classmethod
+    def summed(cls, parts: Iterable[tuple[float, Units]]) -> Units:
+        """Describe a sum of metrics, each times a factor."""
+        known = list(parts)
+        shares = [
+            share.model_copy(update={"coefficient": factor * share.coefficient})
+            for factor, units in known
+            for share in units.shares
+        ]
+        return cls(unit=known[0][1].unit, shares=shares)
 
 
 class Result(Settings):
@@ -46,6 +90,9 @@ class Result(Settings):
     seed: int
     suite: str | None = None
     metrics: dict[str, Number]
+    units: dict[str, Units] = Field(
+        default={}, description="Metrics by what was asked, where they are means over it"
+    )
     settings: dict[str, Any] = Field(description="The resolved slice the job was given")
     provenance: Provenance
 
@@ -80,13 +127,25 @@ def read_result(path: Path) -> Result:
         DataError: missing, changed since it was written, not JSON, or not a result; names the file
             and the first fault.
     """
+    return read_document(path, Result, "result file", "rerun the job that makes it")
+
+
+def read_document(path: Path, kind: type[D], what: str, cure: str) -> D:
+    """Read the main file of a job as a typed document; errors say ``what`` it is and its ``cure``.
+
+    Raises:
+        DataError: missing, changed since it was written, not JSON, or not such a document; names
+            the file and the first fault.
+    """
     try:
-        return Result.model_validate_json(read_published(path))
+        return kind.model_validate_json(read_published(path))
     except FileNotFoundError:
-        raise DataError(f"{path}: no such result file; run the job that makes it") from None
+        raise DataError(f"{path}: no such {what}; {cure}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; {cure}") from None
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"])) or "file"
         raise DataError(
-            f"{path}: not a whole result file ({where}: {fault['msg']}); delete it and rerun"
+            f"{path}: not a whole {what} ({where}: {fault['msg']}); delete it and {cure}"
         ) from None

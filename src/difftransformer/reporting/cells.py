@@ -1,17 +1,16 @@
 """Cells of a table from numbers by seed: facts, means, shares, medians and paired differences."""
 
 import math
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.config.measurement import Fact
-from difftransformer.config.papers import PaperTable
-from difftransformer.provenance.result import Result
+from difftransformer.config.papers import PaperDifference, PaperTable
+from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
-from difftransformer.reporting.statistics import mean_interval, wilson_interval
+from difftransformer.reporting.statistics import mean_interval, survival, wilson_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,6 +44,12 @@ class Paper(NamedTuple):
         value = self.value(row, column)
         return float(value) if isinstance(value, int | float) else None
 
+    def difference(self, row: str, against: str | None, column: str) -> PaperDifference | None:
+        """Return what is printed of a difference alone, without the values of its rows."""
+        found = None if self.table is None else self.table.rows.get(row)
+        printed = None if found is None else found.differences.get(column)
+        return printed if printed is not None and printed.against == against else None
+
 
 def fact_text(fact: Fact) -> str:
     """Write a fact for readers."""
@@ -77,18 +82,36 @@ def fact_cell(
 
 
 def seed_values(
-    found: Sequence[tuple[Result, float | None]], decimals: int, nothing: str = UNDEFINED
+    found: Sequence[tuple[Result, float | None]],
+    decimals: int,
+    nothing: str = UNDEFINED,
+    terms: Mapping[str, float] | None = None,
 ) -> list[SeedValue]:
-    """Values by seed with the job of each; ``nothing`` stands for a value that does not exist."""
+    """Values by seed with the job of each.
+
+    Args:
+        found: Results with their values.
+        decimals: Decimals of the values.
+        nothing: What stands for a value that does not exist.
+        terms: Metrics of the results that the values add up, with their factors: where results
+            know all of them by what was asked, the values are known by it, too.
+    """
     return [
         SeedValue(
             seed=result.seed,
             value=value,
             text=nothing if value is None else plain(value, decimals),
             job_ids=[result.job_id],
+            units=_units(result, terms),
         )
         for result, value in found
     ]
+
+
+def _units(result: Result, terms: Mapping[str, float] | None) -> Units | None:
+    if terms is None or not terms.keys() <= result.units.keys():
+        return None
+    return Units.summed((factor, result.units[name]) for name, factor in terms.items())
 
 
 def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
@@ -97,19 +120,13 @@ def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper)
 
 
 def mean_cells(frame: "DataFrame", decimals: int, paper: Paper) -> list[Cell]:
-    """Cells of a tidy frame (row, column, seed, value, text, job_ids), a mean over seeds each."""
+    """Cells of a tidy frame, a mean over seeds each: row, column, and what a `SeedValue` has."""
     return [
         mean_cell(
             Place(str(row), str(column)),
             [
-                SeedValue(seed=seed, value=value, text=text, job_ids=jobs)
-                for seed, value, text, jobs in zip(
-                    group["seed"].tolist(),
-                    group["value"],
-                    group["text"],
-                    group["job_ids"],
-                    strict=True,
-                )
+                SeedValue.model_validate(found)
+                for found in group.drop(columns=["row", "column"]).to_dict("records")
             ],
             decimals,
             paper,
@@ -195,18 +212,25 @@ def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
     )
 
 
-def censored_cells(place: Place, seeds: list[SeedValue], budget: float) -> list[Cell]:
+def censored_cells(
+    place: Place, seeds: list[SeedValue], write: Callable[[float], str], happened: str
+) -> list[Cell]:
     """Median, smallest and largest time of an event, and the number of seeds without it.
 
-    A seed without the event is censored: it ranks after every time, at an unknown place beyond
-    ``budget``, so the median exists as long as fewer than half of the seeds are.
-    """
-    times = sorted(seed.value if seed.value is not None else math.inf for seed in seeds)
-    censored = times.count(math.inf)
-    middle = median(times) if times else math.inf
-    reached = [time for time in times if time < math.inf]
+    The median is that of Kaplan and Meier's curve, in which a seed without the event is censored
+    at its ``beyond``; it exists where the curve falls below a half.
 
-    def cell(suffix: str, value: float | None, text: str) -> Cell:
+    Args:
+        place: Where the median stands; the others' columns end in _min, _max and _censored.
+        seeds: Time of each seed, or beyond what it lies.
+        write: Writes a time.
+        happened: What an event has done, in the words "3 of 5 ...".
+    """
+    times = sorted(seed.value for seed in seeds if seed.value is not None)
+    censored = [seed.beyond for seed in seeds if seed.beyond is not None]
+    middle = survival(times, censored).median
+
+    def cell(suffix: str, value: float | None, text: str = "") -> Cell:
         return Cell(
             row=place.row,
             column=place.column + suffix,
@@ -216,17 +240,16 @@ def censored_cells(place: Place, seeds: list[SeedValue], budget: float) -> list[
             seeds=seeds,
         )
 
-    value = middle if middle < math.inf else None
-    text = plain(middle, 0) if value is not None else f"> {plain(budget, 0)}"
-    if len(reached) > 1:
-        text += f" ({plain(reached[0], 0)} to {plain(reached[-1], 0)})"
-    if censored and len(seeds) > 1:
-        text += f"; {censored} of {len(seeds)} censored"
+    text = write(middle) if middle is not None else f"> {write(max(censored))}"
+    if len(times) > 1:
+        text += f" ({write(times[0])} to {write(times[-1])})"
+    if len(seeds) > 1:
+        text += f"; {len(times)} of {len(seeds)} {happened}"
     return [
-        cell("", value, text),
-        cell("_min", reached[0] if reached else None, ""),
-        cell("_max", reached[-1] if reached else None, ""),
-        cell("_censored", float(censored), str(censored)),
+        cell("", middle, text),
+        cell("_min", times[0] if times else None),
+        cell("_max", times[-1] if times else None),
+        cell("_censored", float(len(censored)), str(len(censored))),
     ]
 
 

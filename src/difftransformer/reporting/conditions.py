@@ -38,13 +38,35 @@ def shared_setting(results: Iterable[Result], *path: str) -> Any:
 
 
 def training_note(rows: Sequence[RowSlice], trained: Sequence[Result]) -> str:
-    """One sentence on budget, sizes and learning rates."""
+    """Say budget, sizes and learning rates, and how far the held-out text is new."""
     tokens = [defined(result, "tokens") for result in trained]
     sizes = [defined(result, "non_embedding_parameters") for result in trained]
     return (
         f"Training: {span(tokens)} tokens a run; {span(sizes)} parameters without embeddings; "
-        f"peak learning rate {_rates(rows, trained)}."
+        f"peak learning rate {_rates(rows, trained)}.{_leak_note(trained)}"
     )
+
+
+def _leak_note(trained: Sequence[Result]) -> str:
+    """Say what of the validation text the runs were trained on; nothing of generated rows."""
+    found = [text for result in trained if (text := result.settings.get("held_out")) is not None]
+    if not found:
+        return ""
+    documents, tokens = (span([text[key] for text in found]) for key in ("documents", "tokens"))
+    lengths = span([text["n"] for text in found])
+    share = span([text["leak"] for text in found], "{:.2%}".format)
+    note = (
+        f" Held-out text: {documents} documents, {tokens} tokens, {share} of which lie in "
+        f"{lengths}-grams that stand in the training text"
+    )
+    curves = curve_tokens(trained)
+    return note + (f"; losses while training: its {curves}." if curves else ".")
+
+
+def curve_tokens(trained: Sequence[Result]) -> str:
+    """Say which part of the validation text losses while training are of; empty: all of it."""
+    found = {result.settings["training"]["validation_tokens"] for result in trained} - {None}
+    return f"first {span([*found])} tokens" if found else ""
 
 
 def seeds_note(artifact: ArtifactSlice) -> str:

@@ -1,15 +1,14 @@
 """A finished table as data: what every format is written from, and the report reads back."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from difftransformer.config.base import Settings
+from difftransformer.provenance.result import Units
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-VerdictName = Literal["confirmed", "contradicted", "inconclusive"]
 
 
 class Column(Settings):
@@ -27,6 +26,12 @@ class SeedValue(Settings):
     value: float | None
     text: str
     job_ids: list[str]
+    beyond: float | None = Field(
+        default=None, exclude=True, description="What an absent value is known to exceed"
+    )
+    units: Units | None = Field(
+        default=None, exclude=True, repr=False, description="The value by what was asked"
+    )
 
 
 class Cell(Settings):
@@ -82,21 +87,26 @@ class Section(Settings):
         return [column for column in self.columns if not column.tidy_only]
 
 
-class Verdict(Settings):
-    """What the results say about a claim, at their scale."""
+class Evidence(Settings):
+    """What a table has on one claim: numbers by seed, before any test."""
 
     claim: str
-    text: str
-    source: str
-    scope: str
-    artifact: str
-    verdict: VerdictName
-    reason: str
-    estimate: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    p_value: float | None = None
-    n: int
+    seeds: list[int]
+    ours: list[float | None]
+    theirs: list[float | None]
+    beyond: float | None = Field(
+        default=None, description="What a time without a value is known to exceed"
+    )
+    unit: str | None = Field(default=None, description="What every seed was asked, such as items")
+    units: int = 0
+    unit_variance: float = Field(
+        default=0.0, description="Variance of the mean difference that the choice of units adds"
+    )
+    unit_freedom: int = 0
+    published: float | None = Field(
+        default=None, description="Published difference, where both numbers stand in the table"
+    )
+    obstacle: str | None = Field(default=None, description="Why the claim cannot be tested here")
     job_ids: list[str]
 
 
@@ -118,7 +128,7 @@ class TableDocument(Settings):
     scale: str
     seeds: list[int]
     sections: list[Section]
-    verdicts: list[Verdict] = Field(default=[])
+    evidence: list[Evidence] = Field(default=[])
     published: Published | None = None
     notes: list[str] = Field(default=[])
 

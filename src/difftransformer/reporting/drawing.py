@@ -1,7 +1,8 @@
 """The look of every figure, and files with the same bytes whenever the data are the same."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ from difftransformer.provenance.atomic import replacing
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 INK, SOFT, FAINT = "#1c1d21", "#6b6f7a", "#d9dbe1"
 _DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = (
@@ -29,21 +30,32 @@ class Look(NamedTuple):
     marker: str
 
 
-def looks(rows: Sequence[str]) -> dict[str, Look]:
-    """Look of each row by its place: a palette that colour-blind readers can tell apart."""
+def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
+    """Look of each row by its number: a palette that colour-blind readers can tell apart.
+
+    A row without a number, or with that of one before it, takes the smallest that is free.
+    """
     import seaborn
 
     # Yellow and sky blue are too pale for lines on white; grey goes to the first, the baseline.
     order = (7, 0, 2, 3, 1, 4, 5)
     palette = [seaborn.color_palette("colorblind").as_hex()[index] for index in order]
-    return {
-        row: Look(
-            palette[place % len(palette)],
-            _DASHES[place // 3 % len(_DASHES)],
-            _MARKERS[(place + place // len(palette)) % len(_MARKERS)],
-        )
-        for place, row in enumerate(rows)
+    owners = {number: row for row, number in reversed(list(rows.items())) if number is not None}
+    free = (number for number in count() if number not in owners)
+    numbers = {
+        row: number if number is not None and owners[number] == row else next(free)
+        for row, number in rows.items()
     }
+
+    def look(number: int) -> Look:
+        turn, place = divmod(number, len(palette))
+        return Look(
+            palette[place],
+            _DASHES[(place // 3 + turn) % len(_DASHES)],
+            _MARKERS[(place + turn) % len(_MARKERS)],
+        )
+
+    return {row: look(number) for row, number in numbers.items()}
 
 
 @contextmanager
@@ -100,7 +112,7 @@ def tidy(axes: "Axes", *, x: str, y: str, title: str = "") -> None:
 
 
 def legend_below(
-    figure: "Figure", *panels: "Axes", handles: Sequence["Artist"] = (), ncols: int = 4
+    figure: "Figure | SubFigure", *panels: "Axes", handles: Sequence["Artist"] = (), ncols: int = 4
 ) -> None:
     """Put one legend under all panels, of what the given ones name in their order, or handles."""
     found = [axes.get_legend_handles_labels() for axes in panels]

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from difftransformer.reporting.conditions import curve_tokens
 from difftransformer.reporting.curves import by_tokens, draw, paired_by_tokens
 from difftransformer.reporting.drawing import INK, Look, printable, tidy
 from difftransformer.reporting.view import View
@@ -24,7 +25,9 @@ def loss_curves(axes: "Axes", view: View[Any], look: dict[str, Look]) -> None:
     for row in view.rows:
         curve = by_tokens(view.results.histories, row.run, view.seeds, VALIDATION_LOSS)
         draw(axes, curve, look[row.run], printable(row.label))
-    tidy(axes, x="", y="nats per token", title="Validation loss")
+    part = curve_tokens(view.trained(*view.rows))  # a table is of the whole validation text
+    title = "Validation loss while training" + (f", {part}" if part else "")
+    tidy(axes, x="", y="nats per token", title=title)
     _tokens(axes)
 
 

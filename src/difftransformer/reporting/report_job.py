@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from difftransformer.config.artifact_slices import ArtifactSlice, ReportSlice
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.atomic import write_text
-from difftransformer.provenance.published import SUMS, read_published, require_published
+from difftransformer.provenance.published import SUMS, require_published
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.conditions import interpretations_note
-from difftransformer.reporting.document import TableDocument, Verdict
+from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.web import render
 from difftransformer.reporting.origins import describe
+from difftransformer.reporting.verdict_job import read_table, read_verdicts
+from difftransformer.reporting.verdicts import Verdict
 
 
 class Figure(NamedTuple):
@@ -35,6 +35,7 @@ class Part(NamedTuple):
     description: str
     table: TableDocument | None
     figure: Figure | None
+    verdicts: list[Verdict]
 
 
 def build_page(report: ReportSlice, **files: Any) -> None:
@@ -48,6 +49,7 @@ def build_report(
     *,
     tables: Iterable[Path],
     figures: Iterable[Path],
+    verdicts: Path,
     results: Iterable[Path],
     output: Path,
 ) -> None:
@@ -57,21 +59,28 @@ def build_report(
         report: What to show, in order.
         tables: ``{artifact}.json`` of every table in ``report``, as `build_table` wrote them.
         figures: ``{artifact}.svg`` of every figure in ``report``, as `build_figure` wrote them.
+        verdicts: verdicts.json of the scale.
         results: Result files behind the tables; each becomes an entry that the cells link to.
         output: The page, such as ``results/{scale}/report/index.html``.
 
     Raises:
         UserError: a table, a figure or a result is missing; names it and the command.
     """
-    read = {path.stem: _read_table(path) for path in tables}
+    read = {path.stem: read_table(path) for path in tables}
     drawn = {path.stem: path for path in figures}
-    parts = [_part(name, report, read, drawn) for name in _names(report)]
+    judged = read_verdicts(verdicts)
+    parts = [_part(name, report, read, drawn, judged.verdicts) for name in _names(report)]
     found = load_results(results, report.scale)
     everything = [*found.trainings.values(), *found.evaluations.values()]
     origins = describe(everything)
     _require_origins(parts, everything)
     text = render(
-        "report.html.j2", report=report, parts=parts, verdicts=_verdicts(parts), origins=origins
+        "report.html.j2",
+        report=report,
+        parts=parts,
+        judged=judged,
+        shown={part.id for part in parts},
+        origins=origins,
     )
     write_text(output, text)
 
@@ -82,7 +91,11 @@ def _names(report: ReportSlice) -> list[str]:
 
 
 def _part(
-    name: str, report: ReportSlice, read: dict[str, TableDocument], drawn: dict[str, Path]
+    name: str,
+    report: ReportSlice,
+    read: dict[str, TableDocument],
+    drawn: dict[str, Path],
+    verdicts: Iterable[Verdict],
 ) -> Part:
     table = next((one for one in report.tables if one.artifact == name), None)
     figure = next((one for one in report.figures if one.artifact == name), None)
@@ -100,6 +113,7 @@ def _part(
         description=about.description,
         table=read[name] if table is not None else None,
         figure=_figure(figure, drawn[name]) if figure is not None else None,
+        verdicts=[one for one in verdicts if one.claim in about.claims],
     )
 
 
@@ -114,31 +128,6 @@ def _figure(figure: ArtifactSlice, path: Path) -> Figure:
         ) from None
     source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode('ascii')}"
     return Figure(source, figure.alt, " ".join([figure.caption, *interpretations_note(figure)]))
-
-
-def _read_table(path: Path) -> TableDocument:
-    try:
-        return TableDocument.model_validate_json(read_published(path))
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}; build the table again"
-        ) from None
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"])) or "file"
-        raise DataError(
-            f"{path}: not a whole table ({where}: {fault['msg']}); delete it and build it again"
-        ) from None
-
-
-def _verdicts(parts: list[Part]) -> list[Verdict]:
-    """Every claim once, by the artifact that it belongs to where that is shown."""
-    chosen: dict[str, Verdict] = {}
-    for part in parts:
-        for verdict in part.table.verdicts if part.table is not None else ():
-            if verdict.claim not in chosen or verdict.artifact == part.id:
-                chosen[verdict.claim] = verdict
-    return list(chosen.values())
 
 
 def _require_origins(parts: list[Part], everything: list[Result]) -> None:

@@ -1,26 +1,32 @@
 """Sections whose columns are metrics: means over seeds and paired differences, of a tidy frame."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
+from difftransformer.config.model import lambda_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     FACTS,
     Place,
     fact_cell,
+    mean_cell,
     mean_cells,
     paired_differences,
     seed_values,
 )
 from difftransformer.reporting.collect import metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
+from difftransformer.reporting.numbers import MINUS, plain
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_LAMBDA, _LAMBDA_DECIMALS = "lambda", 2
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class Metric:
     Attributes:
         id: Id of the column, also in claims and published tables.
         header: What stands above it.
-        of: Metric of a result, the id where left out; or what gives its number, None: undefined.
+        of: Metric of a result, the id where left out; metrics with their factors, whose sum it is;
+            or what gives its number, None: undefined.
         remark: What a reader who opens a cell is told beside a seed's number.
         hidden: Whether the column is in the csv alone.
         compared: Whether its paired difference is shown, too, where rows are compared.
@@ -38,10 +45,17 @@ class Metric:
 
     id: str
     header: str
-    of: str | Callable[[Result], float | None] | None = None
+    of: str | Mapping[str, float] | Callable[[Result], float | None] | None = None
     remark: Callable[[Result], str] | None = None
     hidden: bool = False
     compared: bool = False
+
+    @property
+    def terms(self) -> Mapping[str, float] | None:
+        """Metrics of a result that it adds up, with their factors; None where it is no sum."""
+        if callable(self.of):
+            return None
+        return self.of if isinstance(self.of, Mapping) else {self.of or self.id: 1.0}
 
     def value(self, result: Result) -> float | None:
         """Number of one result.
@@ -49,7 +63,11 @@ class Metric:
         Raises:
             UserError: It was not measured.
         """
-        return self.of(result) if callable(self.of) else metric(result, self.of or self.id)
+        if callable(self.of):
+            return self.of(result)
+        found = [(factor, metric(result, name)) for name, factor in (self.terms or {}).items()]
+        known = [factor * value for factor, value in found if value is not None]
+        return math.fsum(known) if len(known) == len(found) else None
 
 
 def metric_section(
@@ -78,8 +96,9 @@ def metric_section(
     cells += paired_differences(view.rows, [one.id for one in metrics], cells, decimals)
     columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
     if facts:
-        columns = [*fact_columns(), *columns]
-        cells = [*fact_cells(view), *cells]
+        what = row_facts(view)
+        columns, cells = [*what.columns, *columns], [*what.cells, *cells]
+        notes = [*what.notes, *notes]
     if view.compared:
         columns += [
             Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=not one.compared)
@@ -102,12 +121,27 @@ def section_of(
     title: str | None = None,
     rows: Sequence[RowSlice | FamilySlice] | None = None,
 ) -> Section:
-    """Make a section of columns and cells, with the view's title and rows where none are given."""
+    """Make a section of columns and cells, with the view's title and rows where none are given.
+
+    Differences that are printed alone stand beside ours.
+    """
+    shown = view.rows if rows is None else rows
+    against = {row.run: row.against for row in shown}
+
+    def beside(cell: Cell) -> Cell:
+        column = cell.column.removesuffix(DIFFERENCE)
+        printed = view.paper.difference(cell.row, against.get(cell.row), column)
+        if column == cell.column or printed is None:
+            return cell
+        ends = (f"{end:+g}".replace("-", MINUS) for end in (printed.low, printed.high))
+        known = {"paper_value": printed.middle, "paper_text": " to ".join(ends)}
+        return cell.model_copy(update=known)
+
     return Section(
         title=view.title if title is None else title,
         columns=list(columns),
-        rows=[Row(run=row.run, label=row.label) for row in (view.rows if rows is None else rows)],
-        cells=list(cells),
+        rows=[Row(run=row.run, label=row.label) for row in shown],
+        cells=[beside(cell) for cell in cells],
         notes=list(notes),
     )
 
@@ -128,12 +162,15 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
             "value": seed.value,
             "text": seed.text if one.remark is None else f"{seed.text} {one.remark(result)}",
             "job_ids": seed.job_ids,
+            "units": seed.units,
         }
         for row in view.rows
         for results in [view.evaluated(row)]
         for one in metrics
         for seed, result in zip(
-            seed_values([(result, one.value(result)) for result in results], decimals),
+            seed_values(
+                [(result, one.value(result)) for result in results], decimals, terms=one.terms
+            ),
             results,
             strict=True,
         )
@@ -141,15 +178,58 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
     return pd.DataFrame(found, dtype=object)  # None stays None
 
 
-def fact_columns() -> list[Column]:
-    """Columns that say what a row is."""
-    return [Column(id=key, header=header) for key, header in FACTS.items()]
+class Facts(NamedTuple):
+    """What the rows of a section are, before what is measured of them."""
+
+    columns: list[Column]
+    cells: list[Cell]
+    notes: list[str]
 
 
-def fact_cells(view: View[Any]) -> list[Cell]:
-    """Cells that say what each row is."""
-    return [
+def row_facts(view: View[Any]) -> Facts:
+    """Say what each row is, and with which lambdas its training ended, if it has some."""
+    columns = [Column(id=key, header=header) for key, header in FACTS.items()]
+    cells = [
         fact_cell(Place(row.run, key), row.facts.get(key), view.trained(row), view.paper)
         for row in view.rows
         for key in FACTS
     ]
+    lambdas = [found for row in view.rows if (found := _lambdas(view, row))]
+    if not lambdas:
+        return Facts(columns, cells, [])
+    cells += [cell for found in lambdas for cell in (_side_by_side(found), *found)]
+    columns.append(Column(id=_LAMBDA, header="λ by layer"))
+    columns += [
+        Column(id=name, header=name, tidy_only=True)
+        for name in dict.fromkeys(cell.column for found in lambdas for cell in found)
+    ]
+    note = (
+        "λ by layer: what heads multiply the map by that they subtract, at the end of training; "
+        "mean over seeds and heads, and over tokens where it depends on them."
+    )
+    return Facts(columns, cells, [note])
+
+
+def _lambdas(view: View[Any], row: RowSlice) -> list[Cell]:
+    """Mean over seeds in each layer that has one."""
+    trained = view.trained(row)
+    names = map(lambda_metric, range(int(row.facts.get("layers") or 0)))
+    return [
+        mean_cell(
+            Place(row.run, name),
+            seed_values([(result, metric(result, name)) for result in trained], _LAMBDA_DECIMALS),
+            _LAMBDA_DECIMALS,
+            view.paper,
+        )
+        for name in names
+        if all(name in result.metrics for result in trained)
+    ]
+
+
+def _side_by_side(layers: Sequence[Cell]) -> Cell:
+    seeds = [
+        one[0].model_copy(update={"value": None, "text": ", ".join(seed.text for seed in one)})
+        for one in zip(*(cell.seeds for cell in layers), strict=True)
+    ]
+    text = ", ".join(plain(cell.value or 0.0, _LAMBDA_DECIMALS) for cell in layers)
+    return Cell(row=layers[0].row, column=_LAMBDA, text=text, n=len(seeds), seeds=seeds)

@@ -1,18 +1,34 @@
-"""Intervals and tests over seeds, by scipy. Seeds are the units; nothing here sees tokens.
+"""Intervals, tests and power of paired differences, by scipy; docs/verdicts.md derives them.
 
 Small samples are taken as they are: with one seed there is no interval, and t intervals of two
 seeds are as wide as they must be.
+
+Shapes: S = seeds, D = units (documents, items or prompts) that every seed was asked.
 """
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LEVEL = 0.95
 """Coverage of the intervals in tables and figures."""
 
 FEWEST_PAIRS = 3
 """Paired seeds below which no verdict is given."""
+
+MOST_SEEDS = 1000
+"""Seeds beyond which nobody would go to decide a claim."""
+
+POWER = 0.8
+"""Chance of a decision that the seeds needed are counted for."""
+
+_PERMUTATIONS = 9999
+_ROUNDING = 1e-9
 
 
 class Estimate(NamedTuple):
@@ -52,46 +68,196 @@ def wilson_interval(successes: int, n: int, level: float = LEVEL) -> tuple[float
     return float(interval.low), float(interval.high)
 
 
-def t_test_p(estimate: Estimate, mean: float = 0.0) -> float:
-    """Two-sided p-value of Student's t test that the true mean is ``mean``."""
-    return min(1.0, 2 * min(t_test_above(estimate, mean), t_test_below(estimate, mean)))
+class UnitChance(NamedTuple):
+    """What the choice of units adds to the variance of a mean over seeds and units."""
+
+    variance: float
+    freedom: int
 
 
-def t_test_above(estimate: Estimate, mean: float) -> float:
-    """One-sided p-value against the alternative that the true mean is above ``mean``."""
-    return _upper_tail(estimate, estimate.mean - mean)
+NO_UNITS = UnitChance(0.0, 0)
 
 
-def t_test_below(estimate: Estimate, mean: float) -> float:
-    """One-sided p-value against the alternative that the true mean is below ``mean``."""
-    return _upper_tail(estimate, mean - estimate.mean)
+def unit_chance(parts: "Sequence[NDArray[np.float64]]") -> UnitChance:
+    """Variance of a mean over crossed seeds and units that is due to the units alone.
+
+    By moments (Cornfield and Tukey 1956): the variance of the units' means over seeds, less the
+    part of it that is the interaction, which the variance over seeds holds already.
+
+    Args:
+        parts: Independent sets of units, [S, D] each: what each unit adds to each seed's
+            difference, centred, so that a row sums to zero.
+    """
+    variance, freedom = 0.0, 0
+    for part in parts:
+        seeds, units = part.shape
+        if units < 2:
+            continue  # of one unit nobody knows how it differs from others
+        means = part.mean(0)
+        interaction = ((part - means) ** 2).sum() / (seeds * (seeds - 1)) if seeds > 1 else 0.0
+        variance += units / (units - 1) * float((means**2).sum() - interaction)
+        freedom += units - 1
+    return UnitChance(max(variance, 0.0), freedom)
 
 
-def sign_test_p(wins: int, losses: int) -> float:
-    """Exact two-sided p-value that wins and losses are equally likely; ties do not count.
+@dataclass(frozen=True)
+class Contrast:
+    """A mean difference over S >= 2 seeds with all the chance that is in it.
 
-    For yes-or-no outcomes of the same seeds this is McNemar's exact test.
+    Attributes:
+        effect: The mean.
+        seeds: S.
+        seed_variance: Sample variance of the seeds' differences.
+        units: What the units add.
+    """
+
+    effect: float
+    seeds: int
+    seed_variance: float
+    units: UnitChance = NO_UNITS
+
+    @property
+    def standard_error(self) -> float:
+        """Root of the variance of the effect."""
+        return math.sqrt(self.seed_variance / self.seeds + self.units.variance)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom after Satterthwaite (1946), never below S - 1.
+
+        The square of an estimated variance exceeds that of the true one by (S + 1) / (S - 1) on
+        average; it is enlarged by it once more, for a mean square that is small by chance gives
+        too many degrees and too small an error at once.
+        """
+        seeds = self.seeds
+        of_seeds = (self.seed_variance / seeds) ** 2 * (seeds + 1) / (seeds - 1) ** 2
+        of_units = self.units.variance**2 / self.units.freedom if self.units.freedom else 0.0
+        if not of_seeds + of_units:
+            return seeds - 1.0
+        return max(seeds - 1.0, self.standard_error**4 / (of_seeds + of_units))
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Two-sided t interval of the effect."""
+        from scipy import stats
+
+        reach = float(stats.t.ppf((1 + level) / 2, self.freedom)) * self.standard_error
+        return self.effect - reach, self.effect + reach
+
+    def above(self, value: float) -> float:
+        """One-sided p-value against the alternative that the true effect is above a value."""
+        from scipy import stats
+
+        distance = self.effect - value
+        if not self.standard_error:
+            # All seeds agree to the last bit: an exact sign test is what they are worth.
+            return 1.0 if distance <= 0 else 0.5**self.seeds
+        return float(stats.t.sf(distance / self.standard_error, self.freedom))
+
+    def below(self, value: float) -> float:
+        """One-sided p-value against the alternative that the true effect is below a value."""
+        return Contrast(-self.effect, self.seeds, self.seed_variance, self.units).above(-value)
+
+    def beyond(self, value: float) -> float:
+        """Two-sided p-value that the true effect is a value."""
+        return min(1.0, 2 * min(self.above(value), self.below(value)))
+
+    def with_seeds(self, seeds: int) -> "Contrast":
+        """Return what would be found with other seeds if effect and variances are as observed."""
+        return Contrast(self.effect, seeds, self.seed_variance, self.units)
+
+    def power_beyond(self, value: float, alpha: float) -> float:
+        """Chance that a two-sided test at ``alpha`` tells the effect from a value."""
+        from scipy import stats
+
+        if not self.standard_error:
+            return float(self.effect != value and 0.5 ** (self.seeds - 1) < alpha)
+        critical = stats.t.ppf(1 - alpha / 2, self.freedom)
+        shift = (self.effect - value) / self.standard_error
+        # The other tail is of no use: nobody counts a wrong sign as a decision.
+        return float(stats.nct.sf(critical, self.freedom, abs(shift)))
+
+    def power_within(self, margin: float, alpha: float) -> float:
+        """Chance that an interval of 1 - alpha lies within ±margin, at least."""
+        from scipy import stats
+
+        if not self.standard_error:
+            return float(abs(self.effect) < margin and 0.5 ** (self.seeds - 1) < alpha)
+        critical = stats.t.ppf(1 - alpha / 2, self.freedom)
+        shifts = [(margin - sign * self.effect) / self.standard_error for sign in (1, -1)]
+        powers = [float(stats.nct.sf(critical, self.freedom, shift)) for shift in shifts]
+        return max(0.0, sum(powers) - 1)
+
+
+def contrast(differences: Sequence[float], units: UnitChance = NO_UNITS) -> Contrast:
+    """Describe differences, one a seed, two at least."""
+    found = mean_interval(differences)
+    assert found.std is not None
+    return Contrast(found.mean, found.n, found.std**2, units)
+
+
+class Survival(NamedTuple):
+    """Share of seeds to which an event has not happened yet: what it is from each time on."""
+
+    times: "NDArray[np.float64]"
+    shares: "NDArray[np.float64]"
+
+    @property
+    def median(self) -> float | None:
+        """Time at which it falls below a half; the middle of the times for which it is one."""
+        ends = [
+            self.times[self.shares <= 0.5 + _ROUNDING],
+            self.times[self.shares < 0.5 - _ROUNDING],
+        ]
+        return None if not ends[1].size else float(ends[0][0] + ends[1][0]) / 2
+
+
+def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
+    """Estimate it after Kaplan and Meier (1958).
+
+    Args:
+        times: When it happened.
+        censored: Until when it had not happened to each of the other seeds.
     """
     from scipy import stats
 
-    if wins + losses == 0:
-        return 1.0
-    return float(stats.binomtest(wins, wins + losses, 0.5).pvalue)
+    found = stats.ecdf(stats.CensoredData(times, right=censored)).sf
+    return Survival(found.quantiles, found.probabilities)
 
 
-def fewest_deciding_seeds(alpha: float) -> int:
-    """Smallest number of differing seeds with which a sign test can fall below ``alpha``."""
-    n = 1
-    while 2 * 0.5**n >= alpha:
-        n += 1
-    return n
+def log_rank_p(ours: Sequence[float], theirs: Sequence[float], budget: float) -> float:
+    """Two-sided p-value that two rows reach an event equally soon.
 
+    Log-rank test as a sum of scores (Peto and Peto 1972) over all exchanges of the seeds between
+    the rows, or many at random: with few seeds the normal approximation is too sure of itself.
 
-def _upper_tail(estimate: Estimate, distance: float) -> float:
+    Args:
+        ours: Time of the event of each seed; ``budget`` and more: not within the budget.
+        theirs: The same of the other row.
+        budget: Time at which observation ends.
+    """
+    import numpy as np
     from scipy import stats
 
-    assert estimate.std is not None, "a t test needs two values"
-    if estimate.std == 0:
-        return 0.5 if distance == 0 else float(distance < 0)
-    standard_error = estimate.std / math.sqrt(estimate.n)
-    return float(stats.t.sf(distance / standard_error, estimate.n - 1))
+    times = np.minimum(np.asarray([*ours, *theirs], dtype=float), budget)
+    reached = times < budget
+    at_risk = np.asarray([(times >= time).sum() for time in times])
+    # Each observation's score: its event, less the events that were to be expected up to its time.
+    scores = reached - np.asarray([(reached / at_risk)[times <= time].sum() for time in times])
+    found = stats.permutation_test(
+        [scores[: len(ours)], scores[len(ours) :]],
+        lambda one, two, axis: one.mean(axis) - two.mean(axis),
+        vectorized=True,
+        n_resamples=_PERMUTATIONS,
+        rng=np.random.default_rng(0),
+    )
+    return min(1.0, float(found.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of a family (Holm 1979): the chance of any false decision stays alpha."""
+    adjusted, worst = [0.0] * len(p_values), 0.0
+    ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    for rank, place in enumerate(ranked):
+        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = worst
+    return adjusted

@@ -11,10 +11,10 @@ from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.conditions import interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
+from difftransformer.reporting.evidence import gather
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.web import to_page
-from difftransformer.reporting.verdicts import judge
 from difftransformer.reporting.view import View, sections_of
 
 DATA = ".json"
@@ -54,7 +54,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
 
 
 def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
-    """Make the table of an artifact from what its measurements show, and judge its claims.
+    """Make the table of an artifact, with the evidence on its claims.
 
     Raises:
         ConfigError: a claim is about a column that no section has, or two sections have different
@@ -78,7 +78,7 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
         ),
         notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
     )
-    return table.model_copy(update={"verdicts": judge(artifact, table)})
+    return table.model_copy(update={"evidence": gather(artifact, table)})
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:

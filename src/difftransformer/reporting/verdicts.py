@@ -1,201 +1,311 @@
-"""Verdicts on declared claims: what the paired results over seeds say, at their scale."""
+"""Verdicts on declared claims, from the evidence of all tables together; see docs/verdicts.md.
 
-from collections.abc import Mapping
+A verdict is what the data at its scale can bear: confirmed, contradicted, inconclusive, not
+testable here, or no data.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from difftransformer.config.artifact_slices import ArtifactSlice, ClaimSlice
-from difftransformer.config.artifacts import ClaimConfig
-from difftransformer.errors import ConfigError
-from difftransformer.reporting.document import Cell, TableDocument, Verdict, VerdictName
+from pydantic import Field
+
+from difftransformer.config.base import Settings
+from difftransformer.config.claims import ClaimConfig, ClaimSlice, VerdictName, VerdictsSlice
+from difftransformer.reporting.document import Evidence
 from difftransformer.reporting.numbers import plain, probability, signed
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
-    Estimate,
-    fewest_deciding_seeds,
+    MOST_SEEDS,
+    POWER,
+    Contrast,
+    UnitChance,
+    contrast,
+    holm,
+    log_rank_p,
     mean_interval,
-    sign_test_p,
-    t_test_above,
-    t_test_below,
-    t_test_p,
 )
 
 
-class Finding(NamedTuple):
-    """Outcome of a test, before it is put into words."""
+class Verdict(Settings):
+    """What the results say about a claim, at their scale. Numbers that do not exist are None."""
 
+    claim: str
+    text: str
+    source: str
+    paper: str | None = Field(description="Short name of the paper; None: the claim is ours")
+    primary: bool
+    family: str = Field(description="Claims that Holm's correction is over")
+    group: str = Field(description="Runs that it compares; claims of a group share their chance")
+    artifact: str
     verdict: VerdictName
-    estimate: float | None
+    reason: str
+    direction: str = Field(description="as claimed, opposite, or none without a difference")
+    effect: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    published_effect: float | None = None
+    seeds: int
+    seeds_needed: int | None = Field(
+        default=None, description="Seeds, of all, that decide it with 80% power; None: decided"
+    )
+    p: float | None = None
+    p_adjusted: float | None = None
+    declared: str
+    post_hoc: str | None
+    run_ids: list[str]
+    test: str
+    claimed: str = Field(description="Side claimed, of a row against another or a number")
+    margin: float | None
+    alpha: float
+    ours: list[float | None] = Field(description="By seed; None: no value")
+    theirs: list[float | None]
+    beyond: float | None = Field(description="What an absent time exceeds")
+    unit: str | None
+    units: int
+    unit_variance: float
+    unit_freedom: int
+    minutes: float | None = Field(
+        default=None, description="What the missing seeds take, by the times of those there are"
+    )
+    command: str = Field(default="", description="Builds what is missing")
+
+
+class Tested(NamedTuple):
+    """Outcome of a test: which side its p-value speaks for, and with what interval."""
+
+    effect: float
     low: float | None
     high: float | None
-    p_value: float | None
+    p_value: float
+    holds: bool
     words: str
 
 
-def judge(artifact: ArtifactSlice, table: TableDocument) -> list[Verdict]:
-    """Judge every claim of an artifact by its table.
+def judge(asked: VerdictsSlice, evidence: Mapping[str, Evidence]) -> list[Verdict]:
+    """Judge every claim of which there is evidence, in the order of their declaration.
 
-    Raises:
-        ConfigError: a claim is about a column that the table does not have.
+    Claims of a family without evidence count as undecided ones, so that what is decided is no
+    surer of itself where less was built.
     """
-    return [_judge(name, claim, artifact, table) for name, claim in artifact.claims.items()]
+    found = {name: _Case(asked, name, evidence[name]) for name in asked.claims if name in evidence}
+    families: dict[str, list[str]] = {}
+    for name, claim in asked.claims.items():
+        families.setdefault(claim.family, []).append(name)
+    adjusted: dict[str, float] = {}
+    for names in families.values():
+        p_values = [found[name].p_value if name in found else 1.0 for name in names]
+        adjusted |= dict(zip(names, holm(p_values), strict=True))
+    return [case.verdict(adjusted[name]) for name, case in found.items()]
 
 
-def decide(claim: ClaimConfig, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Finding:
-    """Test a claim on values by seed; seeds that only one of the two has do not count."""
-    seeds = sorted(set(ours) & set(theirs))
-    differences = [ours[seed] - theirs[seed] for seed in seeds]
-    if len(seeds) < FEWEST_PAIRS:
-        mean = sum(differences) / len(differences) if differences else None
-        have = f"{len(seeds)} {_units(claim, len(seeds))}"
-        words = f"{have}, a verdict needs {FEWEST_PAIRS} or more"
-        if mean is not None:
-            words = f"{_difference(claim)} {signed(mean, 3)}; {words}"
-        return Finding("inconclusive", mean, None, None, None, words)
-    tests = {"sign": _sign, "paired_t": _paired_t}
-    finding = tests.get(claim.test, _within_margin)(claim, differences)
-    alone = len(set(ours) ^ set(theirs))
-    if not alone:
-        return finding
-    words = f"{finding.words}; left out: {alone} {claim.over} with a value on one side alone"
-    return finding._replace(words=words)
+class _Case:
+    """One claim with its evidence."""
+
+    def __init__(self, asked: VerdictsSlice, name: str, evidence: Evidence) -> None:
+        self.name, self.evidence = name, evidence
+        self.claim: ClaimSlice = asked.claims[name]
+        self.obstacle = asked.not_testable.get(name) or evidence.obstacle
+        self.pairs = _pairs(self.claim, evidence)
+        self.tested = None
+        if len(self.pairs) >= FEWEST_PAIRS:
+            self.tested = run_test(self.claim, self.pairs, evidence)
+        if self.obstacle is None and len(self.pairs) > 1 and self._constant():
+            self.obstacle = f"the metric is constant, {plain(self.pairs[0][0], 3)} in both rows"
+
+    @property
+    def p_value(self) -> float:
+        """As its family counts it: what is not tested decides nothing."""
+        if self.tested is None or self.obstacle is not None or self._selected():
+            return 1.0
+        return self.tested.p_value
+
+    def verdict(self, adjusted: float) -> Verdict:
+        claim, evidence, tested = self.claim, self.evidence, self.tested
+        effect = None
+        if self.pairs:
+            effect = mean_interval([one - two for one, two in self.pairs]).mean
+        counted = tested if self.obstacle is None else None
+        name = self._name(adjusted)
+        needed = self._seeds_needed(adjusted) if name == "inconclusive" else None
+        return Verdict(
+            claim=self.name,
+            text=claim.text,
+            source=claim.source,
+            paper=claim.paper,
+            primary=claim.primary,
+            family=claim.family,
+            group=f"{claim.row} − {claim.against}"
+            if isinstance(claim.against, str)
+            else claim.row,
+            artifact=claim.artifact,
+            verdict=name,
+            reason=self._reason(name, adjusted, needed),
+            direction=direction(claim, effect),
+            effect=effect,
+            ci_low=tested.low if tested is not None else None,
+            ci_high=tested.high if tested is not None else None,
+            published_effect=evidence.published,
+            seeds=len(self.pairs),
+            seeds_needed=needed,
+            p=counted.p_value if counted is not None else None,
+            p_adjusted=adjusted if counted is not None else None,
+            declared=f"{claim.declared.date} {claim.declared.commit}",
+            post_hoc=claim.post_hoc,
+            run_ids=evidence.job_ids,
+            test=claim.test,
+            claimed=claim.direction,
+            margin=claim.margin,
+            alpha=claim.alpha,
+            **evidence.model_dump(
+                include={"ours", "theirs", "beyond", "unit", "units", "unit_variance",
+                         "unit_freedom"}
+            ),
+        )  # fmt: skip
+
+    def _name(self, adjusted: float) -> VerdictName:
+        if not self.pairs:
+            return "no data"
+        if self.obstacle is not None:
+            return "not testable here"
+        if self.tested is None or self._selected() or adjusted >= self.claim.alpha:
+            return "inconclusive"
+        return "confirmed" if self.tested.holds else "contradicted"
+
+    def _reason(self, name: VerdictName, adjusted: float, needed: int | None) -> str:
+        claim, seeds = self.claim, len(self.pairs)
+        if name == "no data":
+            return f"no {claim.over.removesuffix('s')} has a value on both sides"
+        words = [] if self.obstacle is None else [self.obstacle]
+        if self.tested is not None:
+            words.append(self.tested.words)
+        else:
+            mean = mean_interval([one - two for one, two in self.pairs]).mean
+            number = f"{seeds} {claim.over if seeds > 1 else claim.over.removesuffix('s')}"
+            words.append(f"difference {signed(mean, 3)}, of {number}")
+        if self.obstacle is None:
+            if self._selected():
+                asked = len(self.evidence.seeds)
+                words.append(
+                    f"{asked - seeds} of {asked} {claim.over} without a value, which may be the "
+                    "very thing claimed"
+                )
+            elif self.tested is not None:
+                words.append(f"{probability(self.tested.p_value)}, in its family {adjusted:.2g}")
+            if name == "inconclusive" and claim.over == "seeds":
+                words.append(_would_decide(needed, seeds))
+        return "; ".join(words)
+
+    def _constant(self) -> bool:
+        """Whether every seed of both rows gave the same number, and what was asked did not vary."""
+        values = {value for pair in self.pairs for value in pair}
+        return isinstance(self.claim.against, str) and len(values) == 1
+
+    def _selected(self) -> bool:
+        """Whether seeds are missing because they have no value."""
+        return len(self.pairs) < len(self.evidence.seeds)
+
+    def _seeds_needed(self, adjusted: float) -> int | None:
+        """Seeds, of all, that would decide it; None where no number of them is known to."""
+        if self.claim.over != "seeds" or self._selected():
+            return None
+        if self.tested is None:
+            return FEWEST_PAIRS
+        alpha = self.claim.alpha
+        if 0 < self.p_value < adjusted < 1:
+            alpha *= self.p_value / adjusted
+        return seeds_needed(self.claim, _contrast(self.pairs, self.evidence), alpha)
 
 
-def decide_against_number(claim: ClaimConfig, ours: Cell, number: float) -> Finding:
-    """Test a claim on the values of all seeds against a number.
-
-    A seed without a value, such as a ratio beyond what was measured, has none for a reason that
-    may be the very thing claimed: the rest would be a selection, so nothing is decided.
-    """
-    missing = [seed for seed in ours.seeds if seed.value is None]
-    if not missing:
-        return decide(claim, ours.by_seed(), {seed.seed: number for seed in ours.seeds})
-    words = "; ".join(f"seed {seed.seed} has no value: {seed.text}" for seed in missing)
-    return Finding("inconclusive", None, None, None, None, words)
-
-
-def _judge(name: str, claim: ClaimSlice, artifact: ArtifactSlice, table: TableDocument) -> Verdict:
-    ours = _cell(name, claim.row, claim.metric, table)
-    if isinstance(claim.against, str):
-        theirs = _cell(name, claim.against, claim.against_metric or claim.metric, table)
-        finding = decide(claim, ours.by_seed(), theirs.by_seed())
-    else:
-        theirs = ours
-        finding = decide_against_number(claim, ours, claim.against)
-    return Verdict(
-        claim=name,
-        text=claim.text,
-        source=claim.source,
-        scope=claim.scope,
-        artifact=claim.artifact,
-        verdict=finding.verdict,
-        reason=f"At scale {artifact.scale}: {finding.words}.",
-        estimate=finding.estimate,
-        ci_low=finding.low,
-        ci_high=finding.high,
-        p_value=finding.p_value,
-        n=len(set(ours.by_seed()) & set(theirs.by_seed())),
-        job_ids=sorted({*ours.job_ids(), *theirs.job_ids()}),
-    )
-
-
-def _cell(name: str, row: str, column: str, table: TableDocument) -> Cell:
-    cell = table.find(row, column)
-    if cell is None:
-        columns = sorted({cell.column for cell in table.cells()})
-        raise ConfigError(
-            f"config/artifacts/{table.artifact}.yaml: claims.{name}.metric: its table has no "
-            f"column '{column}' for '{row}' (it has {', '.join(columns)})"
-        )
-    return cell
-
-
-def _paired_t(claim: ClaimConfig, differences: list[float]) -> Finding:
-    found = mean_interval(differences, 1 - claim.alpha)
-    assert found.low is not None and found.high is not None
-    p_value = t_test_p(found)
-    name: VerdictName = "inconclusive"
-    if found.high < 0 or found.low > 0:
-        side = "lower" if found.high < 0 else "higher"
-        name = "confirmed" if side == claim.direction else "contradicted"
-    words = (
-        f"{_difference(claim)} {_interval(found, 1 - claim.alpha)} over {found.n} "
-        f"{_units(claim)}, claimed {claim.direction} ({_paired(claim)}t test, "
-        f"{probability(p_value)})"
-    )
-    return Finding(name, found.mean, found.low, found.high, p_value, words)
-
-
-def _within_margin(claim: ClaimConfig, differences: list[float]) -> Finding:
-    """Equivalence and noninferiority: an interval of 1 - 2 alpha against the margin.
-
-    The interval's two ends are one-sided tests at alpha each (Schuirmann 1987), whether it lies
-    inside the margin or wholly outside.
-    """
-    assert claim.margin is not None
-    level, margin = 1 - 2 * claim.alpha, claim.margin
-    found = mean_interval(differences, level)
-    assert found.low is not None and found.high is not None
-    above, below = t_test_above(found, -margin), t_test_below(found, margin)
+def run_test(
+    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence
+) -> Tested:
+    """Test a claim on pairs of values, one a seed."""
+    found = _contrast(pairs, evidence)
+    low, high = found.interval() if found.standard_error else (None, None)
+    over = f"over {len(pairs)} {claim.over}"
+    if evidence.units:
+        over += f" and {evidence.units} {evidence.unit}"
+    reach = "" if low is None or high is None else f" ({plain(low, 3)} to {plain(high, 3)})"
+    words = f"difference {signed(found.effect, 3)}{reach} {over}"
     if claim.test == "equivalence":
-        p_value, bounds = max(above, below), f"±{margin:g}"
-        inside, outside = (
-            -margin < found.low and found.high < margin,
-            found.low > margin or found.high < -margin,
-        )
-        what = "two one-sided t tests"
-    elif claim.direction == "higher":
-        p_value, bounds = above, f"−{margin:g}"
-        inside, outside = found.low > -margin, found.high < -margin
-        what = "noninferiority t test, higher is better"
-    else:
-        p_value, bounds = below, f"+{margin:g}"
-        inside, outside = found.high < margin, found.low > margin
-        what = "noninferiority t test, lower is better"
-    name: VerdictName = "confirmed" if inside else "contradicted" if outside else "inconclusive"
-    words = (
-        f"{_difference(claim)} {_interval(found, level)} over {found.n} {_units(claim)}, "
-        f"margin {bounds} ({what}, {probability(p_value)})"
-    )
-    return Finding(name, found.mean, found.low, found.high, p_value, words)
+        assert claim.margin is not None
+        # Twice, as the other: at the margin itself both decisions are wrong.
+        within = min(1.0, 2 * max(found.above(-claim.margin), found.below(claim.margin)))
+        outside = min(1.0, 2 * min(found.above(claim.margin), found.below(-claim.margin)))
+        words += f", margin ±{claim.margin:g}"
+        return Tested(found.effect, low, high, min(within, outside), within <= outside, words)
+    sign = 1 if claim.direction == "higher" else -1
+    boundary = 0.0 if claim.margin is None else -sign * claim.margin
+    holds = sign * (found.effect - boundary) > 0
+    if claim.margin is not None:
+        words += f", margin {signed(boundary, 3)}"
+    p_value = found.beyond(boundary)
+    if claim.test == "time_to_event":
+        budget = evidence.beyond or max(max(pair) for pair in pairs) + 1
+        ours, theirs = zip(*pairs, strict=True)
+        p_value = log_rank_p(ours, theirs, budget)
+        words = words.replace("difference", "restricted mean difference") + ", log-rank test"
+    return Tested(found.effect, low, high, p_value, holds, words)
 
 
-def _sign(claim: ClaimConfig, differences: list[float]) -> Finding:
-    higher = sum(difference > 0 for difference in differences)
-    lower = sum(difference < 0 for difference in differences)
-    p_value = sign_test_p(higher, lower)
-    name: VerdictName = "inconclusive"
-    if p_value < claim.alpha:
-        side = "higher" if higher > lower else "lower"
-        name = "confirmed" if side == claim.direction else "contradicted"
-    words = (
-        f"of {len(differences)} {_units(claim)} {higher} higher, {lower} lower, "
-        f"{len(differences) - higher - lower} equal, claimed {claim.direction} (exact sign test, "
-        f"{probability(p_value)})"
-    )
-    needed = fewest_deciding_seeds(claim.alpha)
-    if higher + lower < needed:
-        words += f"; at α = {claim.alpha:g} it takes {needed} seeds that differ to decide"
-    mean = sum(differences) / len(differences)
-    return Finding(name, mean, None, None, p_value, words)
+def direction(claim: ClaimConfig, effect: float | None) -> str:
+    """Say on which side an effect lies, however small it is."""
+    if effect is None:
+        return ""
+    if claim.test == "equivalence":
+        assert claim.margin is not None
+        return "as claimed" if abs(effect) < claim.margin else "opposite"
+    sign = 1 if claim.direction == "higher" else -1
+    beyond = sign * effect + (claim.margin or 0.0)
+    return "as claimed" if beyond > 0 else "opposite" if beyond < 0 else "none"
 
 
-def _difference(claim: ClaimConfig) -> str:
-    """Say what is tested: differences of two rows, or from a number."""
-    return "difference" if isinstance(claim.against, str) else f"difference to {claim.against:g}"
+def seeds_needed(claim: ClaimConfig, found: Contrast, alpha: float) -> int | None:
+    """Seeds with which a test at ``alpha`` decides with 80% power, if all is as observed.
+
+    None: the effect lies on the boundary, or the units alone leave it open however many seeds.
+    """
+
+    def power(seeds: int) -> float:
+        then = found.with_seeds(seeds)
+        if claim.test == "equivalence":
+            assert claim.margin is not None
+            outside = claim.margin if found.effect > 0 else -claim.margin
+            if abs(found.effect) > claim.margin:
+                return then.power_beyond(outside, alpha)
+            return then.power_within(claim.margin, alpha)
+        sign = 1 if claim.direction == "higher" else -1
+        return then.power_beyond(0.0 if claim.margin is None else -sign * claim.margin, alpha)
+
+    if power(MOST_SEEDS) < POWER:
+        return None
+    low, high = 1, MOST_SEEDS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return max(high, FEWEST_PAIRS)
 
 
-def _paired(claim: ClaimConfig) -> str:
-    return "paired " if isinstance(claim.against, str) else ""
+def _contrast(pairs: Sequence[tuple[float, float]], evidence: Evidence) -> Contrast:
+    units = UnitChance(evidence.unit_variance, evidence.unit_freedom)
+    return contrast([one - two for one, two in pairs], units)
 
 
-def _units(claim: ClaimConfig, number: int = 2) -> str:
-    """Name what the values are of."""
-    return _paired(claim) + (claim.over if number != 1 else claim.over.removesuffix("s"))
+def _pairs(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
+    """Values of the seeds that have one on both sides; a time beyond the budget is the budget."""
+    limit = evidence.beyond if claim.test == "time_to_event" else None
+
+    def value(one: float | None) -> float | None:
+        if limit is None:
+            return one
+        return limit if one is None else min(one, limit)
+
+    both = zip(map(value, evidence.ours), map(value, evidence.theirs), strict=True)
+    return [(one, two) for one, two in both if one is not None and two is not None]
 
 
-def _interval(found: Estimate, level: float) -> str:
-    assert found.low is not None and found.high is not None
-    return (
-        f"{signed(found.mean, 3)} ({level:.0%} interval {plain(found.low, 3)} to "
-        f"{plain(found.high, 3)})"
-    )
+def _would_decide(needed: int | None, have: int) -> str:
+    if needed is None:
+        return f"no number of seeds up to {MOST_SEEDS} is sure to decide it"
+    more = max(needed - have, 1)
+    return f"{more} more seed{'s' if more > 1 else ''} would, with {POWER:.0%} power"

@@ -88,7 +88,7 @@ class View(Generic[O]):
     @property
     def look(self) -> dict[str, Look]:
         """Look of each row, by its run."""
-        return looks([row.run for row in self.rows])
+        return looks({row.run: row.look for row in self.rows})
 
     @cached_property
     def suite(self) -> Any:

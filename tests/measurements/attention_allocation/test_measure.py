@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_evaluation import RECALL, model_config, scorer, subject
+from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.retrieval.prompts import open_builder
@@ -84,11 +84,10 @@ def first_row(model: Transformer, ids: list[int], attention: dict[str, Any]) -> 
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("normalisation", ["absolute", "signed"])
-def test_a_row_without_weights_has_no_shares(normalisation: str) -> None:
+def test_a_row_without_weights_has_no_shares() -> None:
     rows = np.array([[[0.0, 0.0, 0.0], [1.0, 0.0, 3.0]]])
-    found = region_shares(rows, np.array([0, 1, 2]), normalisation)
-    assert found.tolist() == [[[0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0]]]
+    for found in region_shares(rows, np.array([0, 1, 2])):
+        assert found.tolist() == [[[0, 0, 0, 0, 0, 0], [0.25, 0, 0.75, 0, 0, 0]]]
 
 
 @pytest.fixture
@@ -98,16 +97,16 @@ def dataset(recall: Path) -> PackedDataset:
 
 def run(model: Any, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
     about = replace(subject(scorer(model), dataset), details=details)
-    return measure(suite(**changes), about)
+    return metrics_of(measure(suite(**changes), about))
 
 
-@pytest.mark.parametrize("normalisation", ["absolute", "signed"])
+@pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
 def test_shares_are_those_of_numpy(
-    attention: dict[str, Any], normalisation: str, dataset: PackedDataset, tmp_path: Path
+    attention: dict[str, Any], signed: bool, dataset: PackedDataset, tmp_path: Path
 ) -> None:
     model = by_hand(attention)
-    found = run(model, dataset, tmp_path, normalisation=normalisation)
+    found = run(model, dataset, tmp_path)
     builder = open_builder(suite(), dataset, max_positions=40)
     total: dict[str, list[float]] = {}
     for depth in (0, 50, 100):
@@ -115,7 +114,7 @@ def test_shares_are_those_of_numpy(
             prompt = builder.prompt(Cell(3, 1, None, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
             row = first_row(model, ids, attention)
-            row = np.abs(row) if normalisation == "absolute" else row
+            row = row if signed else np.abs(row)
             row = row / row.sum(-1, keepdims=True)
             start = prompt.needle.start
             parts = {
@@ -126,10 +125,40 @@ def test_shares_are_those_of_numpy(
                 "query": row[:, -1:],
             }
             for name, part in parts.items():
-                total.setdefault(f"{name}_d{depth}", []).append(part.sum(-1).mean())
+                for cut in (f"_d{depth}", "_l0", ""):
+                    label = f"{name}{'_signed' if signed else ''}{cut}"
+                    total.setdefault(label, []).append(part.sum(-1).mean())
     for name, values in total.items():
         assert found[name] == pytest.approx(np.mean(values), abs=1e-5), name
     assert found["noise_d50"] == pytest.approx(found["before_d50"] + found["after_d50"])
+
+
+def test_both_normalisations_are_one_for_softmax_alone(
+    dataset: PackedDataset, tmp_path: Path
+) -> None:
+    softmax, diff = (run(by_hand(kind), dataset, tmp_path) for kind in (SOFTMAX, DIFF))
+    signed = [name for name in softmax if "_signed" in name]
+    assert len(signed) == (len(softmax) - 1) / 2
+    for name in signed:
+        assert softmax[name] == pytest.approx(softmax[name.replace("_signed", "")], abs=1e-6)
+    assert abs(diff["noise"] - diff["noise_signed"]) > 0.01
+
+
+def test_layers_are_told_apart_and_make_up_the_whole(
+    dataset: PackedDataset, tmp_path: Path
+) -> None:
+    config = model_config(RECALL.vocab_size).model_copy(update={"attention": DIFF, "num_layers": 3})
+    model = Transformer.build(config, "sdpa", seed=0).eval()
+    found = run(model, dataset, tmp_path)
+    assert list(found) == suite().metric_names(config)
+    for name in ("answer", "noise_signed"):
+        layers = [found[f"{name}_l{layer}"] for layer in range(3)]
+        assert np.mean(layers) == pytest.approx(found[name]) and len({*layers}) == 3
+    with torch.no_grad():  # what is changed in the last layer changes its shares alone
+        model.layers[2].attention.qkv_proj.weight.mul_(2)
+    changed = run(model, dataset, tmp_path)
+    moved = [found[f"answer_l{layer}"] != changed[f"answer_l{layer}"] for layer in range(3)]
+    assert moved == [False, False, True]
 
 
 @pytest.mark.parametrize("attention", [SOFTMAX, DIFF, SHARED])
@@ -145,8 +174,8 @@ def test_shares_of_a_row_make_up_the_whole(
     assert found["prompts"] == 6
     shares = np.load(tmp_path / "shares.npy")
     heads = 2
-    assert shares.shape == (3, 2, 1, heads, len(REGIONS))
-    np.testing.assert_allclose(shares.sum(-1), 1, atol=1e-5)
+    assert shares.shape == (2, 3, 2, 1, heads, len(REGIONS) + 1)
+    np.testing.assert_allclose(shares[..., :-1].sum(-1), 1, atol=1e-5)
     rows, example = np.load(tmp_path / "example_rows.npy"), _example(tmp_path)
     assert rows.shape == (1, heads, len(example["tokens"]))
     total = rows.sum(-1)
@@ -169,9 +198,9 @@ def test_regions_of_a_prompt() -> None:
 def test_signed_rows_are_divided_by_their_sum() -> None:
     rows = np.array([[[0.5, -0.1, 0.4]]])
     regions = np.array([0, 2, 4])
-    absolute, signed = (region_shares(rows, regions, n)[0, 0] for n in ("absolute", "signed"))
-    np.testing.assert_allclose(absolute, [0.5, 0, 0.1, 0, 0.4])
-    np.testing.assert_allclose(signed, [0.625, 0, -0.125, 0, 0.5])
+    absolute, signed = region_shares(rows, regions)[:, 0, 0]
+    np.testing.assert_allclose(absolute, [0.5, 0, 0.1, 0, 0.4, 0])
+    np.testing.assert_allclose(signed, [0.625, 0, -0.125, 0, 0.5, 0])
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
@@ -202,3 +231,12 @@ def _example(details: Path) -> dict[str, list[str]]:
     example: dict[str, list[str]] = json.loads((details / "example.json").read_text())
     assert len(example["tokens"]) == len(example["regions"])
     return example
+
+
+def test_shares_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
+    about = replace(subject(scorer(by_hand(SOFTMAX)), dataset), details=tmp_path)
+    found = measure(suite(), about)
+    assert {*found.units} == {*found.metrics} - {"prompts"}
+    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", 2),)}
+    depths = [found.units[f"noise_d{depth}"].shares[0].values for depth in (0, 50, 100)]
+    assert found.units["noise"].shares[0].values == pytest.approx(np.mean(depths, axis=0))

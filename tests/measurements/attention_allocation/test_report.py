@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from pictures import picture
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.attention_allocation.report import _columns
@@ -37,7 +38,31 @@ def test_table_3_has_answer_and_noise_by_depth(fake: FakeResults, tmp_path: Path
     parts = [float(cells["recall_diff", name]["value"]) for name in ("bos", "answer", "query")]
     assert sum(parts) + float(cells["recall_diff", "noise"]["value"]) == pytest.approx(1)
     text = (tmp_path / "table3.md").read_text()
-    assert "divided by the sum of its absolute values" in text and "C3.7" in text
+    assert "absolute weights, divided by their sum" in text
+    both = [["", "answer_signed_d50", "answer_l1"], ["_signed", "noise_signed_l0", "answer_d50"]]
+    found = metrics(fake, "attention_allocation", "recall_diff")
+    for ending, *columns in both:
+        assert "| Answer all, " + ("signed" if ending else "absolute") in text
+        for column in (f"answer{ending}", *columns):
+            mean = sum(one[column] for one in found) / 3
+            assert float(cells["recall_diff", column]["value"]) == pytest.approx(mean)
+    assert cells["recall_diff", "answer_signed_d50"]["paper_value"] == ""
+    shown = text.split("\n\n")[3]
+    assert "noise all, signed" in shown.lower() and "layer" not in shown
+    assert "(stand-in: keys and values of synthetic tokens)" in text
+
+
+def test_the_answers_share_is_drawn_by_layer_under_both(fake: FakeResults) -> None:
+    figure = picture("figure1", fake)
+    panels = {axes.get_title("left"): axes for axes in figure.axes}
+    found = metrics(fake, "attention_allocation", "recall_diff")
+    for title, sign in (("Answer, absolute", ""), ("Answer, signed", "_signed")):
+        drawn = [line for line in panels[title].lines if len(line.get_xdata())]
+        expected = [sum(one[f"answer{sign}_l{layer}"] for one in found) / 3 for layer in (0, 1)]
+        assert any(list(line.get_ydata()) == pytest.approx(expected) for line in drawn)
+        assert {tuple(line.get_xdata()) for line in drawn} == {(1, 2)}
+    one, two = (panels[f"Answer, {name}"].get_ylim() for name in ("absolute", "signed"))
+    assert one == two
 
 
 def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Path) -> None:

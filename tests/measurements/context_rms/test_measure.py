@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import VOCAB, model_config, scorer, subject
+from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
@@ -32,7 +32,7 @@ def measured(text: Path, **attention: Any) -> Subject:
 
 def test_softmax_stays_within_the_posts_bounds(text: Path) -> None:
     subject = measured(text, variant="softmax")
-    found = measure(suite(), subject)
+    found = metrics_of(measure(suite(), subject))
     assert list(found) == suite().metric_names(subject.scorer.model.config)
     for place in suite().places:
         assert found[f"weights_p{place}_low"] >= place**-0.5 - 1e-6
@@ -84,7 +84,7 @@ def test_the_learned_lambda_of_a_layer(
     text: Path, attention: dict[str, Any], expected: float | None
 ) -> None:
     found = measured(text, **attention)
-    metrics = measure(suite(), found)
+    metrics = metrics_of(measure(suite(), found))
     assert list(metrics) == suite().metric_names(found.scorer.model.config)
     if expected is None:
         assert metrics["lambda_l0"] is None
@@ -101,7 +101,7 @@ def test_a_lambda_for_each_token_is_its_mean(text: Path) -> None:
     found = measured(text, variant="diff_v2")
     layer, seen = found.scorer.model.layers[0].attention, []
     hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    metrics = measure(suite(), found)
+    metrics = metrics_of(measure(suite(), found))
     hook.remove()
     weights = layer.qkv_proj.weight[-layer.num_heads :]
     expected = torch.cat(seen).double() @ weights.T.double()
@@ -109,10 +109,10 @@ def test_a_lambda_for_each_token_is_its_mean(text: Path) -> None:
 
 
 def test_a_norm_magnifies_and_a_batch_changes_nothing(text: Path) -> None:
-    found = measure(suite(), measured(text, variant="diff_v1"))
+    found = metrics_of(measure(suite(), measured(text, variant="diff_v1")))
     assert found["magnification_top"] != 1
     assert found["after_p16_low"] == pytest.approx(found["after_p16_high"], rel=0.5)
-    again = measure(suite(batch_size=1), measured(text, variant="diff_v1"))
+    again = metrics_of(measure(suite(batch_size=1), measured(text, variant="diff_v1")))
     names = [place_metric(kind, 16, ending) for kind in KINDS for ending in ("", *QUANTILES)]
     assert [found[name] for name in names] == pytest.approx([again[name] for name in names])
 
@@ -125,3 +125,11 @@ def test_values_are_taken_up_to_a_position() -> None:
 def test_windows_longer_than_the_context(text: Path) -> None:
     with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
         measure(suite(seq_len=64), measured(text, variant="softmax"))
+
+
+def test_sizes_are_known_by_window(text: Path) -> None:
+    found = measure(suite(), measured(text, variant="diff_v1"))
+    windows = int(found.metrics["tokens"] or 0) // suite().seq_len
+    means = {place_metric(kind, place) for kind in KINDS for place in suite().places}
+    assert {*found.units} == means | {"magnification"}
+    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", windows),)}

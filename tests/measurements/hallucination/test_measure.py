@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, model_config, scorer, subject
+from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, subject
 from torch import Tensor
 
 from difftransformer.config.judges import LexicalJudge
@@ -72,7 +72,7 @@ def run(
     assert list(metrics) == asked.metric_names(model_config(RECALL.vocab_size))
     answers = read_answers(folder)
     judged = open_judge(LexicalJudge(), folder).judge(answers)
-    return metrics, answers, counts(answers, judged)
+    return metrics, answers, metrics_of(counts(asked.set_tasks, answers, judged))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import evaluate_as_job, model_config
+from small_evaluation import evaluate_as_job, metrics_of, model_config, sizes
 from small_language_models import TASKS, suite, write_llama, write_tasks, write_training
 
 from difftransformer.config.measurements import EvaluationSlice
@@ -40,7 +40,7 @@ def elsewhere(name: object, folder: Path) -> PretrainedSubject:
 
 
 def measure(folder: Path, llama: Path, **changes: object) -> Metrics:
-    return measurement.measure(suite(**changes), elsewhere(llama, folder))
+    return metrics_of(measurement.measure(suite(**changes), elsewhere(llama, folder)))
 
 
 def samples(folder: Path, task: str) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_our_model_scores_as_the_lm_eval_command_on_its_export(tmp_path: Path) -
         state=tmp_path / "state",
         seed=3,
     )
-    ours = measurement.measure(suite(), subject)
+    ours = metrics_of(measurement.measure(suite(), subject))
     export_model(run, tmp_path / "exported")
     names = write_tasks(tmp_path / "tasks", 0)
     command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf"]
@@ -206,3 +206,11 @@ def test_a_model_from_elsewhere_ends_in_a_result_of_no_training(
     assert len(samples(details, "piqa")) == 4
     known = json.loads((details / "piqa.json").read_text())
     assert known["lm_eval_version"] and known["config"]["metadata"]["version"] == 1.0
+
+
+@pytest.mark.slow
+def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
+    found = measurement.measure(suite(limit=6), elsewhere(llama, tmp_path))
+    assert {*found.units} == {*TASKS, "average"}
+    assert sizes(found.units[TASKS[0]]) == [(TASKS[0], 6)]
+    assert sizes(found.units["average"]) == [(task, 6) for task in TASKS]

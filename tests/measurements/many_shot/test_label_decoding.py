@@ -59,7 +59,7 @@ def brute_force(labels: Labels, table: list[list[float]], decoding: Decoding) ->
 @pytest.mark.parametrize("decoding", ["greedy", "exact"])
 def test_a_shared_prompt_answers_like_brute_force(decoding: Decoding) -> None:
     answers, differ = set(), 0
-    for seed in range(12):
+    for seed in range(24):
         one, draw = model(seed), np.random.default_rng(seed)
         prompt = draw.integers(0, VOCAB, 9).tolist()
         items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import ITEMS, Remembering, model_config, scorer, subject, write_labelled_items
+from small_evaluation import (
+    ITEMS,
+    Remembering,
+    metrics_of,
+    model_config,
+    scorer,
+    sizes,
+    subject,
+    write_labelled_items,
+)
 from torch import Tensor
 
 from difftransformer.config.validation import validate
@@ -43,7 +52,7 @@ def items(tmp_path: Path) -> PackedDataset:
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
     asked = suite(**changes)
-    found = measure(asked, replace(subject(scorer(model), dataset), details=details))
+    found = metrics_of(measure(asked, replace(subject(scorer(model), dataset), details=details)))
     names = asked.metric_names(model_config(ITEMS.vocab_size))
     assert list(found) == (names if asked.numbers == "all" else [n for n in names if n in found])
     return found
@@ -263,7 +272,9 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     settings = files(folder, test_items=2, demonstrations=[6, 12], order_seeds=1, timed_items=0)
     found = {}
     for decoding in ("greedy", "exact"):
-        found[decoding] = measure(settings.model_copy(update={"decoding": decoding}), about)
+        found[decoding] = metrics_of(
+            measure(settings.model_copy(update={"decoding": decoding}), about)
+        )
         assert found[decoding]["asked_n12"] == 2
     assert found["greedy"]["computed_positions"] < found["greedy"]["given_positions"]
     answered = {line["answer"] for line in answers(tmp_path)}
@@ -309,3 +320,15 @@ def test_the_real_sets_are_whole(task: str) -> None:
     classes = CLASSIFICATION_TASKS[task].classes
     known = labelled_set(files(folder, task=task, demonstrations=[classes]))
     assert len(known.labels) == classes and len(known.test) >= 500
+
+
+@pytest.mark.parametrize(("draws", "unit", "number"), [(1, "items", 6), (3, "draws", 3)])
+def test_accuracies_are_known_by_draw_and_of_one_by_item(
+    items: PackedDataset, tmp_path: Path, draws: int, unit: str, number: int
+) -> None:
+    asked = suite(draws=draws, test_items=6, order_seeds=2)
+    model = scorer(Remembering(last_demonstration, ITEMS.vocab_size))
+    found = measure(asked, replace(subject(model, items), details=tmp_path))
+    assert {*found.units} == {f"accuracy_n{n}" for n in asked.demonstrations}
+    for units in found.units.values():
+        assert (units.unit, sizes(units)) == (unit, [("", number)])

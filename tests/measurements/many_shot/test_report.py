@@ -46,7 +46,7 @@ def test_figure_6_has_accuracy_by_number_and_the_plateau(fake: FakeResults, tmp_
         assert float(cells["icl_diff", f"{task}_plateau"]["value"]) == pytest.approx(mean)
     assert cells["icl_transformer", "clinic150_plateau"]["paper_value"] == "72.5"
     text = (tmp_path / "figure6.md").read_text()
-    assert "stand-in: generated items, 8 classes" in text and "C4.5" in text
+    assert "stand-in: generated items, 8 classes" in text
     assert "guessing gives 12.5" in text and "3% were" in text
     assert "40% of the words of demonstrations are of another class" in text
 
@@ -72,7 +72,6 @@ def test_figures_7_and_11_have_the_spread_over_orders(fake: FakeResults, tmp_pat
             assert found == pytest.approx(value), ending
     assert cells["icl_transformer", "trec_alternating_margin"]["paper_value"] == "56.7"
     assert cells["icl_diff", "trec_alternating_o0"]["paper_value"] == "90.0"
-    assert "C5.5" in (tmp_path / "figure7.md").read_text()
 
 
 def test_the_plateau_is_the_upper_half() -> None:

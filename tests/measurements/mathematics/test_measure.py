@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import republish, save_run
+from small_evaluation import metrics_of, republish, save_run, sizes
 from small_language_models import write_training
 from tokenizers import Tokenizer
 
@@ -49,7 +49,7 @@ def measure(folder: Path, run: Path, data: Path, settings: Suite) -> Metrics:
         Scorer(load_model(run), CPU), PackedDataset.open(data), CPU, None,
         details=folder / "details", state=folder / "state", seed=3, model=run,
     )  # fmt: skip
-    return measurement.measure(settings, subject)
+    return metrics_of(measurement.measure(settings, subject))
 
 
 def asked(name: str, settings: Suite) -> list[Item]:
@@ -233,3 +233,17 @@ def test_lengths_are_in_tokens_and_cut_prompts_are_counted(tmp_path: Path) -> No
         assert found["carp_en_tokens"] == found["average_tokens"] == sum(map(length, said)) / 4
         assert found["carp_en_filled"] == sum(length(one) >= room for one in said) / 4
         assert room > 1 or 1 in map(length, said)  # of longer outputs the text has more tokens
+
+
+def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
+    run, data = write_training(tmp_path)
+    (tmp_path / "details").mkdir()
+    subject = Subject(
+        Scorer(load_model(run), CPU), PackedDataset.open(data), CPU, None,
+        details=tmp_path / "details", state=tmp_path / "state", seed=3, model=run,
+    )  # fmt: skip
+    found = measurement.measure(suite(), subject)
+    names = ["carp_en", "gsm8k", "average"]
+    assert {*found.units} == {*names, *(f"{name}_tokens" for name in names)}
+    assert sizes(found.units["gsm8k_tokens"]) == [("gsm8k", 3)]
+    assert sorted(sizes(found.units["average"])) == [("carp_en", 3), ("gsm8k", 3)]

@@ -40,7 +40,7 @@ def test_figure_9_has_the_mean_over_sets_by_tokens(fake: FakeResults, tmp_path: 
     assert cells["math_diff", "final"]["paper_value"] == "31.4"
     assert ("math_diff", "final_difference") in cells
     text = (tmp_path / "figure9.md").read_text()
-    assert "M.1" in text and "confirmed" in text and "generated arithmetic" in text
+    assert "generated arithmetic" in text
 
 
 def test_figure_10_has_every_set_and_the_length_of_output(
@@ -54,7 +54,7 @@ def test_figure_10_has_every_set_and_the_length_of_output(
     assert cells[run, "average_tokens"]["paper_value"] == "6913.0"
     assert cells["reasoning_diff", "tabmwp"]["paper_value"] == "32.4"
     text = (tmp_path / "figure10.md").read_text()
-    assert "M.3" in text and "M.4" in text and "fill their room" in text
+    assert "fill their room" in text
 
 
 def test_a_run_that_kept_no_weights_has_no_curve(small: FakeResults, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import RECALL, Remembering, model_config, scorer, subject
+from small_evaluation import RECALL, Remembering, metrics_of, model_config, scorer, sizes, subject
 from torch import Tensor
 
 from difftransformer.data.packed import PackedDataset
@@ -49,7 +49,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 def run(model: torch.nn.Module, dataset: PackedDataset, details: Path, **changes: Any) -> Metrics:
     about = replace(subject(scorer(model), dataset), details=details)
-    return measure(suite(**changes), about)
+    return metrics_of(measure(suite(**changes), about))
 
 
 def test_a_model_that_answers_right_and_one_that_takes_another_needle(
@@ -130,3 +130,16 @@ def test_prompts_that_do_not_fit_are_one_line(
     with pytest.raises(ConfigError, match=said) as error:
         run(Remembering(value_of(0), RECALL.vocab_size), dataset, tmp_path, **changes)
     assert "\n" not in str(error.value)
+
+
+def test_accuracies_are_known_by_haystack(dataset: PackedDataset, tmp_path: Path) -> None:
+    def by_first_filler(tokens: Tensor) -> Tensor:
+        """Right in every other haystack, whatever is asked there."""
+        out = value_of(0)(tokens)
+        return out if tokens[0, :-1].tolist()[1] % 2 else torch.zeros_like(tokens)
+
+    model = scorer(Remembering(by_first_filler, RECALL.vocab_size))
+    found = measure(suite(), replace(subject(model, dataset), details=tmp_path))
+    assert {*found.units} == {one for one in found.metrics if one.startswith("accuracy_")}
+    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", suite().samples),)}
+    assert 0 < (found.metrics["accuracy_n4_r2"] or 0) < 1

@@ -10,7 +10,7 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
-from small_evaluation import model_config, scorer, subject
+from small_evaluation import metrics_of, model_config, scorer, subject
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.generation import Generator
@@ -97,8 +97,10 @@ def test_an_answer_ends_at_an_empty_line_or_the_end_of_text(
 
 def test_the_suite_runs_in_english(english: PackedDataset, tmp_path: Path) -> None:
     about = replace(subject(scorer(text_model(english)), english), details=tmp_path)
-    found = measure(
-        Suite(kind="needles", pairs=[[2, 2]], max_new_tokens=5, chunk=100, **PROMPTS), about
+    found = metrics_of(
+        measure(
+            Suite(kind="needles", pairs=[[2, 2]], max_new_tokens=5, chunk=100, **PROMPTS), about
+        )
     )
     assert found["asked_n2_r2"] == 12 and found["accuracy_n2_r2"] == 0
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_evaluation import VOCAB, Uniform, model_config, scorer, subject
+from small_evaluation import VOCAB, Uniform, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
@@ -38,7 +38,7 @@ def asked(tmp_path: Path) -> Callable[[Scorer, PackedDataset], Subject]:
 
 def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, asked: Any) -> None:
     dataset, model = PackedDataset.open(text), load_model(text_run)
-    found = measure(suite(batch_size=5), asked(scorer(model), dataset))
+    found = metrics_of(measure(suite(batch_size=5), asked(scorer(model), dataset)))
     assert list(found) == suite().metric_names(model_config(VOCAB))
     split = dataset.split("validation")
     ends = split.document_ends().tolist()
@@ -63,13 +63,15 @@ def test_numbers_are_those_of_a_naive_loop(text: Path, text_run: Path, asked: An
 
 def test_batch_size_does_not_matter(text: Path, text_run: Path, asked: Any) -> None:
     dataset, model = PackedDataset.open(text), scorer(load_model(text_run))
-    one, all_at_once = (measure(suite(batch_size=b), asked(model, dataset)) for b in (1, 100))
+    one, all_at_once = (
+        metrics_of(measure(suite(batch_size=b), asked(model, dataset))) for b in (1, 100)
+    )
     assert one == pytest.approx(all_at_once, rel=1e-6)
 
 
 def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, asked: Any) -> None:
     about = asked(scorer(load_model(text_run)), PackedDataset.open(text))
-    found = measure(suite(max_documents=7), about)
+    found = metrics_of(measure(suite(max_documents=7), about))
     curves = np.load(about.details / CURVES)
     assert found["documents"] == 7
     assert curves["nll"].shape == curves["cumulative"].shape == (32,)
@@ -84,7 +86,7 @@ def test_curves_stand_behind_the_numbers(text: Path, text_run: Path, asked: Any)
 def test_short_documents_are_left_out_and_long_ones_cut(make_text: MakeText, asked: Any) -> None:
     documents = [[1] * 8 + [0], [1] * 31 + [0], [2] * 32 + [0], [3] * 60 + [0]]
     about = asked(scorer(Uniform(VOCAB)), make_text(documents))
-    found = measure(suite(), about)
+    found = metrics_of(measure(suite(), about))
     assert found["documents"] == 2
     assert np.load(about.details / CURVES)["starts"].tolist() == [41, 74]
     for place in suite().places:
@@ -115,3 +117,11 @@ def test_bad_input_is_one_line(make_text: MakeText, text: Path, recall: Path, as
         with pytest.raises(kind, match=said) as error:
             measure(suite(**changes), asked(uniform, dataset))
         assert "\n" not in str(error.value)
+
+
+def test_losses_are_known_by_document(text: Path, text_run: Path, asked: Any) -> None:
+    about = asked(scorer(load_model(text_run)), PackedDataset.open(text))
+    found = measure(suite(max_documents=7), about)
+    assert {*found.units} == {*found.metrics} - {"documents", "tokens"}
+    assert {*map(tuple, map(sizes, found.units.values()))} == {(("", 7),)}
+    assert found.units["loss"] == found.units["nll_p32"] != found.units["nll_p4"]

@@ -6,19 +6,27 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import evaluate_as_job, model_config, save_run, scorer, subject
+from small_evaluation import (
+    evaluate_as_job,
+    metrics_of,
+    model_config,
+    save_run,
+    scorer,
+    sizes,
+    subject,
+)
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import validate
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.subject import Subject
+from difftransformer.evaluation.subject import Measured, Subject
 from difftransformer.measurements.quantised.measure import METRICS, measure
 from difftransformer.measurements.quantised.settings import Suite
 from difftransformer.measurements.recall.measure import measure as measure_recall
 from difftransformer.models.checkpoint import load_model
-from difftransformer.provenance.result import read_result
+from difftransformer.provenance.result import Units, read_result
 
 WHAT = ("attention_logits", "weights", "kv_cache")
 RECALL = {"kind": "recall", "needles": [1, 2], "samples": 64}
@@ -47,19 +55,19 @@ def test_16_bits_change_no_accuracy_and_nothing_stays_rounded(
 ) -> None:
     one = measured(recall_run, recall, None, tmp_path)
     asked = suite(RECALL, "accuracy_n2", chance="chance_n2", bits=[16, 2])
-    metrics = measure(asked, one)
+    metrics = metrics_of(measure(asked, one))
     assert list(metrics) == asked.metric_names(model_config(8))
     assert metrics["chance"] == 0.5
     for what in WHAT:
         assert metrics[f"score_{what}_b16"] == metrics["score_unquantised"], what
     exact = json.loads((one.details / "unquantised" / METRICS).read_text())
-    assert exact == measure_recall(asked.asked, one)  # the model is as it was
+    assert exact == metrics_of(measure_recall(asked.asked, one))  # the model is as it was
 
 
 def test_losses_move_further_from_the_exact_one_with_fewer_bits(
     text_run: Path, text: Path, ngrams: Path, tmp_path: Path
 ) -> None:
-    metrics = measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path))
+    metrics = metrics_of(measure(suite(LOSS, "loss"), measured(text_run, text, ngrams, tmp_path)))
     exact = metrics["score_unquantised"]
     assert exact is not None
     for what in WHAT:
@@ -72,7 +80,7 @@ def test_hellaswag_is_asked_by_lm_eval_with_rounded_numbers(
 ) -> None:
     run = save_run(tmp_path / "run", english.manifest.vocab_size, dataset=english.folder)
     one = measured(run, english, None, tmp_path)
-    metrics = measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one)
+    metrics = metrics_of(measure(suite(HELLASWAG, "hellaswag", bits=[16, 2]), one))
     lines = {
         name: (one.details / name / "hellaswag.jsonl").read_text()
         for name in ("unquantised", "attention_logits_b2", "weights_b2", "kv_cache_b2")
@@ -123,3 +131,18 @@ def test_a_scale_fills_in_the_suite_that_is_repeated() -> None:
     catalogue.suites["quantised_loss"]["measured"] = "quantised_accuracy"
     with pytest.raises(ConfigError, match=r"quantised_loss\.measured: .* cannot be repeated"):
         catalogue.suite("quantised_loss")
+
+
+def test_scores_are_known_by_what_the_repeated_suite_knows(
+    text_run: Path, text: Path, ngrams: Path, tmp_path: Path
+) -> None:
+    one = measured(text_run, text, ngrams, tmp_path)
+    found = measure(suite(LOSS, "loss", bits=[16, 2]), one)
+    assert {*found.units} == {name for name in found.metrics if name.startswith("score_")}
+    ((_, documents),) = {one for units in found.units.values() for one in sizes(units)}
+    assert documents == len(PackedDataset.open(text).split("validation").document_ends())
+    rough, fine = (found.units[f"score_weights_b{bits}"] for bits in (2, 16))
+    assert rough != fine
+    change = Units.summed([(1.0, rough), (-1.0, fine)])
+    value = (found.metrics["score_weights_b2"] or 0) - (found.metrics["score_weights_b16"] or 0)
+    metrics_of(Measured({"change": value}, {"change": change}))

@@ -11,8 +11,10 @@ from small_evaluation import (
     Scripted,
     Uniform,
     copy_what_followed,
+    metrics_of,
     model_config,
     scorer,
+    sizes,
     subject,
 )
 from torch import Tensor
@@ -49,7 +51,7 @@ def dataset(recall: Path) -> PackedDataset:
 
 def test_model_that_answers_right(dataset: PackedDataset) -> None:
     model = scorer(Scripted(copy_what_followed, RECALL.vocab_size))
-    metrics = measure(suite(), subject(model, dataset))
+    metrics = metrics_of(measure(suite(), subject(model, dataset)))
     assert list(metrics) == suite().metric_names(model_config(8))
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 1.0
@@ -59,7 +61,9 @@ def test_model_that_answers_right(dataset: PackedDataset) -> None:
 
 
 def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
-    metrics = measure(suite(), subject(scorer(Scripted(next_token, RECALL.vocab_size)), dataset))
+    metrics = metrics_of(
+        measure(suite(), subject(scorer(Scripted(next_token, RECALL.vocab_size)), dataset))
+    )
     for needles in (1, 2, 4):
         assert metrics[f"accuracy_n{needles}"] == 0.0
         assert metrics[f"correct_n{needles}"] == 0
@@ -67,7 +71,7 @@ def test_model_that_answers_wrong(dataset: PackedDataset) -> None:
 
 def test_guess_among_the_values_present_is_at_chance(dataset: PackedDataset) -> None:
     model = scorer(Scripted(first_value, RECALL.vocab_size))
-    metrics = measure(suite(samples=600), subject(model, dataset))
+    metrics = metrics_of(measure(suite(samples=600), subject(model, dataset)))
     assert metrics["accuracy_n1"] == 1.0
     for needles in (2, 4):
         assert metrics[f"accuracy_n{needles}"] == pytest.approx(1 / needles, abs=0.06)
@@ -95,8 +99,8 @@ def test_batch_size_does_not_matter(
     dataset: PackedDataset, recall_run: Path, batch_size: int
 ) -> None:
     model = scorer(load_model(recall_run))
-    found = measure(suite(batch_size=batch_size), subject(model, dataset))
-    assert found == measure(suite(), subject(model, dataset))
+    found = metrics_of(measure(suite(batch_size=batch_size), subject(model, dataset)))
+    assert found == metrics_of(measure(suite(), subject(model, dataset)))
 
 
 def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
@@ -107,7 +111,7 @@ def test_length_of_the_haystack_is_a_setting(dataset: PackedDataset) -> None:
         return copy_what_followed(tokens)
 
     model = scorer(Scripted(rule, RECALL.vocab_size))
-    metrics = measure(suite(haystack_length=30, queries=3), subject(model, dataset))
+    metrics = metrics_of(measure(suite(haystack_length=30, queries=3), subject(model, dataset)))
     assert set(lengths) == {35}
     assert metrics["accuracy_n4"] == 1.0
     assert metrics["samples_n4"] == 72
@@ -128,3 +132,12 @@ def test_rows_longer_than_the_context_of_the_model(dataset: PackedDataset) -> No
 def test_dataset_without_recall_rows(text: Path) -> None:
     with pytest.raises(ConfigError, match="needs a recall dataset"):
         measure(suite(), subject(scorer(Uniform(VOCAB)), PackedDataset.open(text)))
+
+
+def test_accuracies_are_known_by_row_and_rows_of_other_needles_are_others(
+    dataset: PackedDataset, recall_run: Path
+) -> None:
+    found = measure(suite(), subject(scorer(load_model(recall_run)), dataset))
+    assert {name: sizes(one) for name, one in found.units.items()} == {
+        f"accuracy_n{n}": [(f"n{n}", 24)] for n in (1, 2, 4)
+    }

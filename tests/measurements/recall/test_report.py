@@ -1,12 +1,21 @@
 """The rows of table 6 on retrieval, from results with known times."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
-from fake_results import FakeResults
-from fake_slices import artifact_slice
+import numpy as np
+import pytest
+from fake_results import TOKENS_PER_STEP, FakeResults
+from fake_slices import SCALE, artifact_slice
+from judging import verdict
+from pictures import picture_of
 
-from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.table_job import build_table, make_table
+from difftransformer.reporting.view import View
+
+UNITS = ("steps", "tokens")
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -22,4 +31,65 @@ def test_recall_says_who_binds_and_what_is_censored(fake: FakeResults, tmp_path:
     assert cells["recall_transformer", "steps_to_bind_censored"]["value"] == "3.0"
     assert cells["recall_diff", "bound"]["value"] == "1.0"
     text = (tmp_path / "recall.md").read_text()
-    assert "0/3 (0.00 to 0.56)" in text and "> 800; 3 of 3 censored" in text.replace("\\", "")
+    assert "0/3 (0.00 to 0.56)" in text and "> 1.2M; 0 of 3 bind" in text.replace("\\", "")
+    assert "not bound after 1.2M, until when all rows were watched" in text
+    for end in ("", "_min", "_max"):
+        steps, tokens = (cells["recall_diff", f"{u}_to_bind{end}"]["value"] for u in UNITS)
+        assert float(tokens) == float(steps) * TOKENS_PER_STEP
+
+
+def timed(results: Results, row: str, *times: tuple[int | None, int]) -> Results:
+    """Give the seeds of a row steps to bind and steps of training."""
+    known = {
+        (row, seed): results.trainings[row, seed].model_copy(
+            update={
+                "metrics": results.trainings[row, seed].metrics
+                | {"steps_to_bind": bound, "bound": int(bound is not None)}
+                | {"steps": steps, "tokens": steps * 10}
+            }
+        )
+        for seed, (bound, steps) in enumerate(times)
+    }
+    return replace(results, trainings={**results.trainings, **known})
+
+
+@pytest.fixture
+def known(fake: FakeResults) -> Results:
+    """Two rows whose runs end at times of their own; all others never bind."""
+    results = load_results(fake.results, SCALE)
+    for row in artifact_slice("table6_recall").sections[0].rows:
+        results = timed(results, row.run, *[(None, 900)] * 3)
+    results = timed(results, "recall_diff", (200, 300), (400, 500), (None, 700))
+    return timed(results, "recall_transformer", (800, 900), (300, 400), (None, 900))
+
+
+def test_who_does_not_bind_is_censored_where_its_own_run_ended(known: Results) -> None:
+    table = make_table(artifact_slice("table6_recall"), known)
+
+    def values(column: str) -> list[float | None]:
+        cells = [table.find(run, column) for run in ("recall_diff", "recall_transformer")]
+        return [None if cell is None else cell.value for cell in cells]
+
+    assert values("tokens_to_bind") == [4000, 8000]
+    # Watched until 7000 all of them, so the one that bound at 8000 counts these.
+    assert values("tokens_to_bind_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
+    claims = artifact_slice("table6_recall").claims
+    found = next(one for one in table.evidence if one.claim == "R.1")
+    assert found.beyond == 700
+    assert (found.ours, found.theirs) == ([200, 400, None], [800, 300, None])
+    assert verdict(claims["R.1"], found).effect == (1300 - 1700) / 3
+
+
+def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(
+    known: Results, fake: FakeResults
+) -> None:
+    artifact = artifact_slice("table6_recall", "figure")
+    figure = picture_of(artifact, known, fake)
+    (axes,) = (one for one in figure.axes if one.get_title("left").startswith("Seeds that"))
+    colour = View(artifact, artifact.sections[0], known).look["recall_transformer"].colour
+    curve, stroke = (line for line in axes.lines if line.get_color() == colour)
+    times, shares = curve.get_xdata(), np.subtract(curve.get_ydata(), curve.get_ydata()[0] - 1)
+    assert times.tolist() == [0, 3000, 8000, 9000] and stroke.get_xdata() == [9000]
+    assert shares.tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])
+    area = float(np.sum(np.diff(np.minimum(times, 7000)) * shares[:-1]))
+    assert area == pytest.approx((7000 + 3000 + 7000) / 3)

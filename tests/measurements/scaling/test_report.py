@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import CATALOGUE, artifact_slice
+from judging import verdicts_of
 from pictures import legend_of, picture, picture_of
 
 from difftransformer.config.artifact_slices import ArtifactSlice
@@ -70,9 +71,9 @@ def test_share_needed_is_read_from_the_curves(small: FakeResults) -> None:
     assert value(table, "diff", "offset") == pytest.approx(2.0, abs=1e-3)
     assert value(table, "diff", "read_x") == pytest.approx(0.52 * sizes(small, "diff")[-1])
     assert value(table, "diff_size_64", "at_equal_ratio") == pytest.approx(0.8, abs=1e-3)
-    verdicts = {one.claim: one for one in table.verdicts}
-    assert verdicts["C2.1"].verdict == verdicts["C2.2"].verdict == "confirmed"
-    assert "difference to 1 −0.200" in verdicts["C2.2"].reason
+    verdicts = verdicts_of(artifact_slice("figure3a"), table)
+    assert verdicts["C2.1"].direction == verdicts["C2.2"].direction == "as claimed"
+    assert verdicts["C2.2"].effect == pytest.approx(-0.2, abs=1e-3)
     assert "over 3 seeds" in verdicts["C2.2"].reason
 
 
@@ -96,8 +97,8 @@ def test_what_lies_beyond_is_flagged_and_decides_nothing(
     assert cells["diff_size_32", "at_equal_beyond"]["value"] == "0.0"
     text = (tmp_path / "t.md").read_text()
     assert "beyond the measured range" in text
-    assert "C2.2, DIFF needs fewer parameters" in text
-    assert "inconclusive. At scale tiny: seed 0 has no value: beyond the measured range" in text
+    artifact = artifact_slice("figure3a")
+    assert verdicts_of(artifact, built(small, artifact))["C2.2"].verdict == "no data"
 
 
 def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_evaluation import VOCAB, model_config, scorer, subject
+from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
@@ -36,7 +36,7 @@ def test_equal_weights_give_the_uniform_share(text: Path, variant: str) -> None:
     with torch.no_grad():
         for layer in model.layers:
             layer.attention.qkv_proj.weight.zero_()  # every logit is 0
-    found = measure(suite(), subject(scorer(model), PackedDataset.open(text)))
+    found = metrics_of(measure(suite(), subject(scorer(model), PackedDataset.open(text))))
     expected = sum(1 / n for n in range(5, 17)) / 12
     assert found["uniform"] == pytest.approx(expected)
     assert found["share"] == found["share_l0"] == pytest.approx(expected, rel=1e-5)
@@ -51,17 +51,17 @@ def test_sink_heads_are_those_above_the_threshold(text: Path) -> None:
         update={"attention": {"variant": "softmax", "head_dim": 4}}
     )
     found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
-    share = measure(suite(batch_size=1), found)["share"]
+    share = metrics_of(measure(suite(batch_size=1), found))["share"]
     assert 0 < share < 1
-    assert measure(suite(threshold=1e-6), found)["sink_heads"] == 1
-    assert measure(suite(threshold=0.999), found)["sink_heads"] == 0
-    assert measure(suite(), found)["share"] == pytest.approx(share)
+    assert metrics_of(measure(suite(threshold=1e-6), found))["sink_heads"] == 1
+    assert metrics_of(measure(suite(threshold=0.999), found))["sink_heads"] == 0
+    assert metrics_of(measure(suite(), found))["share"] == pytest.approx(share)
 
 
 def test_every_metric_has_the_name_that_the_settings_give(text: Path) -> None:
     config = model_config(VOCAB)
     found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
-    assert list(measure(suite(), found)) == suite().metric_names(config)
+    assert list(metrics_of(measure(suite(), found))) == suite().metric_names(config)
 
 
 def test_windows_longer_than_the_context(text: Path) -> None:
@@ -69,3 +69,11 @@ def test_windows_longer_than_the_context(text: Path) -> None:
     found = subject(scorer(Transformer.build(config, "sdpa", 0)), PackedDataset.open(text))
     with pytest.raises(ConfigError, match=r"seq_len 64 .* max_positions 40"):
         measure(suite(seq_len=64), found)
+
+
+def test_shares_are_known_by_window(text: Path) -> None:
+    model = scorer(Transformer.build(model_config(VOCAB), "sdpa", 0))
+    found = measure(suite(), subject(model, PackedDataset.open(text)))
+    assert {*found.units} == {"share", "weight", "mass"}
+    assert sizes(found.units["share"]) == [("", int(found.metrics["tokens"] or 0) // 16)]
+    assert len(set(found.units["share"].shares[0].values)) > 1

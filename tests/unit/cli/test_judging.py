@@ -175,7 +175,7 @@ def test_the_estimate_for_people_needs_no_key(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
-    answer_file(Path("results/tiny/evaluations/hallucination/recall_diff/0.json"))
+    answer_file(Path("results/tiny/evaluations/hallucination/recall_diff/2.json"))
     words = ["estimate_judging", "--config", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output

@@ -9,7 +9,13 @@ from difftransformer.config.artifacts import (
     read_artifacts,
     typed_artifact,
 )
-from difftransformer.config.papers import PapersFile, PaperTable
+from difftransformer.config.papers import (
+    PaperItem,
+    PapersFile,
+    PaperTable,
+    Replication,
+    check_papers,
+)
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -30,7 +36,8 @@ SECTION = {
     "rows": [{"run": "a"}, {"run": "b"}],
 }  # fmt: skip
 CLAIM = {
-    "text": "t", "source": "s", "metric": "valid", "row": "a", "against": "b", "test": "paired_t",
+    "text": "t", "source": "s", "metric": "valid", "row": "a", "against": "b", "test": "difference",
+    "declared": {"date": "2026-11-22", "commit": "0123abc"},
 }  # fmt: skip
 ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
 
@@ -98,7 +105,7 @@ def test_a_claim_is_declared_once(change: dict[str, Any], message: str) -> None:
 def test_a_margin_belongs_to_tests_that_have_one() -> None:
     claims = artifact_file("table6")["claims"]
     for name, change in (("T6.1", {"margin": 0.1}), ("T6.3", {"margin": None})):
-        with pytest.raises(ConfigError, match="margin is for equivalence and noninferiority"):
+        with pytest.raises(ConfigError, match="margin: it is for equivalence and noninferiority"):
             validate(ClaimConfig, claims[name] | change, "table6.yaml")
 
 
@@ -127,6 +134,50 @@ def test_published_curves_are_checked(change: dict[str, Any], message: str) -> N
     assert validate(PaperTable, PAPER, "here").series["diff"].y == [4.0, 3.0]
     with pytest.raises(ConfigError, match=message):
         validate(PaperTable, PAPER | change, "here")
+
+
+REPLICATION = {
+    "who": "w", "of": "diff_v1", "model": "30M", "seeds": 4, "difference": -0.016, "low": -0.038,
+    "high": 0.017, "note": "n", "source": "s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"high": None}, "give low and high, with difference between them"),
+        ({"difference": 0.02}, "give low and high, with difference between them"),
+        ({"seeds": 1}, "one seed has no deviation, no low and no high"),
+    ],
+)
+def test_replications_are_checked(change: dict[str, Any], message: str) -> None:
+    assert validate(Replication, REPLICATION, "here").difference == -0.016
+    with pytest.raises(ConfigError, match=message):
+        validate(Replication, REPLICATION | change, "here")
+
+
+def test_a_replication_is_of_a_listed_paper() -> None:
+    papers = load(PapersFile, "papers.yaml")
+    known = read_artifacts(CONFIG / "artifacts", papers)
+    strange = papers.replications[0].model_copy(update={"of": "diff_v3"})
+    with pytest.raises(ConfigError, match=r"replications\[0\]\.of: unknown paper 'diff_v3'"):
+        check_papers(papers.model_copy(update={"replications": [strange]}), known, "p.yaml")
+
+
+def test_replications_are_shown_of_a_listed_paper(tmp_path: Path) -> None:
+    text = (CONFIG / "artifacts" / "evidence.yaml").read_text()
+    spoilt = text.replace("replications_of: diff_v1", "replications_of: diff_v3")
+    (tmp_path / "spoilt.yaml").write_text(spoilt)
+    line = r"spoilt\.yaml: sections\[0\]\.options: unknown paper 'diff_v3'; did you"
+    with pytest.raises(ConfigError, match=line):
+        read_artifacts(tmp_path, load(PapersFile, "papers.yaml"))
+
+
+def test_an_item_of_a_paper_says_one_thing_of_itself() -> None:
+    item = {"item": "Table 1", "shows": "s"}
+    for change in ({}, {"reason": "r", "missing": "m"}, {"artifact": "table1", "missing": "m"}):
+        with pytest.raises(ConfigError, match=r"give one of artifact, reason .* and missing"):
+            validate(PaperItem, item | change, "here")
 
 
 def test_published_sizes_are_what_their_dimensions_give() -> None:

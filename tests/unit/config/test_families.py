@@ -27,7 +27,7 @@ def test_a_run_at_its_own_setup_is_itself() -> None:
     assert [setup_of(RUNS, run, "here") for run in RUNS] == ["middle", "middle", "large"]
 
 
-@pytest.mark.parametrize("scale", ["smoke", "tiny", "gpu", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])
 def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": scale})
     pairs = list(
@@ -35,7 +35,7 @@ def test_sizes_ascend_and_share_everything_but_the_attention(scale: str, reposit
             *(plan.catalogue.members(r, "parameters") for r in ("transformer", "diff")), strict=True
         )
     )
-    assert len(pairs) >= 3 and ("transformer", "diff") in pairs
+    assert len(pairs) >= 3
     counts = [[count_parameters(plan.jobs.run(run).model) for run in pair] for pair in pairs]
     assert counts == sorted(counts)
     for pair, (one, two) in zip(pairs, counts, strict=True):
@@ -71,7 +71,7 @@ def test_another_row_brings_its_sizes(config_folder: Path) -> None:
     path.write_text(yaml.safe_dump(content))
     plan = Plan.load(config_folder, {"scale": "tiny"})
     added = [run for run in plan.artifacts.runs("figure3a") if run.startswith("diff_no_groupnorm")]
-    assert len(added) == 5 and "diff_no_groupnorm" in added
+    assert len(added) == 5 and "diff_no_groupnorm_size_128" in added
     assert plan.jobs.run("diff_no_groupnorm_size_64").model.attention["norm"] is False
     assert "diff_no_groupnorm_size_64" not in plan.artifacts.runs("figure3b")
 
@@ -86,9 +86,9 @@ def test_an_edit_of_one_size_changes_the_jobs_of_that_size_alone(
     ]
     before = {run: Plan.load(config_folder, {"scale": "tiny"}).jobs.run_slice(run) for run in runs}
     path = config_folder / "scales" / "tiny.yaml"
-    old = "ffn_dim: 192"
+    old = "d_model: 64, ffn_dim: 192"
     assert path.read_text().count(old) == 1
-    path.write_text(path.read_text().replace(old, "ffn_dim: 256"))
+    path.write_text(path.read_text().replace(old, "d_model: 64, ffn_dim: 256"))
     plan = Plan.load(config_folder, {"scale": "tiny"})
     changed = {run for run in runs if plan.jobs.run_slice(run) != before[run]}
     assert changed == {"transformer_size_64", "diff_size_64"}
@@ -98,12 +98,12 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 2})
     results = plan.artifacts.results("figure3a")
     assert len(results) == len(set(results)) == 5 * 2 * 2 * 2
-    assert "results/tiny/evaluations/validation_slices/diff_size_32/1.json" in results
+    assert "results/tiny/evaluations/validation_slices/diff_size_32/3.json" in results
     assert plan.artifacts.table_histories("figure3a") == []
     assert plan.artifacts.table_histories("figure3b") == [
         f"results/tiny/runs/{run}_more_tokens/{seed}/history.csv"
         for run in ("transformer", "diff")
-        for seed in (0, 1)
+        for seed in (2, 3)
     ]
 
 
@@ -114,7 +114,7 @@ def test_results_are_those_of_every_size(repository: Path) -> None:
          "family 'token'; did you mean 'tok"),
         ("scales/tiny.yaml", "tokens: [more_tokens]", "tokens: [more_token]",
          "families.tokens: unknown setup 'more_token'; did you mean 'more_tokens'"),
-        ("scales/tiny.yaml", "parameters: [size_32, size_64, size_96, ablation, size_192]",
+        ("scales/tiny.yaml", "parameters: [size_32, size_64, size_96, size_128, size_192]",
          "parameters: [ablation]", "families.parameters: a curve needs two sizes or more"),
         ("artifacts/figure3b.yaml", "family: tokens\n", "\n", "family: .* scaling needs one"),
         ("artifacts/figure3b.yaml", "read_at: 0.44", "read_at: 1.4",

@@ -53,7 +53,22 @@ def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"), [(3, [0, 1, 2]), ("3", [0, 1, 2]), ([4, 7], [4, 7]), ("[4,7]", [4, 7])]
+    ("given", "meant"), [(3, [0, 2, 4]), ("3", [0, 2, 4]), ([1, 7], [1, 7]), ("[1,7]", [1, 7])]
 )
-def test_seeds_are_a_list_or_a_count(given: Any, meant: list[int], config_folder: Path) -> None:
-    assert Plan.load(config_folder, {"seeds": given}).jobs.seeds == meant
+def test_seeds_are_a_list_or_a_count_of_unspent_ones(
+    given: Any, meant: list[int], config_folder: Path
+) -> None:
+    scale = config_folder / "scales" / "tiny.yaml"
+    kept = [line for line in scale.read_text().splitlines() if not line.startswith("spent_seeds")]
+    scale.write_text("\n".join([*kept, "spent_seeds: [1, 3]\n"]))
+    artifacts = Plan.load(config_folder, {"seeds": given}).artifacts
+    assert artifacts.seeds("table6") == artifacts.slice("table6", "table").seeds == meant
+    assert artifacts.slice("table6", "table").spent_seeds == [1, 3]
+
+
+def test_an_artifact_has_the_seeds_of_its_scale_where_nobody_says(config_folder: Path) -> None:
+    scale = config_folder / "scales" / "smoke.yaml"
+    scale.write_text(scale.read_text() + "\nseeds: {table6: 3}\nspent_seeds: [0]\n")
+    artifacts = Plan.load(config_folder, {"scale": "smoke"}).artifacts
+    assert artifacts.seeds("table6") == [1, 2, 3]
+    assert artifacts.seeds("table3") == [1]

@@ -23,7 +23,15 @@ sections:
     rows: [{run: other}, {run: big}, {run: bigger, against: big}]
 table: {caption: c}
 claims:
-  C: {text: t, source: s, metric: m, row: bigger, against: big, test: paired_t}
+  C:
+    text: t
+    source: s
+    metric: m
+    row: bigger
+    against: big
+    test: difference
+    requires: [{row: big, metric: m, at_most: 1, reason: r}]
+    declared: {date: "2026-11-22", commit: 0123abc}
 """
 RUNS = {name: RunEntry(label=name) for name in ("big", "bigger", "other", "small", "larger")}
 

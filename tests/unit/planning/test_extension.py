@@ -45,7 +45,7 @@ def test_paper_scale_extends_as_printed(repository: Path) -> None:
 def test_mathematics_goes_on_in_two_stages(plan: Plan) -> None:
     first, second = plan.jobs.run("math_diff"), plan.jobs.run("reasoning_diff")
     assert second.init_from == "math_diff"
-    assert first.init_from == ("diff" if plan.jobs.scale in ("smoke", "tiny") else "long_diff")
+    assert first.init_from == ("long_diff" if plan.jobs.scale in ("gpu", "paper") else "diff")
     assert first.model == second.model
     assert first.training.kept_steps and first.dataset != second.dataset
     owners = {plan.catalogue.tokenizer_owner(run.dataset) for run in (first, second)}

@@ -92,7 +92,7 @@ def test_an_unknown_judge_is_one_line(judge: Any, repository: Path) -> None:
         load(repository, judge=judge)
 
 
-@pytest.mark.parametrize("scale", ["smoke", "tiny", "gpu", "paper"])
+@pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])
 def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) -> None:
     plan = load(repository, scale=scale)
     text = plan.catalogue.suite("hallucination").format == "text"

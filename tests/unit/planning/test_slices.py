@@ -1,5 +1,6 @@
 """Tables and figures as their jobs get them, and what an artifact may name."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def declared() -> Declarations:
     return Declarations(
         artifacts=catalogue.artifacts,
         labels={run: entry.label for run, entry in catalogue.runs.items()},
+        replications=catalogue.papers.replications,
     )
 
 
@@ -52,6 +54,25 @@ def test_a_slice_holds_everything_and_survives_json(declared: Declarations) -> N
     assert list(slice.claims) == list(declared.artifacts["table6"].claims)
     assert {claim.artifact for claim in slice.claims.values()} == {"table6"}
     assert ArtifactSlice.model_validate_json(slice.model_dump_json()) == slice
+
+
+def test_replications_reach_the_sections_that_show_them_alone(declared: Declarations) -> None:
+    (shown,) = sliced(declared, "evidence").sections
+    assert shown.replications == list(declared.replications) and shown.replications
+    other = [one.model_copy(update={"of": "diff_v2"}) for one in declared.replications]
+    (shown,) = sliced(replace(declared, replications=other), "evidence").sections
+    assert shown.replications == []
+    assert not any(part.replications for part in sliced(declared).sections)
+
+
+def test_options_may_not_name_a_row_that_is_not_there(declared: Declarations) -> None:
+    (part,) = declared.artifacts["evidence"].sections
+    rows = [row for row in part.rows if row.run != "diff_lambda_0"]
+    spoilt = changed(declared, "evidence", sections=[part.model_copy(update={"rows": rows})])
+    line = r"evidence\.yaml: sections\[0\]\.options: pairs\[1\]\.against: 'diff_lambda_0' is none"
+    with pytest.raises(ConfigError, match=line) as found:
+        spoilt.check("evidence")
+    assert "\n" not in str(found.value)
 
 
 def test_a_figure_is_not_touched_by_its_tables_caption(declared: Declarations) -> None:

@@ -42,7 +42,7 @@ def write(
     fake: "FakeResults", row: str, seed: int, judge: str, said: Said, suite: Suite = SUITE
 ) -> None:
     metrics: dict[str, float | int | None] = {}
-    for name in {name for name, _ in said}:
+    for name in suite.set_tasks:
         found = [free for (own, _), free in said.items() if own == name]
         judged = [free for free in found if free is not None]
         metrics |= {

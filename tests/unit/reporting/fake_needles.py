@@ -90,10 +90,14 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     shares = draw.dirichlet([1.0, 5.0, 5.0 * pull, 5.0, 1.0], size=len(DEPTHS))
     metrics: Metrics = {"prompts": len(DEPTHS) * SAMPLES}
     labelled = {"": shares.mean(axis=0)} | {f"_d{d}": shares[i] for i, d in enumerate(DEPTHS)}
+    labelled |= {"_l0": 0.5 * labelled[""], "_l1": 1.5 * labelled[""]}
+    subtracted = 0.4 if row == "diff" else 0.0  # the same from each region, then a sum of 1 again
     for label, values in labelled.items():
-        named = dict(zip(REGIONS, map(float, values), strict=True))
-        named["noise"] = named["before"] + named["after"]
-        metrics |= {f"{name}{label}": value for name, value in named.items()}
+        signed = (values - subtracted * values.sum() / len(REGIONS)) / (1 - subtracted)
+        for sign, some in (("", values), ("_signed", signed)):
+            named = dict(zip(REGIONS, map(float, some), strict=True))
+            named["noise"] = named["before"] + named["after"]
+            metrics |= {f"{name}{sign}{label}": value for name, value in named.items()}
     details = fake.root / "evaluations" / suite / run / str(seed)
     details.mkdir(parents=True, exist_ok=True)
     heads, length = (4 if row == "transformer" else 2), 20
@@ -105,5 +109,5 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     tokens = [f"f{place:02d}" for place in range(length)]
     example = {"tokens": tokens, "regions": regions}
     (details / "example.json").write_text(json.dumps(example))
-    config = _config(suite, needles=6, answer="needle", normalisation="absolute")
+    config = _config(suite, needles=6, answer="needle")
     fake.evaluation(run, seed, suite, metrics, config)

@@ -31,6 +31,7 @@ SHAPES = {
     "diff_no_groupnorm": (3.975, None),
     "diff_lambda_0_8": (3.935, 560),
     "diff_lambda_0_5": (3.944, 380),
+    "diff_lambda_0": (3.930, 300),
 } | ROWS
 STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 
@@ -205,6 +206,8 @@ class FakeResults:
             "steps": STEPS,
             "tokens": STEPS * TOKENS_PER_STEP,
         }
+        if base(run).startswith("diff"):
+            sizes |= {"lambda_l0": 0.2 + 0.01 * seed, "lambda_l1": -0.35}
         probe = {"needles": [2, 4], "every": PROBE_EVERY, "bind_needles": 4, "bind_threshold": 0.9}
         extended = run.startswith("long_")
         settings = {
@@ -213,6 +216,7 @@ class FakeResults:
                 "lr": lr,
                 "probe": probe if "recall" in run else None,
                 "seq_len": 512 if extended else 128,
+                "validation_tokens": 16384,
             },
             "model": {
                 "d_model": width(run),

@@ -30,6 +30,8 @@ def declarations() -> Declarations:
         labels={run: entry.label for run, entry in CATALOGUE.runs.items()},
         judges={"hallucination": ["lexical"]},
         members=CATALOGUE.members,
+        look=CATALOGUE.look,
+        replications=CATALOGUE.papers.replications,
     )
 
 

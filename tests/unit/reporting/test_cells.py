@@ -41,7 +41,18 @@ def test_a_published_difference_needs_both_numbers() -> None:
 
 
 def test_median_of_censored_times() -> None:
-    seeds = cell("r", {0: 300.0, 1: None, 2: 500.0}).seeds
-    middle, low, high, censored = censored_cells(Place("r", "steps"), seeds, 800)
-    assert (middle.value, middle.text) == (500.0, "500 (300 to 500); 1 of 3 censored")
+    def found(*times: float | None, until: float = 800.0) -> list[Cell]:
+        seeds = [
+            SeedValue(seed=i, value=t, text="", job_ids=[], beyond=None if t else until)
+            for i, t in enumerate(times)
+        ]
+        return censored_cells(Place("r", "steps"), seeds, "{:.0f}".format, "arrive")
+
+    middle, low, high, censored = found(300.0, None, 500.0)
+    assert (middle.value, middle.text) == (500.0, "500 (300 to 500); 2 of 3 arrive")
     assert (low.value, high.value, censored.value) == (300.0, 500.0, 1.0)
+    assert [one.column for one in (middle, censored)] == ["steps", "steps_censored"]
+    middle, low, *_ = found(None, None, 500.0)
+    assert (middle.value, middle.text, low.value) == (None, "> 800; 1 of 3 arrive", 500.0)
+    # Who ended before the others arrived says nothing about when.
+    assert found(300.0, None, 500.0, until=100.0)[0].value == 400.0

@@ -51,6 +51,27 @@ def test_training_is_described_by_every_row_and_seed(small: FakeResults) -> None
     assert "learning rate 4e-3 (Transformer); 2e-3 (DIFF)." in note(small)
 
 
+def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> None:
+    for run in RUNS:
+        small.language_model(run, 0)
+    trained = [path for path in small.results if path.name == "training.json"]
+    for path, leak in zip(trained, (0.0049, 0.002), strict=True):
+        content = json.loads(path.read_text())
+        content["settings"]["held_out"] = {
+            "documents": 325,
+            "tokens": 273250,
+            "n": 32,
+            "leak": leak,
+        }
+        rewrite(path, json.dumps(content))
+    found = note(small, seeds=(0,))
+    assert "325 documents, 0.273M tokens, 0.20% to 0.49% of which lie in 32-grams" in found
+    assert found.endswith("training text; losses while training: its first 16.4K tokens.")
+    changed(trained[0], "training", "validation_tokens", None)
+    changed(trained[1], "training", "validation_tokens", None)
+    assert note(small, seeds=(0,)).endswith("that stand in the training text.")
+
+
 def test_a_rate_that_most_rows_share_is_said_once(small: FakeResults) -> None:
     runs = (*RUNS, "diff_lambda_0_5", "diff_lambda_0_8")
     for run in runs:

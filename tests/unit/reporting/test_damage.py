@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
-from fake_slices import artifact_slice
+from fake_slices import SCALE, artifact_slice
 from spoiling import zeroed
 from test_report import report_slice
 
+from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.verdict_job import build_verdicts
 
 Build = Callable[[FakeResults, Path], object]
 
@@ -32,9 +34,16 @@ def report(fake: FakeResults, output: Path) -> None:
         report_slice("table6", figures=("table6",)),
         tables=[fake.root / "table6.json"],
         figures=[fake.root / "table6.svg"],
+        verdicts=fake.root / "verdicts.json",
         results=fake.results,
         output=output / "index.html",
     )
+
+
+def judge(fake: FakeResults) -> None:
+    asked = VerdictsSlice(scale=SCALE, claims=artifact_slice("table6").claims)
+    tables, output = [fake.root / "table6.json"], fake.root / "verdicts.json"
+    build_verdicts(asked, tables=tables, results=fake.results, output=output)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,7 @@ def test_a_damaged_file_shows_no_number(
     small.everything((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
+    judge(small)
     zeroed(small.root / name)
     with pytest.raises(DataError) as error:
         build(small, tmp_path / "new")
@@ -63,11 +73,14 @@ def test_a_damaged_file_shows_no_number(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("name", ["table6.json", "evaluations/validation_slices/diff/0.json"])
+@pytest.mark.parametrize(
+    "name", ["table6.json", "verdicts.json", "evaluations/validation_slices/diff/0.json"]
+)
 def test_another_number_is_refused(name: str, small: FakeResults, tmp_path: Path) -> None:
     small.everything((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
+    judge(small)
     path = small.root / name
     path.write_text(path.read_text().replace("3.", "2.", 1))
     with pytest.raises(DataError, match=f"{name}: its content is not what was published"):

@@ -141,7 +141,41 @@ def test_tables_need_no_drawing_library() -> None:
 
 
 def test_no_two_rows_of_a_crowded_figure_look_alike() -> None:
-    rows = list(map(str, range(14)))
+    rows = {str(number): number if number % 2 else None for number in range(28)}
     look = looks(rows)
     assert len({(one.colour, one.dash) for one in look.values()}) == len(rows)
     assert len({(one.colour, one.marker) for one in look.values()}) == len(rows)
+
+
+def test_a_row_whose_look_is_taken_gets_another() -> None:
+    look = looks({"a": 1, "b": 1, "c": None, "d": 0})
+    alone = looks({str(number): number for number in range(4)})
+    assert [look["a"], look["d"]] == [alone["1"], alone["0"]]
+    assert [look["b"], look["c"]] == [alone["2"], alone["3"]]
+
+
+def test_a_mechanism_has_one_colour_on_every_page() -> None:
+    declared = declarations()
+    mechanisms = ("transformer", "diff", "transformer_halved_heads_groupnorm")
+    for name in mechanisms:
+        runs = [name, *(f"{task}_{name}" for task in ("recall", "long_recall", "icl", "math"))]
+        assert {declared.look(run) for run in runs} == {declared.look(name)}
+    assert declared.look("diff_gqa") == declared.look("hot_diff") == declared.look("diff")
+    assert declared.look("transformer_gqa") == declared.look("transformer")
+
+
+@pytest.mark.parametrize("name", list(declarations().artifacts))
+def test_no_two_mechanisms_of_a_section_have_one_look(name: str) -> None:
+    for part in declarations().artifacts[name].sections:
+        numbers = [declarations().look(row.run) for row in part.rows]
+        numbers = [number for number in numbers if number is not None]
+        assert len(set(numbers)) == len(numbers), part.title
+
+
+def test_losses_while_training_say_of_which_part_of_the_validation_text(fake: FakeResults) -> None:
+    """The table is of all of it."""
+    results = load_results(fake.results, SCALE)
+    tokens = results.training("diff", 0).settings["training"]["validation_tokens"]
+    curves = picture_of(artifact_slice("table6", "figure"), results, fake).axes[0]
+    assert tokens == 16384
+    assert curves.get_title(loc="left") == "Validation loss while training, first 16.4K tokens"

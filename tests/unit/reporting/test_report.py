@@ -9,11 +9,13 @@ from fake_slices import SCALE, artifact_slice
 from test_formats import balanced
 
 from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.verdict_job import build_verdicts
 
 CONTENTS = [
     PaperStatus(
@@ -49,6 +51,11 @@ def built(fake: FakeResults, drawn: Path, tmp_path_factory: pytest.TempPathFacto
         build_table(artifact_slice(name), fake.results, folder / name)
     for name in ("table6.svg", "table6.sha256.json"):
         shutil.copy(drawn / name, folder)
+    tables = [folder / f"{name}.json" for name in ("table6", "ablation_group_norm")]
+    asked = VerdictsSlice(scale=SCALE, claims=artifact_slice("ablation_group_norm").claims)
+    asked.claims.update(artifact_slice("table6").claims)
+    judged = folder / "judged" / "verdicts.json"
+    build_verdicts(asked, tables=tables, results=fake.results, output=judged)
     return folder
 
 
@@ -57,6 +64,7 @@ def build(built: Path, fake: FakeResults, output: Path, *tables: str) -> str:
         report_slice(*tables, figures=("table6",)),
         tables=[path for path in sorted(built.glob("*.json")) if path.suffixes == [".json"]],
         figures=[built / "table6.svg"],
+        verdicts=built / "judged" / "verdicts.json",
         results=fake.results,
         output=output,
     )
@@ -87,12 +95,16 @@ def test_every_number_leads_to_its_job(built: Path, fake: FakeResults, tmp_path:
             assert result["provenance"]["fingerprint"] in html
 
 
-def test_verdicts_stand_on_top_each_once(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+def test_a_board_of_verdicts_stands_on_top_and_each_leads_to_its_artifact(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
     html = build(built, fake, tmp_path / "index.html", "ablation_group_norm", "table6")
     top = html[html.index('id="verdicts"') : html.index('id="ablation_group_norm"')]
-    assert len(re.findall("<strong>T6.5</strong>", top)) == 1
-    assert len(re.findall(r"<strong>(T6|R)\.", top)) == 10
-    assert "10 claims declared beforehand" in " ".join(top.split())
+    assert "10 claims at scale tiny" in top and "the other way" in top
+    assert len(re.findall(r'<a href="#table6">T6\.\d</a>', top)) == 7
+    below = html[html.index('id="table6"') :]
+    assert len(re.findall("<strong>T6.1</strong>", below)) == 1
+    assert "declared 2026-11-21" in below
 
 
 def test_each_table_of_the_paper_has_its_status(
@@ -119,12 +131,12 @@ def test_the_sweep_stands_where_it_is_asked_for(
 
 
 def test_the_caption_of_a_figure_explains_its_marks(
-    drawn: Path, fake: FakeResults, tmp_path: Path
+    built: Path, drawn: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     build_report(
         report_slice(figures=("v2_sinks", "table6")),
         tables=[], figures=[drawn / "v2_sinks.svg", drawn / "table6.svg"], results=fake.results,
-        output=tmp_path / "index.html",
+        verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
     )  # fmt: skip
     html = (tmp_path / "index.html").read_text()
     marked, plain = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.DOTALL)
@@ -139,13 +151,14 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
         build_report(
             report_slice("table6"), tables=[built / "table6.json"], figures=[], results=kept,
-            output=tmp_path / "index.html",
+            verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')
     with pytest.raises(DataError, match="not a whole table"):
         build_report(
             report_slice("table6"), tables=[tmp_path / "table6.json"], figures=[],
-            results=fake.results, output=tmp_path / "index.html",
+            verdicts=built / "judged" / "verdicts.json", results=fake.results,
+            output=tmp_path / "index.html",
         )  # fmt: skip
     assert not (tmp_path / "index.html").exists()
 

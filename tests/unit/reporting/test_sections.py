@@ -65,9 +65,30 @@ def test_rows_that_nothing_is_compared_with_have_no_differences(view: View[Optio
 
 def test_facts_stand_before_what_was_measured(view: View[Options]) -> None:
     section = made(view, LOSS, facts=True)
-    assert headers(section) == ["Heads", "d", "GroupNorm", "Loss"]
+    assert headers(section) == ["Heads", "d", "GroupNorm", "λ by layer", "Loss"]
     heads = section.cell("diff", "heads")
     assert heads is not None and heads.value == 2
+
+
+def test_lambdas_stand_beside_the_rows_that_have_some(view: View[Options]) -> None:
+    section = made(view, LOSS, facts=True)
+    together, first, second = (
+        section.cell("diff", name) for name in ("lambda", "lambda_l0", "lambda_l1")
+    )
+    assert together is not None and first is not None and second is not None
+    assert (together.text, [one.text for one in together.seeds][2]) == (
+        "0.21, −0.35",
+        "0.22, −0.35",
+    )
+    assert together.value is None  # it is no number
+    assert (first.value, second.value) == (pytest.approx(0.21), pytest.approx(-0.35))
+    assert {column.id for column in section.columns} >= {"lambda_l0", "lambda_l1"}
+    assert section.cell("transformer", "lambda") is section.cell("transformer", "lambda_l0") is None
+    assert any(note.startswith("λ by layer: ") for note in section.notes)
+    plain = [row for row in view.rows if row.run.startswith("transformer")]
+    without = made(view.having(rows=plain), LOSS, facts=True)
+    assert headers(without) == ["Heads", "d", "GroupNorm", "Loss"]
+    assert not any("λ" in note for note in without.notes)
 
 
 def test_a_column_may_be_computed_hidden_remarked_and_undefined(view: View[Options]) -> None:
@@ -88,3 +109,12 @@ def test_a_column_may_be_computed_hidden_remarked_and_undefined(view: View[Optio
 def test_a_metric_that_was_not_measured_is_named_with_the_nearest(view: View[Options]) -> None:
     with pytest.raises(UserError, match=r"no metric 'los' \(nearest of its \d+: loss"):
         made(view, Metric("los", "Loss"))
+
+
+def test_a_column_may_be_a_sum_of_metrics(view: View[Options]) -> None:
+    gap = Metric("gap", "Gap", {"ar_hit_loss": 100.0, "others_loss": -100.0})
+    first = view.evaluated()[0]
+    hit, others = (float(first.metrics[f"{name}_loss"] or 0) for name in ("ar_hit", "others"))
+    assert gap.value(first) == pytest.approx(100 * (hit - others))
+    nothing = first.model_copy(update={"metrics": first.metrics | {"others_loss": None}})
+    assert gap.value(nothing) is None

@@ -6,15 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from difftransformer.reporting.statistics import (
-    fewest_deciding_seeds,
-    mean_interval,
-    sign_test_p,
-    t_test_above,
-    t_test_below,
-    t_test_p,
-    wilson_interval,
-)
+from difftransformer.reporting.statistics import contrast, mean_interval, survival, wilson_interval
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False)
 samples = st.lists(numbers, min_size=2, max_size=12)
@@ -38,15 +30,16 @@ def test_p_value_of_differences_is_that_of_the_paired_t_test(
     differences = [x - y for x, y in zip(a[:n], b[:n], strict=True)]
     if np.std(differences) < 1e-6:
         return
-    assert t_test_p(mean_interval(differences)) == pytest.approx(
+    assert contrast(differences).beyond(0) == pytest.approx(
         stats.ttest_rel(a[:n], b[:n]).pvalue, abs=1e-9
     )
 
 
 @given(samples, numbers)
 def test_one_sided_tests_are_complementary(values: list[float], mean: float) -> None:
-    found = mean_interval(values)
-    assert t_test_above(found, mean) + t_test_below(found, mean) == pytest.approx(1)
+    found = contrast(values)
+    if found.standard_error:
+        assert found.above(mean) + found.below(mean) == pytest.approx(1)
 
 
 def test_one_value_has_no_spread() -> None:
@@ -56,8 +49,8 @@ def test_one_value_has_no_spread() -> None:
 def test_equal_values_have_a_point_for_an_interval() -> None:
     found = mean_interval([0.5, 0.5, 0.5])
     assert (found.low, found.high) == (0.5, 0.5)
-    assert t_test_p(found) == 0.0
-    assert t_test_p(found, 0.5) == 1.0
+    assert contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
+    assert contrast([0.5] * 3).beyond(0.5) == 1.0
 
 
 @given(st.integers(1, 40), st.data())
@@ -71,15 +64,31 @@ def test_wilson_interval_is_the_published_formula(n: int, data: st.DataObject) -
     assert 0 <= low <= p <= high <= 1
 
 
-def test_sign_test_is_exact() -> None:
-    assert sign_test_p(0, 0) == 1.0
-    assert sign_test_p(3, 0) == pytest.approx(0.25)
-    assert sign_test_p(6, 0) == pytest.approx(2 / 64)
-    assert sign_test_p(7, 2) == pytest.approx(stats.binomtest(2, 9).pvalue)
+def test_survival_is_the_product_limit() -> None:
+    """Six at risk at 6, then one is censored, so four at 10, and two at 15."""
+    found = survival([6.0, 10.0, 10.0, 15.0], [7.0, 16.0])
+    assert found.times.tolist() == [6, 7, 10, 15, 16]
+    by_hand = [5 / 6, 5 / 6, 5 / 6 * 2 / 4, 5 / 6 * 2 / 4 * 1 / 2, 5 / 6 * 2 / 4 * 1 / 2]
+    assert found.shares.tolist() == pytest.approx(by_hand)
+    assert found.median == 10
 
 
-@given(st.floats(0.001, 0.4))
-def test_fewest_deciding_seeds_is_the_first_that_can_decide(alpha: float) -> None:
-    n = fewest_deciding_seeds(alpha)
-    assert sign_test_p(n, 0) < alpha
-    assert n == 1 or sign_test_p(n - 1, 0) >= alpha
+@given(st.lists(st.integers(1, 50).map(float), min_size=1, max_size=12))
+def test_median_of_uncensored_times_is_the_usual_one(times: list[float]) -> None:
+    assert survival(times, []).median == np.median(times)
+
+
+@pytest.mark.parametrize(
+    ("times", "censored", "median"),
+    [
+        ([1.0, 2.0, 3.0], [9.0], 2.5),  # half of them until 3
+        ([1.0, 2.0], [9.0, 9.0], None),  # half of them for all that is known
+        ([5.0], [9.0, 9.0], None),
+        ([], [9.0], None),
+        ([4.0], [1.0, 2.0], 4.0),
+    ],
+)
+def test_median_with_censored_times(
+    times: list[float], censored: list[float], median: float | None
+) -> None:
+    assert survival(times, censored).median == median

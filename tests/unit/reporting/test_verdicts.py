@@ -1,63 +1,54 @@
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import pytest
-from fake_results import FakeResults
-from fake_slices import artifact_slice
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from judging import claim, evidence, verdict
+from scipy import stats
 
-from difftransformer.config.artifact_slices import ClaimSlice
-from difftransformer.config.artifacts import ClaimConfig
-from difftransformer.errors import ConfigError
-from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.document import Cell, SeedValue
-from difftransformer.reporting.table_job import make_table
-from difftransformer.reporting.verdicts import decide, decide_against_number
+from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.statistics import contrast
+from difftransformer.reporting.verdict_job import summarise
+from difftransformer.reporting.verdicts import judge, seeds_needed
 
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
 directions = st.sampled_from(["lower", "higher"])
 OPPOSITE = {"lower": "higher", "higher": "lower"}
-MIRROR = {"confirmed": "contradicted", "contradicted": "confirmed", "inconclusive": "inconclusive"}
-
-
-def claim(test: str = "paired_t", **changes: Any) -> ClaimConfig:
-    if test in ("equivalence", "noninferiority"):
-        changes.setdefault("margin", 0.01)
-    known = {"text": "t", "source": "s", "metric": "m", "row": "x", "against": "y"}
-    return ClaimConfig(**known | changes, test=test)
-
-
-def by_seed(numbers: list[float]) -> dict[int, float]:
-    return dict(enumerate(numbers))
-
-
-def zeros(numbers: list[float]) -> dict[int, float]:
-    return dict.fromkeys(range(len(numbers)), 0.0)
-
-
-@given(values, directions, st.sampled_from(["paired_t", "sign"]))
-def test_the_opposite_claim_has_the_mirrored_verdict(
-    numbers: list[float], direction: str, test: str
-) -> None:
-    one = decide(claim(test, direction=direction), by_seed(numbers), zeros(numbers))
-    two = decide(claim(test, direction=OPPOSITE[direction]), by_seed(numbers), zeros(numbers))
-    assert two.verdict == MIRROR[one.verdict]
+MIRROR = {"confirmed": "contradicted", "contradicted": "confirmed"}
 
 
 @given(values, directions)
-def test_swapping_the_rows_mirrors_the_verdict(numbers: list[float], direction: str) -> None:
-    one = decide(claim(direction=direction), by_seed(numbers), zeros(numbers))
-    two = decide(claim(direction=direction), zeros(numbers), by_seed(numbers))
-    assert two.verdict == MIRROR[one.verdict]
+def test_the_opposite_claim_has_the_mirrored_verdict(numbers: list[float], side: str) -> None:
+    one = verdict(claim(direction=side), evidence(numbers))
+    two = verdict(claim(direction=OPPOSITE[side]), evidence(numbers))
+    assert two.verdict == MIRROR.get(one.verdict, one.verdict)
+    mirrored = {"as claimed": "opposite", "opposite": "as claimed", "none": "none"}
+    assert two.direction == mirrored[one.direction]
 
 
 @given(values, directions)
-def test_a_paired_verdict_is_decided_by_its_interval(numbers: list[float], direction: str) -> None:
-    found = decide(claim(direction=direction), by_seed(numbers), zeros(numbers))
-    assert found.low is not None and found.high is not None
-    decided = found.low > 0 or found.high < 0
-    assert (found.verdict != "inconclusive") == decided
+def test_swapping_the_rows_mirrors_the_verdict(numbers: list[float], side: str) -> None:
+    zeros = [0.0] * len(numbers)
+    one = verdict(claim(direction=side), evidence(numbers, zeros))
+    two = verdict(claim(direction=side), evidence(zeros, numbers))
+    assert two.verdict == MIRROR.get(one.verdict, one.verdict)
+
+
+@given(values, directions)
+def test_a_verdict_is_that_of_its_interval(numbers: list[float], side: str) -> None:
+    found = verdict(claim(direction=side), evidence(numbers))
+    assume(found.ci_low is not None and found.ci_high is not None)
+    assert found.ci_low is not None and found.ci_high is not None
+    decided = found.ci_low > 0 or found.ci_high < 0
+    assert (found.verdict in MIRROR) == decided
+
+
+@given(values)
+def test_seeds_alone_are_scipys_paired_t_test(numbers: list[float]) -> None:
+    assume(max(numbers) - min(numbers) > 1e-3)
+    found = verdict(claim(), evidence(numbers))
+    assert found.p == pytest.approx(stats.ttest_1samp(numbers, 0).pvalue, rel=1e-6, abs=1e-12)
 
 
 @given(values, st.floats(0.001, 3), st.floats(0.001, 3))
@@ -66,135 +57,163 @@ def test_a_wider_margin_never_takes_a_confirmation_away(
 ) -> None:
     narrow, wide = sorted((one, two))
     for test in ("equivalence", "noninferiority"):
-        first = decide(claim(test, margin=narrow), by_seed(numbers), zeros(numbers))
-        second = decide(claim(test, margin=wide), by_seed(numbers), zeros(numbers))
+        first = verdict(claim(test, margin=narrow), evidence(numbers))
+        second = verdict(claim(test, margin=wide), evidence(numbers))
         assert first.verdict != "confirmed" or second.verdict == "confirmed"
         assert second.verdict != "contradicted" or first.verdict == "contradicted"
 
 
-@given(
-    values,
-    directions,
-    st.sampled_from(["paired_t", "equivalence", "noninferiority"]),
-    st.sampled_from([0.01, 0.05, 0.2]),
-)
-def test_intervals_and_p_values_decide_alike_at_any_alpha(
-    numbers: list[float], direction: str, test: str, alpha: float
-) -> None:
-    margin = {} if test == "paired_t" else {"margin": 1.0}
-    asked = claim(test, direction=direction, alpha=alpha, **margin)
-    found = decide(asked, by_seed(numbers), zeros(numbers))
-    decided = {"confirmed", "contradicted"} if test == "paired_t" else {"confirmed"}
-    assert found.p_value is not None
-    assert (found.verdict in decided) == (found.p_value < alpha)
-
-
-@given(st.lists(st.floats(-5, 5), max_size=2), st.sampled_from(["paired_t", "sign", "equivalence"]))
-def test_fewer_than_three_pairs_decide_nothing(numbers: list[float], test: str) -> None:
-    found = decide(claim(test), by_seed(numbers), zeros(numbers))
-    assert found.verdict == "inconclusive"
-    assert "a verdict needs 3 or more" in found.words
-
-
-def test_only_seeds_that_both_have_are_paired() -> None:
-    found = decide(claim(), {0: 1.0, 1: 1.1, 2: 1.2, 7: 99.0}, {0: 2.0, 1: 2.1, 2: 2.2, 8: -99.0})
-    assert found.verdict == "confirmed"
-    assert found.estimate == pytest.approx(-1)
-    assert found.words.endswith("; left out: 2 seeds with a value on one side alone")
-
-
 @pytest.mark.parametrize(
-    ("differences", "verdict"),
+    ("differences", "name", "side"),
     [
-        ([0.001, -0.001, 0.0005], "confirmed"),
-        ([0.5, 0.51, 0.49], "contradicted"),
-        ([0.0, 0.05, -0.05], "inconclusive"),
-        ([0.0, 0.0, 0.0], "confirmed"),
+        ([0.001, -0.001, 0.0005], "confirmed", "as claimed"),
+        ([0.5, 0.51, 0.49], "contradicted", "opposite"),
+        ([0.0, 0.05, -0.05], "inconclusive", "as claimed"),
     ],
 )
-def test_equivalence(differences: list[float], verdict: str) -> None:
-    found = decide(claim("equivalence"), by_seed(differences), zeros(differences))
-    assert found.verdict == verdict
-    assert found.p_value is not None
-    assert (found.p_value < 0.05) == (verdict == "confirmed")
+def test_equivalence(differences: list[float], name: str, side: str) -> None:
+    found = verdict(claim("equivalence"), evidence(differences))
+    assert (found.verdict, found.direction) == (name, side)
 
 
 def test_noninferiority_minds_only_the_worse_side() -> None:
     better, worse = [0.5, 0.6, 0.55], [-0.5, -0.6, -0.55]
     higher = claim("noninferiority", direction="higher", margin=0.05)
-    assert decide(higher, by_seed(better), zeros(better)).verdict == "confirmed"
-    assert decide(higher, by_seed(worse), zeros(worse)).verdict == "contradicted"
+    assert verdict(higher, evidence(better)).verdict == "confirmed"
+    assert verdict(higher, evidence(worse)).verdict == "contradicted"
     lower = claim("noninferiority", direction="lower", margin=0.05)
-    assert decide(lower, by_seed(better), zeros(better)).verdict == "contradicted"
-    assert decide(lower, by_seed(worse), zeros(worse)).verdict == "confirmed"
+    assert verdict(lower, evidence(better)).verdict == "contradicted"
+    assert verdict(lower, evidence(worse)).verdict == "confirmed"
     around = [-0.03, -0.05, -0.07]  # all worse, by about the margin
-    assert decide(higher, by_seed(around), zeros(around)).verdict == "inconclusive"
-    above = [-one for one in around]
-    assert decide(lower, by_seed(above), zeros(above)).verdict == "inconclusive"
+    assert verdict(higher, evidence(around)).verdict == "inconclusive"
+    assert verdict(lower, evidence([-one for one in around])).verdict == "inconclusive"
 
 
-def test_a_sign_test_says_how_many_seeds_it_takes() -> None:
-    three = decide(claim("sign", direction="higher"), by_seed([1.0] * 3), zeros([1.0] * 3))
-    assert three.verdict == "inconclusive" and "it takes 6 seeds" in three.words
-    six = decide(claim("sign", direction="higher"), by_seed([1.0] * 6), zeros([1.0] * 6))
-    assert six.verdict == "confirmed"
+@pytest.mark.parametrize("number", [1, 2])
+def test_few_seeds_show_a_direction_and_decide_nothing(number: int) -> None:
+    found = verdict(claim(), evidence([-1.0, -1.1][:number]))
+    assert (found.verdict, found.direction, found.p) == ("inconclusive", "as claimed", None)
+    assert found.seeds_needed == 3 and f"{3 - number} more seed" in found.reason
 
 
-def test_verdicts_of_a_table_name_scale_numbers_and_jobs(fake: FakeResults) -> None:
-    artifact = artifact_slice("table6")
-    table = make_table(artifact, load_results(fake.results, artifact.scale))
-    verdicts = {verdict.claim: verdict for verdict in table.verdicts}
-    assert list(verdicts) == list(artifact.claims)
-    first = verdicts["T6.1"]
-    assert first.verdict == "contradicted"  # the fake DIFF is worse, and the report must say so
-    assert first.reason.startswith("At scale tiny: difference +0.0")
-    assert first.n == 3 and len(first.job_ids) == 6
-    assert verdicts["T6.5"].verdict == "confirmed"
+def test_differences_without_variance_are_worth_a_sign_test() -> None:
+    assert verdict(claim(), evidence([-1.0] * 5)).verdict == "inconclusive"
+    found = verdict(claim(), evidence([-1.0] * 6))
+    assert (found.verdict, found.p) == ("confirmed", 2 * 0.5**6)
+    assert (found.ci_low, found.ci_high) == (None, None)
 
 
-def test_a_claim_may_be_about_two_columns(fake: FakeResults) -> None:
-    asked = claim(metric="ar_hit", row="diff", against="transformer", against_metric="others")
-    claims = {"C": ClaimSlice(artifact="table6", **asked.model_dump())}
-    artifact = artifact_slice("table6").model_copy(update={"claims": claims})
-    table = make_table(artifact, load_results(fake.results, "tiny"))
-    ours, theirs = table.find("diff", "ar_hit"), table.find("transformer", "others")
-    assert ours is not None and ours.value is not None
-    assert theirs is not None and theirs.value is not None
-    assert table.verdicts[0].estimate == pytest.approx(ours.value - theirs.value)
-    with pytest.raises(ValueError, match="against_metric: against is the number 1"):
-        claim(against=1.0, against_metric="others")
+def test_a_constant_metric_is_not_testable() -> None:
+    found = verdict(claim(), evidence([100.0] * 5, [100.0] * 5))
+    assert (found.verdict, found.p, found.direction) == ("not testable here", None, "none")
+    assert found.reason.startswith("the metric is constant, 100.000 in both rows")
 
 
-def test_a_claim_about_an_unknown_column_is_an_error(fake: FakeResults) -> None:
-    artifact = artifact_slice("table6")
-    claims = {"X": artifact.claims["T6.1"].model_copy(update={"metric": "perplexity"})}
-    with pytest.raises(ConfigError, match=r"claims\.X\.metric.*no column 'perplexity'.*valid"):
-        make_table(
-            artifact.model_copy(update={"claims": claims}), load_results(fake.results, "tiny")
-        )
+def test_an_obstacle_outweighs_any_effect() -> None:
+    asked, clear = claim(), [-1.0, -1.1, -0.9]
+    by_table = verdict(asked, evidence(clear, obstacle="baseline at chance (0.260, below 0.300)"))
+    by_scale = verdict(asked, evidence(clear), not_testable={"C": "twenty steps teach nothing"})
+    for found, words in ((by_table, "baseline at chance"), (by_scale, "twenty steps")):
+        assert (found.verdict, found.direction) == ("not testable here", "as claimed")
+        assert found.reason.startswith(words)
+        assert found.p is None and found.effect == pytest.approx(-1.0)
 
 
-@given(values, directions)
-def test_a_number_is_a_row_that_is_the_same_for_every_seed(
-    numbers: list[float], direction: str
-) -> None:
-    cell = Cell(row="x", column="m", text="", seeds=seeds_of(list(numbers)))
-    found = decide_against_number(claim(direction=direction, against=1.0), cell, 1.0)
-    ones = dict.fromkeys(range(len(numbers)), 1.0)
-    paired = decide(claim(direction=direction), by_seed(numbers), ones)
-    assert found[:5] == paired[:5]
-    assert "difference to 1 " in found.words and "paired" not in found.words
-
-
-def test_a_seed_without_a_value_leaves_a_claim_about_a_number_open() -> None:
-    cell = Cell(row="x", column="m", text="", seeds=seeds_of([0.5, 0.5, 0.51, None]))
-    found = decide_against_number(claim(against=1.0), cell, 1.0)
-    assert (found.verdict, found.estimate) == ("inconclusive", None)
-    assert found.words == "seed 3 has no value: nowhere"
-
-
-def seeds_of(numbers: Sequence[float | None]) -> list[SeedValue]:
-    return [
-        SeedValue(seed=seed, value=value, text="nowhere" if value is None else "", job_ids=[])
-        for seed, value in enumerate(numbers)
+def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
+    asked = VerdictsSlice(
+        scale="smoke",
+        claims={name: claim() for name in "CDE"},
+        not_testable=dict.fromkeys("CD", "twenty steps teach nothing"),
+    )
+    found = judge(asked, {name: evidence([-1.0, -1.1, -0.9]) for name in "CDE"})
+    lines = summarise(asked, found)
+    assert "Not testable at this scale, 2 of them: twenty steps teach nothing." in lines
+    assert any("1 of 1 testable ones" in line for line in lines)
+    silent = asked.model_copy(update={"not_testable": dict.fromkeys("CDE", "no")})
+    lines = summarise(silent, judge(silent, {"C": evidence([-1.0, -1.1, -0.9])}))
+    assert lines == [
+        "1 claims at scale smoke: 1 not testable here.",
+        "Not testable at this scale, 1 of them: no.",
     ]
+
+
+def test_no_seed_with_a_value_is_no_data_and_a_missing_one_leaves_it_open() -> None:
+    assert verdict(claim(), evidence([None] * 3)).verdict == "no data"
+    found = verdict(claim(), evidence([-1.0, -1.1, -0.9, None]))
+    assert found.verdict == "inconclusive" and found.seeds == 3
+    assert "1 of 4 seeds without a value" in found.reason
+
+
+def test_units_widen_the_interval_and_may_leave_no_number_of_seeds() -> None:
+    narrow = verdict(claim(), evidence([-1.0, -1.1, -0.9]))
+    wide = verdict(
+        claim(),
+        evidence([-1.0, -1.1, -0.9], unit="documents", units=9, unit_variance=4.0, unit_freedom=8),
+    )
+    assert narrow.verdict == "confirmed" and "3 seeds" in narrow.reason
+    assert wide.verdict == "inconclusive" and "3 seeds and 9 documents" in wide.reason
+    assert wide.seeds_needed is None and "no number of seeds" in wide.reason
+
+
+def test_times_that_were_not_reached_count_as_the_budget() -> None:
+    asked = claim("time_to_event")
+    ours, theirs = [240.0, 220.0, 260.0, 200.0, 230.0], [1060.0, None, 1080.0, None, 900.0]
+    found = verdict(asked, evidence(ours, theirs, beyond=1200.0))
+    assert found.effect == pytest.approx((sum(ours) - 1060 - 1080 - 900 - 2400) / 5)
+    assert found.verdict == "confirmed" and found.p == pytest.approx(2 / 252)
+    assert "restricted mean difference" in found.reason
+
+
+def test_seeds_needed_have_the_power_that_is_asked() -> None:
+    asked, found = claim(), contrast([-1.0, 0.2, -0.4, 0.1])
+    needed = seeds_needed(asked, found, 0.05)
+    assert needed is not None
+    assert found.with_seeds(needed).power_beyond(0, 0.05) >= 0.8
+    assert found.with_seeds(needed - 1).power_beyond(0, 0.05) < 0.8
+    # Against the power of a t test by the normal distribution: the sizes agree for many seeds.
+    effect, deviation = found.effect, math.sqrt(found.seed_variance)
+    normal = ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * deviation / effect) ** 2
+    assert normal < needed < normal + 4
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=4))
+def test_a_family_is_corrected_together(effects: list[float]) -> None:
+    claims = {f"C{i}": claim() for i in range(len(effects))}
+    found = {
+        name: evidence([effect - 0.1, effect, effect + 0.2])
+        for name, effect in zip(claims, effects, strict=True)
+    }
+    together = judge(VerdictsSlice(scale="tiny", claims=claims), found)
+    for one in together:
+        alone = verdict(claims[one.claim], found[one.claim])
+        assert one.p == alone.p and one.p is not None and one.p_adjusted is not None
+        assert one.p_adjusted >= one.p
+        assert one.verdict in ("inconclusive", alone.verdict)
+
+
+def test_claims_that_were_not_built_count_as_undecided() -> None:
+    claims = {"C": claim(primary=True), "D": claim(primary=True, artifact="another")}
+    found = judge(VerdictsSlice(scale="tiny", claims=claims), {"C": evidence([-1.0, -1.2, -0.9])})
+    assert [one.claim for one in found] == ["C"]
+    assert found[0].p_adjusted == pytest.approx(2 * (found[0].p or 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"test": "equivalence", "margin": 0.01, "margin_reason": None},
+            "a margin needs its reason",
+        ),
+        ({"test": "difference", "margin": 0.01, "margin_reason": "r"}, "no use for a margin"),
+        ({"post_hoc": ""}, "post_hoc"),
+        ({"requires": [{"row": "x", "metric": "m", "reason": "r"}]}, "at_least, at_most or both"),
+        ({"requires": [{"row": "x", "metric": "m", "at_least": 1, "reason": ""}]}, "reason"),
+        ({"against": 1.0, "against_metric": "others"}, "against_metric: against is the number 1"),
+        ({"against": 1.0, "test": "time_to_event"}, "against must be a run"),
+        ({"declared": {"date": "today", "commit": "0123abc"}}, "date"),
+    ],
+)
+def test_what_a_claim_may_not_be(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        claim(changes.pop("test", "difference"), **changes)

@@ -5,7 +5,11 @@ there to all S positions, for DIFF the signed difference of its maps, are divide
 added up by region; shares are averaged over prompts, layers and heads. Noise is the context without
 the answer: with the first token, the answer and the question it makes up the whole row.
 
-Shapes: L = layers, H = heads, S = positions, P = prompts of a depth, D = depths, R = regions.
+The paper does not say how it normalises signed maps, so both ways are measured: absolute values of
+the weights, or the weights as they are, whose sum is 1 - lambda for DIFF. For softmax both are one.
+
+Shapes: N = 2 normalisations, absolute and signed, L = layers, H = heads, S = positions,
+P = prompts of a depth, D = depths, R = regions, and noise behind them.
 """
 
 import json
@@ -15,24 +19,21 @@ from numpy.typing import NDArray
 
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
-from difftransformer.evaluation.subject import Metrics, Subject
-from difftransformer.measurements.attention_allocation.settings import (
-    NOISE,
-    REGIONS,
-    Suite,
-    share_name,
-)
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.measurements.attention_allocation.settings import REGIONS, Suite, share_names
 from difftransformer.provenance.atomic import replacing, write_text
 
 Floats = NDArray[np.floating]
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
-    """Mean shares of the regions, over all depths and by depth.
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Mean shares of the regions: in all, by depth and by layer.
 
     Returns:
-        bos, before, answer, after, query and noise = before + after, for all depths together and
-        of each depth (_d{D}); prompts is their number.
+        bos, before, answer, after, query and noise = before + after, for all depths and layers
+        together, of each depth (_d{D}) and of each layer (_l{L}); of absolute weights and of signed
+        ones (_signed before these); prompts is their number. Shares are known by haystack, too,
+        which prompts of all depths have in common.
 
     Raises:
         ConfigError: The prompts do not fit the model or its dataset.
@@ -48,7 +49,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
             ids = builder.ids(prompt.context + prompt.questions[0])
             rows = subject.scorer.last_rows(ids, suite.chunk).numpy().astype(np.float64)
             regions = regions_of(prompt, len(ids), suite.answer)
-            shares.append(region_shares(rows, regions, suite.normalisation))
+            shares.append(region_shares(rows, regions))
             if (place, sample) == example:
                 _save(subject, "example_rows", rows)
                 shown = {
@@ -57,9 +58,10 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
                 }
                 text = json.dumps(shown, indent=1)
                 write_text(subject.details / "example.json", text + "\n")
-    found = np.stack(shares).reshape(len(suite.depths), suite.samples, *shares[0].shape)
+    found = np.stack(shares, axis=1)
+    found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
     _save(subject, "shares", found)
-    return _metrics(suite, found)
+    return _measured(suite, found)
 
 
 def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int64]:
@@ -76,27 +78,31 @@ def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int
     return regions
 
 
-def region_shares(rows: Floats, regions: NDArray[np.int64], normalisation: str) -> Floats:
-    """Share of each region in rows [L, H, S] that are divided by their sums, [L, H, R].
+def region_shares(rows: Floats, regions: NDArray[np.int64]) -> Floats:
+    """Share of each region in rows [L, H, S] that are divided by their sums, [N, L, H, R].
 
-    Shares of a row without weights, as a threshold may leave it, are 0.
+    A row that sums to 0, as a threshold may leave it, stays as it is.
     """
-    weights = np.abs(rows) if normalisation == "absolute" else rows
-    sums = np.where(rows.any(-1, keepdims=True), weights.sum(-1, keepdims=True), 1.0)
-    weights = weights / sums
-    return np.stack([weights[..., regions == r].sum(-1) for r in range(len(REGIONS))], axis=-1)
+    weights = np.stack([np.abs(rows), rows])
+    sums = weights.sum(-1, keepdims=True)
+    weights = weights / np.where(sums == 0, 1.0, sums)
+    shares = [weights[..., regions == r].sum(-1) for r in range(len(REGIONS))]
+    noise = shares[REGIONS.index("before")] + shares[REGIONS.index("after")]
+    return np.stack([*shares, noise], axis=-1)
 
 
-def _metrics(suite: Suite, shares: Floats) -> Metrics:
-    """Means of shares [D, P, L, H, R]."""
-    by_depth = shares.mean(axis=(1, 2, 3))
-    metrics: Metrics = {"prompts": shares.shape[0] * shares.shape[1]}
-    found = {None: by_depth.mean(axis=0)} | dict(zip(suite.depths, by_depth, strict=True))
-    for depth, row in found.items():
-        means = {name: float(value) for name, value in zip(REGIONS, row, strict=True)}
-        means[NOISE] = means["before"] + means["after"]
-        metrics |= {share_name(name, depth): value for name, value in means.items()}
-    return metrics
+def _measured(suite: Suite, shares: Floats) -> Measured:
+    """Means of shares [N, D, P, L, H, R]."""
+    metrics: Metrics = {"prompts": len(suite.depths) * suite.samples}
+    units = {}
+    for (signed, depth, layer), names in share_names(suite.depths, shares.shape[3]).items():
+        depths = slice(None) if depth is None else [suite.depths.index(depth)]
+        layers = slice(None) if layer is None else [layer]
+        by_prompt = shares[int(signed)][depths][:, :, layers].mean(axis=(0, 2, 3))  # [P, R]
+        for name, values in zip(names, by_prompt.T, strict=True):
+            metrics[name] = float(values.mean())
+            units[name] = means("haystacks", values)
+    return Measured(metrics, units)
 
 
 def _save(subject: Subject, name: str, array: Floats) -> None:

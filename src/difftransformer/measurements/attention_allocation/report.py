@@ -1,6 +1,7 @@
 """Attention allocation: shares of the answer and of noise by depth, all shares, and one prompt."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,9 +11,10 @@ from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.measurement import Options
 from difftransformer.measurements.attention_allocation.settings import share_name
 from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable, tidy
-from difftransformer.reporting.panels import halves
+from difftransformer.reporting.drawing import FAINT, INK, SOFT, legend_below, printable, tidy
+from difftransformer.reporting.panels import halves, metric_curves
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -29,12 +31,15 @@ REGION_NAMES = {
 }
 """Regions of a prompt, whose shares make up a row of attention."""
 _SHOWN = {"answer": "Answer {} ↑", "noise": "Noise {} ↓"}
-_NORMALISATION = {
-    "absolute": "A row of signed weights is divided by the sum of its absolute values, which is 1 "
-    "for softmax; shares are of absolute weights.",
-    "signed": "A row of signed weights is divided by its sum; shares keep their sign.",
+_NORMALISATIONS = {False: "absolute", True: "signed"}
+_ASKED = {
+    "recall": ", a stand-in for the paper's: keys with values of the builtin recall corpus in its "
+    "own haystack",
+    "text": ": English sentences in held-out text",
 }
 _ANSWER = {"needle": "the whole answer needle", "value": "the value of the answer needle"}
+_MOST_LAYERS = 8
+"""So many ticks on an axis of layers."""
 _MOST_TOKENS = 48
 """More than so many tokens have no words below them."""
 _MOST_COLUMNS = 160
@@ -51,34 +56,60 @@ class Example(NamedTuple):
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section: shares by depth and over all depths; the other regions are in the csv."""
-    suite, shown = view.suite, _SHOWN.items()
+    """Make the section: shares by depth, and over all depths under both normalisations.
+
+    Signed shares by depth, shares by layer and the other regions are in the csv.
+    """
+    suite, shown, both = view.suite, _SHOWN.items(), _NORMALISATIONS.items()
     metrics = [
-        Metric(share_name(region, depth), header.format(f"{depth}%"))
+        Metric(share_name(region, depth, signed=signed), header.format(f"{depth}%"), hidden=signed)
+        for signed in _NORMALISATIONS
         for region, header in shown
         for depth in suite.depths
     ]
-    metrics += [Metric(share_name(region), header.format("all")) for region, header in shown]
     metrics += [
-        Metric(share_name(region), header, hidden=True)
+        Metric(share_name(region, signed=signed), header.format(f"all, {name}"))
+        for region, header in shown
+        for signed, name in both
+    ]
+    metrics += [
+        Metric(
+            share_name(region, layer=layer, signed=signed),
+            f"{region}, {name}, layer {layer + 1}",
+            hidden=True,
+        )
+        for region in _SHOWN
+        for signed, name in both
+        for layer in range(_layers(view))
+    ]
+    metrics += [
+        Metric(share_name(region, signed=signed), f"{header}, {name}", hidden=True)
         for region, header in REGION_NAMES.items()
         if region not in _SHOWN
+        for signed, name in both
     ]
     notes = [
         f"{suite.samples} prompts at each depth, {suite.needles} needles of which one is asked "
-        f"for. {_NORMALISATION[suite.normalisation]} Answer: {_ANSWER[suite.answer]}. Noise: the "
-        "context without it and without the first token.",
+        f"for{_ASKED[suite.format]}. Answer: {_ANSWER[suite.answer]}. Noise: the context without "
+        "it and without the first token.",
+        "Shares are of absolute weights, divided by their sum. Signed: a row is divided by its own "
+        "sum, so shares keep their sign, and are large where maps cancel; for softmax both are the "
+        "same. By depth, and by layer, the csv has both.",
         view.training_note(),
     ]
-    return metric_section(view, metrics, decimals=2, notes=notes)
+    titled = view.having(title=stand_in_title(view.title, suite.stand_in))
+    return metric_section(titled, metrics, decimals=2, notes=notes)
 
 
 def figure(view: View[Options]) -> "Figure":
-    """Draw shares above, and the prompt of the first seed below, the same in every row."""
+    """Draw shares by region and layer above, the prompt of the first seed in every row below."""
     examples = [_example(view, row) for row in view.rows]
-    heights = (3.3, 1.75 * len(examples))
+    heights = (3.6, 1.75 * len(examples))
     figure, top, bottom = halves((11, sum(heights)), heights, 0.03)
-    _shares(top.subplots(), view)
+    shares, *by_layer = top.subplots(1, 3, width_ratios=(2.6, 1, 1))
+    _shares(shares, view)
+    _layer_by_layer(by_layer, view)
+    legend_below(top, shares)
     _pictures(bottom, view, examples)
     return figure
 
@@ -116,8 +147,27 @@ def _shares(axes: "Axes", view: View[Options]) -> None:
     axes.tick_params(axis="x", length=0)
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)
-    tidy(axes, x="", y="share of attention", title="Where the answering position attends")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    title = stand_in_title("Where the answering position attends", view.suite.stand_in)
+    tidy(axes, x="", y="share of attention", title=printable(title, 60))
+
+
+def _layer_by_layer(panels: "Sequence[Axes]", view: View[Options]) -> None:
+    """Draw the answer's share by layer under both normalisations."""
+    layers = range(_layers(view))
+    places = [layer + 1 for layer in layers]
+    for axes, (signed, name) in zip(panels, _NORMALISATIONS.items(), strict=True):
+        names = [share_name("answer", layer=layer, signed=signed) for layer in layers]
+        metric_curves(axes, view, places, names, marks=4)
+        tidy(axes, x="layer", y="", title=f"Answer, {name}")
+        axes.set_xticks(places[:: -(-len(places) // _MOST_LAYERS)])
+        axes.margins(x=0.1)
+    panels[1].sharey(panels[0])
+    panels[1].autoscale(axis="y")
+
+
+def _layers(view: View[Options]) -> int:
+    """Layers that every row has."""
+    return min(int(row.facts.get("layers") or 0) for row in view.rows)
 
 
 def _pictures(figure: "SubFigure", view: View[Options], examples: list[Example]) -> None:

@@ -1,5 +1,7 @@
 """What is asked about where the answering position of a needle prompt attends."""
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
 from pydantic import model_validator
@@ -14,9 +16,30 @@ NOISE = "noise"
 """The context without the answer: before and after."""
 
 
-def share_name(region: str, depth: int | None = None) -> str:
-    """Metric of a region's share, or of noise, at a depth; None: at all of them."""
-    return region if depth is None else f"{region}_d{depth}"
+def share_name(
+    region: str, depth: int | None = None, *, layer: int | None = None, signed: bool = False
+) -> str:
+    """Metric of the share of a region, or of noise, at a depth or in a layer; None: in all.
+
+    Of absolute weights, or of signed ones.
+    """
+    cut = "" if depth is None else f"_d{depth}"
+    return region + "_signed" * signed + cut + ("" if layer is None else f"_l{layer}")
+
+
+def share_names(
+    depths: Sequence[int], layers: int
+) -> dict[tuple[bool, int | None, int | None], list[str]]:
+    """Names by (whether signed, depth, layer), in the order of REGIONS and NOISE."""
+    cuts: list[tuple[int | None, int | None]] = [(depth, None) for depth in (None, *depths)]
+    cuts += [(None, layer) for layer in range(layers)]
+    return {
+        (signed, depth, layer): [
+            share_name(region, depth, layer=layer, signed=signed) for region in (*REGIONS, NOISE)
+        ]
+        for signed in (False, True)
+        for depth, layer in cuts
+    }
 
 
 class Suite(RetrievalSuite):
@@ -40,12 +63,6 @@ class Suite(RetrievalSuite):
         "any token behind which an earlier layer has put it, or the value alone.",
         source="the paper says `answer span` without defining it",
     )
-    normalisation: Literal["absolute", "signed"] = setting(
-        "absolute",
-        meaning="A row of weights is divided by its sum, its weights taken as absolute values or "
-        "as they are; for a softmax row both change nothing.",
-        source="the paper does not say how it normalises signed maps",
-    )
 
     @model_validator(mode="after")
     def _one_length(self) -> "Suite":
@@ -60,8 +77,5 @@ class Suite(RetrievalSuite):
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""
-        depths = (None, *self.depths)
-        return [
-            "prompts",
-            *(share_name(region, depth) for depth in depths for region in (*REGIONS, NOISE)),
-        ]
+        names = share_names(self.depths, model.num_layers)
+        return ["prompts", *chain.from_iterable(names.values())]

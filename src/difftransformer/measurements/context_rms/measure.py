@@ -18,32 +18,23 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from difftransformer.evaluation.subject import Metrics, Subject, validation_inputs
-from difftransformer.evaluation.watching import (
-    AFTER,
-    BEFORE,
-    watched_heads,
-    watched_lambdas,
-    watched_maps,
-)
-from difftransformer.measurements.context_rms.settings import (
-    KINDS,
-    QUANTILES,
-    Suite,
-    lambda_metric,
-    place_metric,
-)
+from difftransformer.config.model import lambda_metric
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
+from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
+from difftransformer.measurements.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.watching import lambda_means, watched_lambdas
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Mean over windows, layers and heads, and the range of the middle 90% of them.
 
     Returns:
         {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
         magnification, the mean of after / before at the last position, and magnification_top, the
         largest; lambda_l{l}, the factor of the maps that a layer subtracts, mean over its heads and
-        where it depends on the token over all of them, None where it subtracts none; tokens.
+        where it depends on the token over all of them, None where it subtracts none; tokens. Means
+        of the sizes, and magnification, are known by window, too.
 
     Raises:
         ConfigError: windows longer than the model's context.
@@ -52,23 +43,17 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     at = torch.tensor(suite.places) - 1
     found: dict[str, list[Tensor]] = defaultdict(list)
     model = subject.scorer.model
-    lambdas: dict[int, list[Tensor]] = {layer: [] for layer in range(model.config.num_layers)}
-
-    def see(layer: int, factors: Tensor) -> None:
-        lambdas[layer].append(factors.double().cpu().mean(dim=(1, 2)))
-
     tokens = 0
-    with watched_lambdas(model, see):
+    with watched_lambdas(model) as lambdas:
         for batch in validation_inputs(suite, subject):
             for kind, part in _sizes(subject, batch, at).items():
                 found[kind].append(part)
             tokens += batch.numel()
     sizes = {kind: torch.cat(parts) for kind, parts in found.items()}
-    learned: Metrics = {
-        lambda_metric(layer): float(torch.cat(parts).mean()) if parts else None
-        for layer, parts in lambdas.items()
-    }
-    return _metrics(suite, sizes) | learned | {"tokens": tokens}
+    names = map(lambda_metric, range(model.config.num_layers))
+    learned: Metrics = dict.fromkeys(names) | lambda_means(lambdas)
+    measured = _measured(suite, sizes, windows=tokens // suite.seq_len)
+    return measured._replace(metrics={**measured.metrics, **learned, "tokens": tokens})
 
 
 def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
@@ -103,13 +88,21 @@ def value_rms(values: Tensor) -> Tensor:
     return (squares.cumsum(1) / torch.arange(1, squares.shape[1] + 1)).sqrt()
 
 
-def _metrics(suite: Suite, sizes: dict[str, Tensor]) -> Metrics:
+def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> Measured:
     metrics: Metrics = {}
+    units = {}
+
+    def add(name: str, column: Tensor) -> None:
+        metrics[name] = float(column.mean())
+        units[name] = means("windows", column.reshape(windows, -1).mean(1).tolist())
+
     for kind in KINDS:
         for column, place in zip(sizes[kind].unbind(1), suite.places, strict=True):
-            metrics[place_metric(kind, place)] = float(column.mean())
+            add(place_metric(kind, place), column)
             for ending, quantile in QUANTILES.items():
                 value = float(torch.quantile(column, quantile))
                 metrics[place_metric(kind, place, ending)] = value
     ratio = sizes[AFTER][:, -1] / sizes[BEFORE][:, -1].clamp_min(torch.finfo(torch.float64).tiny)
-    return metrics | {"magnification": float(ratio.mean()), "magnification_top": float(ratio.max())}
+    add("magnification", ratio)
+    metrics["magnification_top"] = float(ratio.max())
+    return Measured(metrics, units)

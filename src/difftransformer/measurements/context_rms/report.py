@@ -4,13 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from difftransformer.config.model import lambda_metric
 from difftransformer.measurements.context_rms.bounds import bounds, published
-from difftransformer.measurements.context_rms.settings import (
-    QUANTILES,
-    Options,
-    lambda_metric,
-    place_metric,
-)
+from difftransformer.measurements.context_rms.settings import QUANTILES, Options, place_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import mean_cells
 from difftransformer.reporting.collect import defined
@@ -111,7 +107,7 @@ def figure(view: View[Options]) -> "Figure":
     """Draw a panel for each mechanism, with all readings and its published bounds."""
     import matplotlib.pyplot as plt
 
-    at, look = view.suite.places, looks(list(TITLES))
+    at, look = view.suite.places, looks(dict.fromkeys(TITLES))
     height = 2.5 * -(-len(view.rows) // _COLUMNS) + 0.6
     figure = plt.figure(figsize=(12, height), layout="constrained")
     for axes, row, lowest in one_a_row(figure, view.rows, _COLUMNS):

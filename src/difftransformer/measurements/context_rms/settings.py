@@ -7,7 +7,7 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import Fact, Reading, WindowSuite, log_places
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import ModelConfig, lambda_metric
 from difftransformer.config.run import RunSlice
 
 KINDS = ("before", "after", "weights")
@@ -19,11 +19,6 @@ QUANTILES = {"_low": 0.05, "_high": 0.95}
 def place_metric(kind: str, place: int, ending: str = "") -> str:
     """Metric of a kind at a position: the mean, or a quantile by its ending."""
     return f"{kind}_p{place}{ending}"
-
-
-def lambda_metric(layer: int) -> str:
-    """Metric of the learned lambda of a layer, which count from 0."""
-    return f"lambda_l{layer}"
 
 
 class Suite(WindowSuite):

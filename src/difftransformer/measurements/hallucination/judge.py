@@ -4,13 +4,14 @@ import hashlib
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.judges import EndpointJudge, JudgementSlice, judge_module
 from difftransformer.errors import ConfigError
+from difftransformer.evaluation.subject import Measured, Metrics, means
 from difftransformer.measurements.hallucination.answers import ANSWERS, Answer, read_answers
 from difftransformer.measurements.hallucination.judges import (
     JUDGEMENTS,
@@ -19,15 +20,19 @@ from difftransformer.measurements.hallucination.judges import (
     OpenJudge,
     write_judgements,
 )
-from difftransformer.measurements.hallucination.settings import TASKS, average_metric, set_metric
+from difftransformer.measurements.hallucination.settings import (
+    TASKS,
+    Suite,
+    Task,
+    average_metric,
+    set_metric,
+)
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job
 from difftransformer.provenance.published import require_published
-from difftransformer.provenance.result import Result, read_result
+from difftransformer.provenance.result import Result, Units, read_result
 
 logger = logging.getLogger(__name__)
-
-Metrics = dict[str, int | float | None]
 
 STAGE = "judge"
 
@@ -77,7 +82,8 @@ def judge_answers(
             free_{set}, the share of judged answers that are free of hallucination (None if none
             was judged), judged_{set}, unjudged_{set}, contradicted_{set} and invented_{set} where
             the judge can tell; average_{task} and average, unweighted means of free_{set} over the
-            sets that have one; unjudged in all; and the tokens that an endpoint counted.
+            sets that have one; unjudged in all; and the tokens that an endpoint counted. Shares and
+            means are known by document, too.
         details: Folder that gets judgements.jsonl; emptied, and there afterwards.
         job: The running job.
 
@@ -88,13 +94,15 @@ def judge_answers(
     details.mkdir(parents=True)
     judgements = open_judge(slice, kept).judge(judged.answers)
     write_judgements(details, judgements)
-    metrics = counts(judged.answers, judgements)
+    config = judged.result.settings["config"]
+    metrics, units = counts(Suite.model_validate(config).set_tasks, judged.answers, judgements)
     settings = {
         "judge": slice.judge.model_dump(mode="json"),
-        "config": judged.result.settings["config"],
+        "config": config,
         "upstream": [judged.result.job_id],
     }
-    job.write_result(output, "judgement", metrics, settings, [details / JUDGEMENTS])
+    beside = [details / JUDGEMENTS]
+    job.write_result(output, "judgement", metrics, settings, beside, units=units)
     logger.info(
         "%s by %s of %s seed %d: free of hallucination %s, %d unjudged",
         slice.suite,
@@ -112,10 +120,13 @@ def open_judge(slice: JudgementSlice, kept: Path) -> Judge:
     return opened(slice.judge, kept)
 
 
-def counts(answers: Sequence[Answer], judgements: Sequence[Judgement]) -> Metrics:
+def counts(
+    tasks: Mapping[str, Task], answers: Sequence[Answer], judgements: Sequence[Judgement]
+) -> Measured:
     """Counts and shares by set, and their averages; see `judge_answers`."""
-    tasks = {one.set: one.task for one in answers}
     metrics: Metrics = {}
+    units = {}
+    same: dict[tuple[str, ...], str] = {}
     for name in tasks:
         found = [one for one in judgements if one.set == name]
         judged = [one for one in found if one.free is not None]
@@ -129,17 +140,32 @@ def counts(answers: Sequence[Answer], judgements: Sequence[Judgement]) -> Metric
             "invented": causes["invented"],
         }
         metrics |= {set_metric(kind, name): value for kind, value in counted.items()}
+        if not found:
+            continue  # there is nothing to ask about
+        documents = tuple(one.document for one in answers if one.set == name)
+        units[set_metric("free", name)] = means(
+            "documents",
+            [bool(one.free) for one in found],
+            [one.free is not None for one in found] if judged else None,
+            of=same.setdefault(documents, name),  # sets may ask for more than one thing about each
+        )
     groups = {"average": list(tasks)} | {
         average_metric(task): [name for name in tasks if tasks[name] == task] for task in TASKS
     }
     for label, names in groups.items():
-        found_shares = (metrics[set_metric("free", name)] for name in names)
-        shares = [share for share in found_shares if share is not None]
+        found_shares = {name: metrics[set_metric("free", name)] for name in names}
+        shares = [share for share in found_shares.values() if share is not None]
         metrics[label] = sum(shares) / len(shares) if shares else None
+        if shares:
+            units[label] = Units.summed(
+                (0.0 if share is None else 1 / len(shares), known)
+                for name, share in found_shares.items()
+                if (known := units.get(set_metric("free", name))) is not None
+            )
     metrics["unjudged"] = sum(one.free is None for one in judgements)
     for name in ("prompt_tokens", "completion_tokens"):
         metrics[f"judge_{name}"] = sum(one.usage.get(name, 0) for one in judgements)
-    return metrics
+    return Measured(metrics, units)
 
 
 def estimate(config: EndpointJudge, folders: Sequence[Path], kept: Path) -> tuple[int, str]:

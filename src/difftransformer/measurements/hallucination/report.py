@@ -51,7 +51,8 @@ def _judged(
     title = f"{view.title}, judged by {_judge_name(judge, suite)}"
     reading = judged_view(view, judge).having(title=title)
     metrics = [
-        Metric(name + ending, f"{set_label(name)} ↑", share(name)) for name in suite.set_tasks
+        Metric(name + ending, f"{set_label(name)} ↑", set_metric("free", name))
+        for name in suite.set_tasks
     ]
     metrics += [
         Metric(name + ending, f"{header} ↑", name, compared=True)

@@ -23,16 +23,18 @@ from lm_eval.api.task import Task
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
 
+from difftransformer.config.measurement import AVERAGE
 from difftransformer.evaluation.harness import (
     KeptTask,
     ask,
     average,
     bars_for_people,
     language_model,
+    mean_over,
     quiet,
 )
 from difftransformer.evaluation.item_files import hub_items
-from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject, means
 from difftransformer.measurements.language_understanding.settings import Suite, metric_of
 from difftransformer.measurements.language_understanding.tasks import (
     LANGUAGE_TASKS,
@@ -45,7 +47,7 @@ logger = logging.getLogger(__name__)
 _SPLITS = {"train": "training_split", "validation": "validation_split", "test": "test_split"}
 
 
-def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
+def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
     """Accuracies with lm-eval's standard errors, and their unweighted mean.
 
     The details of ``subject`` get ``{task}.jsonl``, every item with its prompts, scores and
@@ -56,7 +58,7 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
         {task}_samples, {task}_chance (mean over its items of 1 / number of answers), {task}_cut
         (share of requests too long for the context, which lose their first tokens) and
         {task}_version of the task in lm-eval. Over tasks: average, average_stderr (tasks are
-        independent) and average_chance.
+        independent) and average_chance. Accuracies are known by item, too.
 
     Raises:
         CheckpointError: The model cannot be loaded.
@@ -71,9 +73,14 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Metrics:
     if unfinished:
         _evaluate(suite, subject, unfinished)
     metrics: Metrics = {}
-    for one in kept.values():
+    units = {}
+    for task, one in kept.items():
         metrics |= one.hand_over(subject.details)["metrics"]
-    return metrics | average(suite.tasks, metrics, "chance")
+        scores = [item[LANGUAGE_TASKS[task].metric] for item in one.items()]
+        units[task] = means("items", scores, of=task)
+    units[AVERAGE] = mean_over(units.values())
+    metrics |= average(suite.tasks, metrics, "chance")
+    return Measured(metrics, units)
 
 
 def task_manager(tasks: list[str]) -> TaskManager:

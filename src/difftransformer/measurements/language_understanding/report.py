@@ -20,7 +20,7 @@ from difftransformer.reporting.cells import (
     mean_cells,
     paired_differences,
 )
-from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title, training_note
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import (
@@ -78,8 +78,9 @@ def section(view: View[Options]) -> Section:
 def figure(view: View[Options]) -> "Figure":
     """Draw points with intervals, one panel a section, tasks from left to right; one legend."""
     measured = [_drawn(one) for one in view.sections]
-    rows = list(dict.fromkeys(row.run for part in measured for row in part.rows))
-    look = looks([run for run in rows if run != GUESSING])
+    known = {row.run: row.look for part in view.sections for row in part.rows}
+    rows = dict.fromkeys(row.run for part in measured for row in part.rows if row.run != GUESSING)
+    look = looks({run: known.get(run) for run in rows})
     figure, grid = panels(len(measured), 1, (10, 1.2 + 3.3 * len(measured)), sharey=True)
     for axes, part in zip(grid[:, 0], measured, strict=True):
         _panel(axes, part, look)
@@ -111,7 +112,7 @@ def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
 def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
     """Accuracies with lm-eval's standard error behind them, each before that error by itself."""
     metrics = [
-        Metric(column + ending, "", partial(_percent, name=metric_of(task, part)))
+        Metric(column + ending, "", {metric_of(task, part): 100.0})
         for column, task in columns.items()
         for ending, part in (("", ""), (ERROR, "stderr"))
     ]
@@ -122,11 +123,6 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
         text = f"{cell.text} ({_WRITE(error.value)})"
         cells += [cell.model_copy(update={"text": text}), error]
     return cells
-
-
-def _percent(result: Result, name: str) -> float | None:
-    share = metric(result, name)
-    return None if share is None else 100 * share
 
 
 def _published(view: View[Options], columns: set[str]) -> tuple[list[Row], list[Cell]]:

@@ -142,8 +142,8 @@ def figure(view: View[Options]) -> "Figure":
 
     parts = view.sections
     figure, (places,) = panels(1, len(parts), (5.5 * len(parts), 4.6))
-    labels: list[str] = list(dict.fromkeys(row.label for part in parts for row in part.rows))
-    look = looks(labels)
+    wanted = {row.label: row.look for part in parts for row in part.rows}
+    look = looks(wanted)
     for axes, part in zip(places, parts, strict=True):
         _panel(axes, part, look)
     named = {
@@ -153,7 +153,7 @@ def figure(view: View[Options]) -> "Figure":
     }
     star = Line2D([], [], color=SOFT, marker="*", ls="", ms=10, label="best mean")
     ring = Line2D([], [], color=SOFT, marker="o", mfc="none", ls="", ms=10, label="in use")
-    handles = [*(named[printable(label)] for label in labels), star, ring]
+    handles = [*(named[printable(label)] for label in wanted), star, ring]
     legend_below(figure, handles=handles, ncols=2 * len(parts))
     return figure
 

@@ -6,7 +6,6 @@ prompt among its items saved (prompt_sharing.json).
 """
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,12 +13,14 @@ from itertools import product
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.many_shot.examples import (
     Example,
     LabelledSet,
@@ -33,18 +34,19 @@ from difftransformer.measurements.many_shot.settings import Suite, accuracy_metr
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS, SEPARATOR
 from difftransformer.provenance.atomic import write_text
 
-Counts = Counter[tuple[int, int]]
-"""Right answers by number of demonstrations and order."""
+Right = dict[int, NDArray[np.bool_]]
+"""Whether answers are right, by number of demonstrations: [draws, orders, items]."""
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with the counts behind them.
 
     Returns:
         accuracy_, correct_ and asked_ of every number of demonstrations n{K} that was measured, and
         accuracy_n{K}_o{S} of each of its orders S; chance = 1 / classes. computed_positions of
         given_positions tells how many positions were computed and how many the items would have
-        computed alone.
+        computed alone. Accuracies over all orders are known by draw, too, whose items share their
+        demonstrations; those of a single draw by item.
 
     Raises:
         ConfigError: The suite does not fit the model or its dataset.
@@ -59,12 +61,13 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         Draw(suite, subject.scorer, sets(number), prompts, number) for number in range(suite.draws)
     ]
     numbers = _numbers(suite, draws, longest)
-    counts: Counts = Counter()
+    shape = (suite.draws, suite.order_seeds, suite.test_items)
+    right: Right = {number: np.zeros(shape, dtype=np.bool_) for number in numbers}
     lines: list[dict[str, Any]] = []
     for draw, number, seed in product(draws, numbers, range(suite.order_seeds)):
         found = draw.shared.answers(draw.prompt(number, seed), draw.items)
         some = draw.lines(number, seed, found)
-        counts[number, seed] += sum(one["correct"] for one in some)
+        right[number][draw.number, seed] = [one["correct"] for one in some]
         lines += some
     write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     positions = {
@@ -73,7 +76,8 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     }
     speed = _speed(draws[0], max(numbers))
     write_text(subject.details / "prompt_sharing.json", json.dumps(positions | speed, indent=2))
-    return {**_metrics(suite, numbers, counts), **positions}
+    measured = _measured(suite, right)
+    return measured._replace(metrics={**measured.metrics, **positions})
 
 
 class Prompts:
@@ -188,18 +192,20 @@ def _numbers(suite: Suite, draws: Sequence[Draw], longest: int) -> list[int]:
     return fitting[-1:] if suite.numbers == "largest" else fitting
 
 
-def _metrics(suite: Suite, numbers: Sequence[int], counts: Counts) -> Metrics:
+def _measured(suite: Suite, right: Right) -> Measured:
     metrics: Metrics = {"chance": 1 / suite.num_classes}
-    items = suite.draws * suite.test_items
-    for number in numbers:
-        orders = [counts[number, seed] for seed in range(suite.order_seeds)]
+    units = {}
+    unit, others = ("draws", (1, 2)) if suite.draws > 1 else ("items", (0, 1))
+    for number, found in right.items():
+        orders = found.mean(axis=(0, 2)).tolist()
         metrics |= {
-            accuracy_metric(number): sum(orders) / (items * len(orders)),
-            f"correct_n{number}": sum(orders),
-            f"asked_n{number}": items * len(orders),
-            **{accuracy_metric(number, seed): found / items for seed, found in enumerate(orders)},
+            accuracy_metric(number): float(found.mean()),
+            f"correct_n{number}": int(found.sum()),
+            f"asked_n{number}": found.size,
+            **{accuracy_metric(number, seed): value for seed, value in enumerate(orders)},
         }
-    return metrics
+        units[accuracy_metric(number)] = means(unit, found.mean(axis=others))
+    return Measured(metrics, units)
 
 
 def _speed(draw: Draw, number: int) -> dict[str, float | int]:

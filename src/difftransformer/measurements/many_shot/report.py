@@ -1,13 +1,11 @@
 """Many-shot learning as columns: accuracy by demonstrations, and its spread over orders."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any
 
 from difftransformer.measurements.many_shot.figure import (
-    accuracy,
     by_order,
     figure,
     measured,
@@ -15,8 +13,7 @@ from difftransformer.measurements.many_shot.figure import (
     plateau,
     titled,
 )
-from difftransformer.measurements.many_shot.settings import Options
-from difftransformer.provenance.result import Result
+from difftransformer.measurements.many_shot.settings import Options, accuracy_metric
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import computed_share
 from difftransformer.reporting.document import Section
@@ -48,14 +45,12 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     # So many demonstrations of a stand-in are not as many of the set: nothing published beside.
     start = f"{suite.task}_generated_n" if suite.generated else f"{suite.task}_n"
     metrics = [
-        Metric(f"{start}{n}", f"{n} ↑", partial(accuracy, number=n), hidden=n not in shown)
+        Metric(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in shown)
         for n in numbers
     ]
-
-    def mean(result: Result) -> float:
-        return fmean(accuracy(result, number) for number in late)
-
+    mean = {accuracy_metric(number): 100.0 / len(late) for number in late}
     metrics.append(Metric(f"{suite.task}_plateau", "Plateau ↑", mean, compared=True))
+    metrics.append(_above_chance(suite.task, mean))
     return metrics, (
         "Columns are numbers of demonstrations; the plateau is the mean over "
         f"{', '.join(map(str, late))}."
@@ -71,8 +66,10 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
         return Metric(name, header, lambda one: of(by_order(suite, one)), **how)
 
     orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
+    mean = {accuracy_metric(number): 100.0}
     metrics = [
-        column("mean", "Mean ↑", fmean),
+        Metric(f"{orders_name(suite)}_mean", "Mean ↑", mean),
+        _above_chance(orders_name(suite), mean),
         column("margin", "Best − worst ↓", lambda found: max(found) - min(found), compared=True),
         column("deviation", "SD ↓", stdev, compared=True),
         column("best", "Best", max),
@@ -83,6 +80,11 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
         f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "
         "deviation over orders. A model that guesses, or is always right, has no spread either."
     )
+
+
+def _above_chance(name: str, mean: Mapping[str, float]) -> Metric:
+    """What claims are required to have: points that an accuracy lies above guessing."""
+    return Metric(f"{name}_above_chance", "Above chance", {**mean, "chance": -100.0}, hidden=True)
 
 
 def _spaced(numbers: Sequence[int]) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import lm_eval
 from math_verify import parse, verify
 
+from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.math_sets import MATH_SETS, Item, boxed
 from difftransformer.errors import CheckpointError
@@ -26,9 +27,10 @@ from difftransformer.evaluation.harness import (
     average,
     bars_for_people,
     language_model,
+    mean_over,
     quiet,
 )
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.mathematics.set_items import set_items
 from difftransformer.measurements.mathematics.settings import (
     Suite,
@@ -38,7 +40,7 @@ from difftransformer.measurements.mathematics.settings import (
 )
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
-from difftransformer.provenance.result import TRAINING, read_result
+from difftransformer.provenance.result import TRAINING, Units, read_result
 from difftransformer.training.checkpoint import KEPT, kept_name
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ class Point(NamedTuple):
         return KeptTask(subject.state, f"{name}{self.ending}")
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with lm-eval's standard errors, their unweighted mean, and lengths of output.
 
     The details of ``subject`` get ``{set}{ending}.jsonl``, every item with its prompt, output, the
@@ -69,7 +71,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         outputs that fill their room, mostly unfinished) and {set}_cut (share of prompts too long
         for the context, which lose their first tokens). Over sets: average, average_stderr and
         average_tokens. With kept weights the same for each of them, ending in _t{tokens trained},
-        before those of the final ones.
+        before those of the final ones. Accuracies and lengths are known by item, too.
 
     Raises:
         CheckpointError: Kept weights are missing, or the model's tokenizer cannot be loaded.
@@ -80,13 +82,23 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     points = _points(suite, subject)
     _evaluate(suite, subject, points)
     metrics: Metrics = {}
+    units: dict[str, Units] = {}
     for point in points:
+        kept = {name: point.kept(subject, name) for name in suite.tasks}
         found: Metrics = {}
-        for name in suite.tasks:
-            found |= point.kept(subject, name).hand_over(subject.details)
+        for one in kept.values():
+            found |= one.hand_over(subject.details)
         found |= average(suite.tasks, found, "tokens")
         metrics |= {f"{name}{point.ending}": value for name, value in found.items()}
-    return metrics
+        items = {name: one.items() for name, one in kept.items()}
+        for part, field in (("", "correct"), ("tokens", "tokens")):
+            by_set = {
+                name: means("items", (item[field] for item in some), of=name)
+                for name, some in items.items()
+            }
+            by_set[AVERAGE] = mean_over(by_set.values())
+            units |= {f"{metric_of(name, part)}{point.ending}": one for name, one in by_set.items()}
+    return Measured(metrics, units)
 
 
 class Verdict(NamedTuple):

@@ -7,6 +7,7 @@ from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
 from difftransformer.measurements.needles.settings import Options, accuracy_name
 from difftransformer.reporting.collect import defined
+from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import Look, printable, tidy
 from difftransformer.reporting.view import View
@@ -38,6 +39,8 @@ def figure(view: View[Options]) -> "Figure":
     _row(top, ours, lengths, depths, view.look, "")
     for part in below:
         _row(part, published, their_lengths, depths, view.look, ", published")
+    if view.suite.stand_in is not None:
+        top.suptitle(stand_in_title("Ours", view.suite.stand_in), x=0.0, ha="left", fontsize=10)
     return figure
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
 from lm_eval.api.model import LM
@@ -24,22 +25,23 @@ from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
 from difftransformer.evaluation.retrieval.text import PromptBuilder
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.needles.settings import COUNTS, Suite, group_name
 from difftransformer.provenance.atomic import write_text
 
-Counts = dict[Cell, tuple[int, int]]
-"""Right answers and all answers of every cell."""
+Answers = dict[Cell, list[list[bool]]]
+"""Whether each number asked for is answered, by sample of every cell."""
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with the counts behind them.
 
     Returns:
         accuracy_, correct_ and asked_ of every setting n{N}_r{R}, of each of its depths (_d{D})
         and, with more than one length, of each length (_l{L}) and its depths (_l{L}_d{D}): the
         share of needles asked for that were answered. computed_positions of given_positions tells
-        how many prompt positions were computed and how many the prompts have.
+        how many prompt positions were computed and how many the prompts have. Accuracies are known
+        by haystack, too: samples of a number share one over cells.
 
     Raises:
         ConfigError: The prompts do not fit the model or its dataset.
@@ -66,8 +68,12 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     # Seconds are no two times the same: what compares builds leaves out provenance.
     saved = positions | {"provenance": speed}
     write_text(subject.details / "prefix_sharing.json", json.dumps(saved, indent=2))
-    counts = {cell: _count(some) for cell, some in samples.items()}
-    return {**_metrics(suite, counts), **positions}
+    answers = {
+        cell: [answered(one["doc"], one["filtered_resps"]) for one in some]
+        for cell, some in samples.items()
+    }
+    measured = _measured(suite, answers)
+    return measured._replace(metrics={**measured.metrics, **positions})
 
 
 class NeedleTask(GenerationTask):
@@ -139,19 +145,16 @@ def answered(doc: Mapping[str, Any], results: list[str]) -> list[bool]:
     ]
 
 
-def _count(samples: Iterable[dict[str, Any]]) -> tuple[int, int]:
-    found = [right for one in samples for right in answered(one["doc"], one["filtered_resps"])]
-    return sum(found), len(found)
-
-
-def _metrics(suite: Suite, counts: Counts) -> Metrics:
+def _measured(suite: Suite, answers: Answers) -> Measured:
     """Accuracies over all cells that a name stands for."""
     metrics: Metrics = {}
+    units = {}
     for name, cells in suite.groups.items():
-        correct, asked = map(sum, zip(*(counts[cell] for cell in cells), strict=True))
-        values = (correct / asked, correct, asked)
+        right = np.array([answers[cell] for cell in cells])  # [cells, samples, R]
+        values = (float(right.mean()), int(right.sum()), right.size)
         metrics |= {f"{count}_{name}": one for count, one in zip(COUNTS, values, strict=True)}
-    return metrics
+        units[f"{COUNTS[0]}_{name}"] = means("haystacks", right.mean(axis=(0, 2)))
+    return Measured(metrics, units)
 
 
 def _lines(cell: Cell, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from difftransformer.measurements.needles.by_length import several_lengths
 from difftransformer.measurements.needles.settings import Options, accuracy_name, group_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import computed_share
+from difftransformer.reporting.conditions import computed_share, stand_in_title
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, printable, tidy
 from difftransformer.reporting.numbers import plain
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _BREADTH = 0.72  # of a setting's place on the axis, shared by its rows
 _FORMAT = {
-    "recall": "Needles are keys with values of the builtin recall corpus in its own haystack; "
-    "each question is a prompt of its own on the same context.",
+    "recall": "A stand-in for the paper's sentences: needles are keys with values of the builtin "
+    "recall corpus in its own haystack; each question is a prompt of its own on the same context.",
     "text": "Needles are English sentences in held-out text, the template LWM's.",
 }
 
@@ -51,7 +51,8 @@ def section(view: View[Options]) -> Section:
         f"{computed_share(view.evaluated())} of their positions were computed.",
         view.training_note(),
     ]
-    return metric_section(view, metrics, decimals=2, notes=notes)
+    titled = view.having(title=stand_in_title(view.title, suite.stand_in))
+    return metric_section(titled, metrics, decimals=2, notes=notes)
 
 
 def figure(view: View[Options]) -> "Figure":
@@ -62,7 +63,10 @@ def figure(view: View[Options]) -> "Figure":
 
 
 def _by_setting(view: View[Options]) -> list[Metric]:
-    """Columns of the settings, of their depths, and of what the last loses to the first."""
+    """Columns of the settings, of their depths, of the last one, and of what it loses to the first.
+
+    So claims name the hardest setting of a scale.
+    """
     pairs = view.suite.pairs
     columns = [
         one
@@ -71,9 +75,8 @@ def _by_setting(view: View[Options]) -> list[Metric]:
     ]
     if len(pairs) > 1:
         first, last = accuracy_name(pairs[0]), accuracy_name(pairs[-1])
-        columns.append(
-            Metric("drop", "Drop ↓", lambda one: defined(one, first) - defined(one, last))
-        )
+        columns.append(Metric("drop", "Drop ↓", {first: 1.0, last: -1.0}))
+    columns.append(_accuracy("hardest", "Hardest ↑", group_name(pairs[-1]), hidden=True))
     return columns
 
 
@@ -151,7 +154,7 @@ def _draw_settings(axes: "Axes", view: View[Options]) -> None:
     name_places(axes, [f"N = {n}, R = {r}" for n, r in pairs])
     axes.set_ylim(-0.04, 1.06)
     tidy(axes, x="needles in the context N, needles asked for R", y="accuracy",
-         title="Accuracy, mean over depths")  # fmt: skip
+         title=stand_in_title("Accuracy, mean over depths", view.suite.stand_in))  # fmt: skip
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
 
 

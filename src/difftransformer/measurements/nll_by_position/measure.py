@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.nll_by_position.settings import WHOLE, Suite, nll_name
 
 CURVES = "curves.npz"
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Mean losses in nats per token over the first p targets, and over documents.
 
     Args:
@@ -26,7 +26,8 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
             [N], where the documents begin in the split.
 
     Returns:
-        nll_p{p} for each place, loss (the same up to the last one), documents, tokens.
+        nll_p{p} for each place, loss (the same up to the last one), documents, tokens. Losses are
+        known by document, too.
 
     Raises:
         ConfigError: The length exceeds the model's context, or the data are rows.
@@ -58,11 +59,15 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         starts=starts,
     )
     metrics: Metrics = {nll_name(place): float(cumulative[place - 1]) for place in suite.places}
-    return metrics | {
+    metrics |= {
         WHOLE: float(cumulative[-1]),
         "documents": len(starts),
         "tokens": len(starts) * suite.length,
     }
+    names = [*map(nll_name, suite.places), WHOLE]
+    columns = [*by_document.T, by_document[:, -1]]
+    units = {name: means("documents", one) for name, one in zip(names, columns, strict=True)}
+    return Measured(metrics, units)
 
 
 def _starts(suite: Suite, dataset: PackedDataset) -> NDArray[np.int64]:

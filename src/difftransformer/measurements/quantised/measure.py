@@ -13,7 +13,7 @@ from importlib import import_module
 from difftransformer.config.measurements import module_of
 from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.measurements.quantised.rounding import ROUNDED
 from difftransformer.measurements.quantised.settings import Suite, score_name
 from difftransformer.provenance.atomic import write_text
@@ -24,7 +24,7 @@ UNQUANTISED = "unquantised"
 METRICS = "metrics.json"
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Scores by what is rounded and to how many bits.
 
     Args:
@@ -34,38 +34,47 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
 
     Returns:
         score_unquantised; score_{what}_b{bits} for each of `suite.what` and `suite.bits`; chance,
-        the score of guessing, where `suite.chance` names it.
+        the score of guessing, where `suite.chance` names it. Scores are known by what the repeated
+        suite knows them by.
 
     Raises:
         ConfigError: The repeated suite has no metric of that name, or does not fit the model.
         UserError: What the repeated suite raises.
     """
     exact = _repeat(suite, subject, UNQUANTISED, nullcontext())
-    metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact)}
+    metrics: Metrics = {score_name(): _value(suite, "score", suite.score, exact.metrics)}
+    repeated = {score_name(): exact}
     if suite.chance is not None:
-        metrics["chance"] = _value(suite, "chance", suite.chance, exact)
+        metrics["chance"] = _value(suite, "chance", suite.chance, exact.metrics)
     for what in suite.what:
         for bits in suite.bits:
             shared = getattr(suite.granularity, what)
             rounded = ROUNDED[what](subject.scorer.model, bits, shared)
             found = _repeat(suite, subject, f"{what}_b{bits}", rounded)
-            metrics[score_name(what, bits)] = found[suite.score]
-    return metrics
+            metrics[score_name(what, bits)] = found.metrics[suite.score]
+            repeated[score_name(what, bits)] = found
+    units = {
+        name: found.units[suite.score]
+        for name, found in repeated.items()
+        if suite.score in found.units
+    }
+    return Measured(metrics, units)
 
 
 def _repeat(
     suite: Suite, subject: Subject, name: str, rounded: AbstractContextManager[None]
-) -> Metrics:
+) -> Measured:
     """Measure the repeated suite once, with its details and its state in folders of their own."""
     details = subject.details / name
     details.mkdir(parents=True, exist_ok=True)
     place = replace(subject, details=details, state=subject.state / name)
     measurement = import_module(module_of(suite.asked.kind, "measure"))
     with rounded:
-        metrics: Metrics = measurement.measure(suite.asked, place)
-    write_text(details / METRICS, json.dumps(metrics, indent=1) + "\n")
-    logger.info("%s: %s %s", name, suite.score, metrics.get(suite.score))
-    return metrics
+        found: Metrics | Measured = measurement.measure(suite.asked, place)
+    measured = found if isinstance(found, Measured) else Measured(found, {})
+    write_text(details / METRICS, json.dumps(measured.metrics, indent=1) + "\n")
+    logger.info("%s: %s %s", name, suite.score, measured.metrics.get(suite.score))
+    return measured
 
 
 def _value(suite: Suite, key: str, name: str, metrics: Metrics) -> int | float | None:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.quantised.settings import Options, score_name
-from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import defined, metric
+from difftransformer.provenance.result import Result, Units
+from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, tidy
 from difftransformer.reporting.numbers import plain
@@ -40,8 +41,17 @@ _GROUPS = {
 }
 
 
+class _InPercent(View[Options]):
+    """A section whose scores are shares, all of them times 100."""
+
+    def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
+        """Results with their numbers in %, and with what each item adds to them."""
+        return [_percent(one) for one in super().evaluated(*rows, suite=suite)]
+
+
 def section(view: View[Options]) -> Section:
     """Make the section of one kind of rounding."""
+    view = _shown(view)
     suite, what, paper = view.suite, view.options.what, view.artifact.paper
     widths = _widths(view)
     arrow = "↑" if view.options.better == "higher" else "↓"
@@ -53,18 +63,15 @@ def section(view: View[Options]) -> Section:
         )
         for bits in (None, *widths)
     ]
-
-    def change(result: Result) -> float | None:
-        low, high = (metric(result, score_name(what, bits)) for bits in (widths[-1], widths[0]))
-        return None if low is None or high is None else low - high
-
     name = f"{view.part.suites[0]}_{what}_change"
+    change = {score_name(what, widths[-1]): 1.0, score_name(what, widths[0]): -1.0}
     metrics.append(Metric(name, f"{widths[-1]} − {widths[0]} bits", change, compared=True))
     guessing = ""
     if suite.chance is not None:
-        guessing = f"; guessing gives {plain(defined(view.evaluated()[0], 'chance'), 2)}"
+        chance = defined(view.evaluated()[0], "chance")
+        guessing = f"; guessing gives {plain(chance, 1 if view.options.percent else 2)}"
     notes = [
-        f"Score: {suite.asked.metric_words(suite.score)}{guessing}. One scale for "
+        f"Score: {_score(view)}{guessing}. One scale for "
         f"{_GROUPS[getattr(suite.granularity, what)][what]}."
     ]
     # The published numbers answer other questions.
@@ -73,7 +80,7 @@ def section(view: View[Options]) -> Section:
         if suite.chance is not None:
             notes.append(_ITS_SCORE)
     notes.append(view.training_note())
-    return metric_section(view, metrics, decimals=3, notes=notes)
+    return metric_section(view, metrics, decimals=_decimals(view), notes=notes)
 
 
 def figure(view: View[Options]) -> "Figure":
@@ -83,7 +90,7 @@ def figure(view: View[Options]) -> "Figure":
     for axes in grid.ravel():
         axes.set_visible(False)
     for line, suite in enumerate(suites):
-        views = [one for one in view.sections if one.part.suites[0] == suite]
+        views = [_shown(one) for one in view.sections if one.part.suites[0] == suite]
         for place, one in enumerate(views):
             axes = grid[line, place]
             axes.set_visible(True)
@@ -98,6 +105,32 @@ def figure(view: View[Options]) -> "Figure":
     return figure
 
 
+def _shown(view: View[Options]) -> View[Options]:
+    return _InPercent(view.artifact, view.part, view.results) if view.options.percent else view
+
+
+def _percent(result: Result) -> Result:
+    def times_100(units: Units) -> Units:
+        shares = [
+            share.model_copy(update={"coefficient": 100 * share.coefficient})
+            for share in units.shares
+        ]
+        return units.model_copy(update={"shares": shares})
+
+    metrics = {n: None if value is None else 100 * value for n, value in result.metrics.items()}
+    units = {name: times_100(one) for name, one in result.units.items()}
+    return result.model_copy(update={"metrics": metrics, "units": units})
+
+
+def _score(view: View[Options]) -> str:
+    words: str = view.suite.asked.metric_words(view.suite.score)
+    return f"{words}, %" if view.options.percent else words
+
+
+def _decimals(view: View[Options]) -> int:
+    return 1 if view.options.percent else 3
+
+
 def _widths(view: View[Options]) -> list[int]:
     return sorted(view.suite.bits, reverse=True)
 
@@ -110,7 +143,7 @@ def _section(axes: "Axes", view: View[Options]) -> None:
         axes.axhline(chance, color=INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
     names = [score_name(view.options.what, bits) for bits in widths]
     metric_curves(axes, view, range(len(widths)), names, marks=4.5)
-    _axes(axes, widths, suite.asked.metric_words(suite.score), view.title.partition(":")[0])
+    _axes(axes, widths, _score(view), view.title.partition(":")[0])
 
 
 def _published(axes: "Axes", view: View[Options]) -> None:
@@ -120,7 +153,12 @@ def _published(axes: "Axes", view: View[Options]) -> None:
         values = [view.paper.number(row.run, _column(view, bits)) for bits in widths]
         look = view.look[row.run]
         published_curve(axes, dict(enumerate(values)), look, ls=look.dash, ms=5)
-    _axes(axes, widths, "HellaSwag, share right", "Published: attention logits")
+    _axes(
+        axes,
+        widths,
+        "HellaSwag, % right" if view.options.percent else "HellaSwag, share right",
+        "Published: attention logits",
+    )
 
 
 def _axes(axes: "Axes", widths: Widths, score: str, title: str) -> None:

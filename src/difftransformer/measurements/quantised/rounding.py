@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.errors import BackendError
-from difftransformer.evaluation.watching import attention_layers, hooked
 from difftransformer.measurements.quantised.settings import Quantity
 from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.kernels.eager import Tap, tapped
 from difftransformer.models.matrices import Linear
 from difftransformer.models.transformer import Layer
+from difftransformer.models.watching import attention_layers, hooked
 
 Granularity = Literal["tensor", "head", "row"]
 

@@ -123,3 +123,4 @@ class Options(measurement.Options):
     better: Literal["lower", "higher"] = setting(
         "lower", meaning="Whether a lower or a higher score is better."
     )
+    percent: bool = setting(False, meaning="Whether the score is a share, shown in %.")

@@ -7,15 +7,18 @@ vocabulary; queries of a row are teacher-forced.
 Shapes: S = rows, R = queries of a row.
 """
 
+import torch
+from torch import Tensor
+
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Metrics, Subject
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.recall.settings import Suite, accuracy_name
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Accuracies with the counts behind them.
 
     Of the dataset of ``subject``, a recall one, only the settings are used.
@@ -23,7 +26,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     Returns:
         For each N: accuracy_n{N}, correct_n{N} of samples_n{N} answers (S * R; the R answers of a
         row share its needles), and chance_n{N} = 1/N, a guess among the values in the row; beside
-        them chance_vocabulary = 1/V, a guess among all tokens.
+        them chance_vocabulary = 1/V, a guess among all tokens. Accuracies are known by row, too.
 
     Raises:
         ConfigError: The dataset has no recall rows, or rows are longer than the model's context.
@@ -36,19 +39,23 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
             "rows: leave the suite out or train the run on one"
         )
     metrics: Metrics = {"chance_vocabulary": 1 / subject.scorer.vocab_size}
+    units = {}
     for needles in suite.needles:
-        correct, answers = _count(suite, needles, subject.scorer, settings)
+        right = _right(suite, needles, subject.scorer, settings)
+        correct, answers = int(right.sum()), right.numel()
         metrics |= {
             accuracy_name(needles): correct / answers,
             f"correct_n{needles}": correct,
             f"samples_n{needles}": answers,
             f"chance_n{needles}": 1 / needles,
         }
-    return metrics
+        by_row = right.double().mean(1).tolist()
+        units[accuracy_name(needles)] = means("rows", by_row, of=f"n{needles}")
+    return Measured(metrics, units)
 
 
-def _count(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -> tuple[int, int]:
-    """Right answers and all answers at one number of needles."""
+def _right(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -> Tensor:
+    """Whether each answer is right at one number of needles, bool [S, R]."""
     rows, positions = recall_batch(
         settings, needles=needles, queries=suite.queries, samples=suite.samples,
         seed=suite.rows_seed, haystack_length=suite.haystack_length,
@@ -59,8 +66,6 @@ def _count(suite: Suite, needles: int, scorer: Scorer, settings: RecallConfig) -
             f"recall rows are {inputs.shape[1]} positions long, the model's context is "
             f"{scorer.max_positions}: lower haystack_length or queries"
         )
-    correct = 0
-    for start in range(0, len(rows), suite.batch_size):
-        some = slice(start, start + suite.batch_size)
-        correct += int((scorer.choices(inputs[some], positions) == answers[some]).sum())
-    return correct, answers.numel()
+    size = suite.batch_size
+    batches = zip(torch.split(inputs, size), torch.split(answers, size), strict=True)
+    return torch.cat([scorer.choices(some, positions) == asked for some, asked in batches])

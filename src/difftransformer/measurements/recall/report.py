@@ -1,13 +1,19 @@
-"""Key-value retrieval: share of seeds that bind, steps to bind, accuracy by N, and learning."""
+"""Key-value retrieval: share of seeds that bind, tokens to bind, accuracy by N, and learning."""
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.measurements.recall.settings import Options, accuracy_name
+from difftransformer.config.measurement import Options
+from difftransformer.measurements.recall.settings import accuracy_name
 from difftransformer.reporting.cells import (
     DIFFERENCE,
+    Paper,
     Place,
     censored_cells,
+    mean_cell,
     mean_cells,
     paired_differences,
     seed_values,
@@ -16,16 +22,12 @@ from difftransformer.reporting.cells import (
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.conditions import shared_setting
 from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, printable, tidy
+from difftransformer.reporting.document import Cell, Column, Section, SeedValue
+from difftransformer.reporting.drawing import FAINT, INK, SOFT, legend_below, printable, tidy
+from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import halves, log_ticks, one_a_row
-from difftransformer.reporting.sections import (
-    Metric,
-    fact_cells,
-    fact_columns,
-    metric_frame,
-    section_of,
-)
+from difftransformer.reporting.sections import Metric, metric_frame, row_facts, section_of
+from difftransformer.reporting.statistics import survival
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -35,75 +37,127 @@ if TYPE_CHECKING:
 _DECIMALS = 2
 _PANELS = 4
 _ASIDE = 0.022  # octaves between neighbouring rows, so that equal curves can be told apart
+_ABOVE = 0.008  # shares, likewise
+_UNITS: dict[str, Callable[[float], str]] = {"tokens": count, "steps": partial(plain, decimals=0)}
+"""Units of the time to bind, and how they are written."""
+_PARTS = {"tokens": ("_min", "_max", "_censored"), "steps": ("", "_min", "_max", "_censored")}
+"""Endings of the columns of a time that are in the csv alone."""
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; accuracies are shares of right answers, steps are optimiser steps."""
-    numbers = view.options.needles
+    """Make the section; accuracies are shares of right answers, times training tokens."""
+    numbers, what = view.suite.needles, row_facts(view)
     metrics = [Metric(accuracy_name(n), f"N = {n} ↑") for n in numbers]
+    metrics.append(Metric("hardest", "Hardest ↑", accuracy_name(numbers[-1]), hidden=True))
     columns = [
-        *fact_columns(),
+        *what.columns,
         Column(id="bound", header="Seeds that bind ↑"),
-        Column(id="steps_to_bind", header="Steps to bind ↓"),
+        Column(id="tokens_to_bind", header="Tokens to bind ↓"),
+        Column(id="tokens_to_bind_mean", header="Restricted mean ↓"),
         *(
-            Column(id=f"steps_to_bind_{what}", header=what, tidy_only=True)
-            for what in ("min", "max", "censored")
+            Column(id=f"{unit}_to_bind{what}", header=f"{unit}{what}", tidy_only=True)
+            for unit, parts in _PARTS.items()
+            for what in parts
         ),
-        *(Column(id=one.id, header=one.header) for one in metrics),
+        *(Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics),
     ]
     if view.compared:
         columns += [
-            Column(id=accuracy_name(n) + DIFFERENCE, header=f"Δ N = {n}", tidy_only=True)
-            for n in numbers
+            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=True)
+            for one in metrics
         ]
+    horizon = _horizon(view)
     accuracies = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
     cells = [
-        *fact_cells(view),
-        *(cell for row in view.rows for cell in _binding(view, row)),
+        *what.cells,
+        *(cell for row in view.rows for cell in _binding(view, row, horizon)),
         *accuracies,
         *paired_differences(view.rows, [one.id for one in metrics], accuracies, _DECIMALS),
     ]
-    return section_of(view, columns, cells, _notes(view))
+    return section_of(view, columns, cells, [*what.notes, *_notes(view, horizon)])
 
 
 def figure(view: View[Options]) -> "Figure":
-    """Draw accuracy above, and learning below, a panel for each row."""
+    """Draw accuracy and who has bound above, and learning below, a panel for each row."""
     lines = -(-len(view.rows) // _PANELS)
-    heights = (3.4, 1.9 * lines)
+    heights = (3.6, 1.5 * lines + 0.2)
     figure, top, bottom = halves((11, sum(heights)), heights, 0.04)
-    _by_needles(top.subplots(), view)
+    left, right = top.subplots(1, 2)
+    _by_needles(left, view)
+    _unbound(right, view)
+    legend_below(top, left)
     probe = shared_setting(view.trained(), "training", "probe")
     for place, (axes, row, lowest) in enumerate(one_a_row(bottom, view.rows, _PANELS)):
         _learning(axes, view, row, probe)
-        axes.set_xlabel("step" if lowest else "")
+        axes.set_xlabel("training tokens" if lowest else "")
         if place % _PANELS:
             axes.set_ylabel("")
     return figure
 
 
-def _binding(view: View[Options], row: RowSlice) -> list[Cell]:
-    trained = view.trained(row)
-    bound, steps = (
-        [(result, metric(result, name)) for result in trained]
-        for name in ("bound", "steps_to_bind")
-    )
-    budget = max(defined(result, "steps") for result in trained)
-    times = seed_values(steps, 0, f"> {budget:.0f}")
-    return [
-        share_cell(Place(row.run, "bound"), seed_values(bound, 0)),
-        *censored_cells(Place(row.run, "steps_to_bind"), times, budget),
+def _binding(view: View[Options], row: RowSlice, horizon: float | None) -> list[Cell]:
+    bound = [(result, metric(result, "bound")) for result in view.trained(row)]
+    cells = [share_cell(Place(row.run, "bound"), seed_values(bound, 0))]
+    for unit, write in _UNITS.items():
+        place, times = Place(row.run, f"{unit}_to_bind"), _times(view, unit, row)
+        cells += censored_cells(place, times, write, "bind")
+        if unit == "tokens":
+            cells.append(_restricted_mean(place, times, horizon))
+    return cells
+
+
+def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
+    """When each seed of some rows or all bound, or until when it did not, in steps or tokens."""
+    found = []
+    for result in view.trained(*rows):
+        step, steps = metric(result, "steps_to_bind"), defined(result, "steps")
+        end = defined(result, unit)
+        time, beyond = (None, end) if step is None else (end * step / steps, None)
+        text = f"> {_UNITS[unit](end)}" if time is None else _UNITS[unit](time)
+        found.append(
+            SeedValue(
+                seed=result.seed, value=time, beyond=beyond, text=text, job_ids=[result.job_id]
+            )
+        )
+    return found
+
+
+def _horizon(view: View[Options]) -> float | None:
+    """Tokens up to which every seed of all rows was watched; None: until all had bound."""
+    return min((one.beyond for one in _times(view, "tokens") if one.beyond), default=None)
+
+
+def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None) -> Cell:
+    """Mean time where whoever has not bound at the horizon counts it.
+
+    It is the area below Kaplan and Meier's curve up to there, since nobody is censored before.
+    """
+    limited = [
+        one.model_copy(update={"value": min(one.value or math.inf, horizon or math.inf)})
+        for one in times
     ]
+    cell = mean_cell(Place(place.row, f"{place.column}_mean"), limited, 0, Paper(None))
+    text = count(cell.value or 0)
+    if cell.std and cell.ci_low is not None and cell.ci_high is not None:
+        text += f" ± {count((cell.ci_high - cell.ci_low) / 2)}"
+    return cell.model_copy(update={"text": text})
 
 
-def _notes(view: View[Options]) -> list[str]:
+def _notes(view: View[Options], horizon: float | None) -> list[str]:
     trained, suite = view.trained(), view.suite
     probe = shared_setting(trained, "training", "probe")
-    steps = max(defined(result, "steps") for result in trained)
+    counted = (
+        "every seed bound"
+        if horizon is None
+        else f"one that has not bound after {count(horizon)}, until when all rows were watched, "
+        "counts these"
+    )
     notes = [
         f"A seed binds at the first probe with an accuracy of at least {probe['bind_threshold']} "
         f"at N = {probe['bind_needles']} pairs; probes are {probe['every']} steps apart. Seeds "
-        f"that do not bind in {steps:.0f} steps are censored. Share: Wilson's 95% interval. Steps: "
-        "median (smallest to largest of those that bind).",
+        "that do not bind are censored where they end. Share: Wilson's 95% interval. Tokens to "
+        "bind: median of Kaplan and Meier's curve (smallest to largest of those that bind); steps "
+        f"are in the csv. Restricted mean: mean tokens over seeds, {counted}.",
         f"Accuracy: share of right answers among the whole vocabulary, {suite.queries} queries in "
         f"each of {suite.samples} rows for every N; guessing among the values of a row gives 1/N.",
         view.training_note(),
@@ -114,7 +168,7 @@ def _notes(view: View[Options]) -> list[str]:
 
 
 def _by_needles(axes: "Axes", view: View[Options]) -> None:
-    numbers, look = view.options.needles, view.look
+    numbers, look = view.suite.needles, view.look
     guessing = [1 / n for n in numbers]
     axes.plot(numbers, guessing, color=INK, lw=1, ls=(0, (2, 2)), label="guessing, 1/N")
     for place, row in enumerate(view.rows):
@@ -126,24 +180,46 @@ def _by_needles(axes: "Axes", view: View[Options]) -> None:
     log_ticks(axes, numbers, list(map(str, numbers)), base=2)
     axes.set_ylim(0, 1.04)
     tidy(axes, x="pairs in the row, N", y="accuracy", title="Accuracy after training")
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
+
+
+def _unbound(axes: "Axes", view: View[Options]) -> None:
+    """Kaplan and Meier's curve of each row, with a stroke where seeds are censored."""
+    for place, row in enumerate(view.rows):
+        seeds, look = _times(view, "tokens", row), view.look[row.run]
+        censored = [one.beyond for one in seeds if one.beyond is not None]
+        curve = survival([one.value for one in seeds if one.value is not None], censored)
+        above = _ABOVE * ((len(view.rows) - 1) / 2 - place)
+        known = dict(zip(curve.times, curve.shares + above, strict=True))
+        axes.step(
+            [0, *known], [1 + above, *known.values()], where="post",
+            color=look.colour, ls=look.dash, lw=1.6,
+        )  # fmt: skip
+        axes.plot(censored, [known[time] for time in censored], "|", color=look.colour, ms=8)
+    axes.set_ylim(-0.04, 1.04)
+    tidy(axes, x="training tokens", y="share of seeds", title="Seeds that have not bound yet")
+    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
 
 
 def _learning(axes: "Axes", view: View[Options], row: RowSlice, probe: dict[str, float]) -> None:
-    """Probe accuracy by step, one line a seed, a dot where the seed binds."""
+    """Probe accuracy by tokens, one line a seed, a dot where the seed binds."""
     needles, threshold = int(probe["bind_needles"]), probe["bind_threshold"]
     axes.axhline(threshold, color=FAINT, lw=1.2)
     axes.axhline(1 / needles, color=INK, lw=0.8, ls=(0, (2, 2)))
     look, bound = view.look[row.run], 0
     for seed, result in zip(view.seeds, view.trained(row), strict=True):
         series = view.results.histories.series(row.run, seed, accuracy_name(needles))
-        axes.plot(series.steps, series.values, color=look.colour, lw=1.1, alpha=0.85)
+        axes.plot(series.tokens, series.values, color=look.colour, lw=1.0, alpha=0.85)
         step = metric(result, "steps_to_bind")
         if step is not None:
             bound += 1
-            height = series.values[series.steps.index(int(step))]
-            axes.plot([step], [height], "o", color=look.colour, ms=5, mec="white", mew=0.8)
+            place = series.steps.index(int(step))
+            axes.plot(
+                series.tokens[place], series.values[place], "o",
+                color=look.colour, ms=4.5, mec="white", mew=0.8,
+            )  # fmt: skip
     tidy(axes, x="", y=f"accuracy, N = {needles}")
+    axes.xaxis.set_major_formatter(lambda tokens, _: count(tokens))
+    axes.locator_params("x", nbins=4)
     axes.set_title(printable(row.label, 30), fontsize=8.5, pad=6)
     axes.text(
         0.98, 0.5, f"{bound}/{len(view.seeds)} bind", transform=axes.transAxes,

@@ -69,11 +69,3 @@ class Suite(measurement.Suite):
                 for name in (accuracy_name(n), f"correct_n{n}", f"samples_n{n}", f"chance_n{n}")
             ),
         ]
-
-
-class Options(measurement.Options):
-    """What a section shows of it."""
-
-    needles: Numbers = setting(
-        [1, 2, 4, 6, 8, 16], meaning="Numbers of pairs N with a column of accuracy.", unit="pairs"
-    )

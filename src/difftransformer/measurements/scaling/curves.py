@@ -222,7 +222,8 @@ def _by_size(view: View[Options], family: FamilySlice) -> list[Point]:
     for row in (row for row in view.rows if row.run in family.members):
         size = parameters(view.trained(row)[0], view.options.parameters)
         losses = [(result, defined(result, "loss")) for result in view.evaluated(row)]
-        points.append(Point(row.run, row.run, size, seed_values(losses, DECIMALS)))
+        seeds = seed_values(losses, DECIMALS, terms={"loss": 1.0})
+        points.append(Point(row.run, row.run, size, seeds))
     return sorted(points, key=lambda point: point.x)
 
 

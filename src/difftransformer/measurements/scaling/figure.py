@@ -27,7 +27,7 @@ def figure(view: View[Options]) -> "Figure":
     """Draw the first section."""
     from matplotlib.text import Annotation
 
-    paper, look = view.artifact.paper, looks([family.run for family in view.part.families])
+    paper, look = view.artifact.paper, looks({one.run: one.look for one in view.part.families})
     number = 1 if paper is None else 2
     figure, (places,) = panels(1, number, (5.5 * number, 4.6))
     _ours(places[0], view, look)

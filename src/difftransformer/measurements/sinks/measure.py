@@ -1,48 +1,50 @@
 """Attention sinks: how much of the heads' attention goes to the first token of a window.
 
-Shapes: B = windows, T = positions, H = heads, L = layers, Q = queries that count.
+Shapes: N = windows, B = those in memory, T = positions, H = heads, L = layers, Q = queries that
+count.
 """
+
+from collections import defaultdict
 
 import torch
 from torch import Tensor
 
-from difftransformer.evaluation.subject import Metrics, Subject, validation_inputs
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import watched_maps
 from difftransformer.measurements.sinks.settings import Suite, layer_metric
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Means over windows, queries, layers and heads.
 
     Returns:
         share: absolute weight of the first token over the sum of absolute weights; 0 of a row
         without weights. share_l{l}: the same in a layer. sink_heads: part of all heads whose mean
         share exceeds ``threshold``. weight: absolute weight of the first token as it is. mass: sum
-        of absolute weights, 1 for softmax. uniform: share under equal weights. tokens.
+        of absolute weights, 1 for softmax. uniform: share under equal weights. tokens. Share,
+        weight and mass are known by window, too.
 
     Raises:
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     windows = validation_inputs(suite, subject)
-    sums: dict[int, Tensor] = {}
+    seen: dict[int, list[Tensor]] = defaultdict(list)
     first = suite.first_query - 1
 
     def maps(layer: int, weights: Tensor) -> None:
-        found = first_token(weights[:, :, first:]).sum(dim=1)  # over windows: [3, H, Q]
-        sums[layer] = sums.get(layer, torch.zeros(())) + found.sum(dim=-1).cpu()
+        seen[layer].append(first_token(weights[:, :, first:]).mean(dim=-1).cpu())  # [3, B, H]
 
-    count, tokens = 0, 0
+    tokens = 0
     with watched_maps(subject.scorer.model, maps):
         for batch in windows:
             subject.scorer.states(batch)
-            count += len(batch) * (suite.seq_len - first)
             tokens += batch.numel()
-    means = torch.stack([sums[layer] for layer in sorted(sums)]) / count  # [L, 3, H]
-    share, weight, mass = means.unbind(dim=1)
+    by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in sorted(seen)])
+    share, weight, mass = by_window.mean(dim=2).unbind(dim=1)  # [L, 3, N, H] to [L, H]
     by_layer: Metrics = {layer_metric(layer): float(row.mean()) for layer, row in enumerate(share)}
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
-    return by_layer | {
+    metrics = by_layer | {
         "share": float(share.mean()),
         "sink_heads": float((share > suite.threshold).double().mean()),
         "weight": float(weight.mean()),
@@ -50,6 +52,9 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         "uniform": float((1 / queries).mean()),
         "tokens": tokens,
     }
+    means_of = zip(("share", "weight", "mass"), by_window.mean(dim=(0, 3)), strict=True)  # [3, N]
+    units = {name: means("windows", one.tolist()) for name, one in means_of}
+    return Measured(metrics, units)
 
 
 def first_token(weights: Tensor) -> Tensor:

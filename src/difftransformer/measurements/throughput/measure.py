@@ -12,12 +12,12 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import Turn, peak_memory, time_shape
-from difftransformer.evaluation.watching import attention_layers
 from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
+from difftransformer.models.watching import attention_layers
 from difftransformer.training.process import keep_freed_memory
 
 FLOPS = {"training": training_flops, "forward": forward_flops}

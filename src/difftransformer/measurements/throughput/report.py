@@ -34,7 +34,7 @@ def figure(view: View[Options]) -> "Figure":
     """Draw ratios, a panel for each mode: shapes from left to right, then the published ones."""
     timings = Timings(view.results, view.options.timing)
     compared = [row for part in view.sections for row in part.compared_rows]
-    look = looks([view.rows[0].run, *(row.run for row in compared)])
+    look = looks({row.run: row.look for row in (view.rows[0], *compared)})
     shapes = _drawn_shapes(view, timings)
     figure, ((left, right),) = panels(1, len(MODES), (11, 4.2), sharey=True)
     for axes, (mode, title) in zip((left, right), MODES.items(), strict=True):

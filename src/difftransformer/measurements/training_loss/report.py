@@ -62,7 +62,7 @@ def section(view: View[Options]) -> Section:
 def figure(view: View[Options]) -> "Figure":
     """Draw the curves of the first section, and the differences of all that follow training."""
     parts = view.sections
-    look = looks(list(dict.fromkeys(row.run for part in parts for row in part.rows)))
+    look = looks({row.run: row.look for part in parts for row in part.rows})
     number = 1 + len(parts)
     figure, ((first, *others),) = panels(1, number, (3.9 * number, 3.9))
     loss_curves(first, parts[0], look)

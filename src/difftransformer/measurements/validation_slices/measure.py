@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from difftransformer.data.ngrams import Keys, contains, ngram_keys
 from difftransformer.data.packed import PackedSplit
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.subject import Metrics, Subject, validation_windows
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_windows
 from difftransformer.measurements.validation_slices.settings import Suite
 from difftransformer.provenance.published import SUMS, require_published
 
 _MOST_NATS = 700.0  # exp of more is no float
 
 
-def measure(suite: Suite, subject: Subject) -> Metrics:
+def measure(suite: Suite, subject: Subject) -> Measured:
     """Losses in nats per token and the sizes of the slices.
 
     The validation split of the dataset is read once, in order; the frequent n-grams come from
@@ -36,7 +36,8 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
     Returns:
         loss, perplexity, ar_hit_loss, others_loss (None for a slice without tokens),
         ar_hit_share, tokens, ar_hit_tokens, others_tokens, windows, windows_across_documents.
-        ``loss`` is the mean of the slices' losses weighted by their shares.
+        ``loss`` is the mean of the slices' losses weighted by their shares. The losses are known by
+        document, too.
 
     Raises:
         ConfigError: No n-grams, or windows longer than the model's context.
@@ -47,7 +48,7 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
             "validation_slices needs the frequent n-grams: give the output of `count_ngrams`"
         )
     losses, tokens = _sums(suite, subject, load_frequent(subject.ngrams))
-    (others_sum, hit_sum), (others, hits) = losses.tolist(), tokens.tolist()
+    (others_sum, hit_sum), (others, hits) = losses.sum(0).tolist(), tokens.sum(0).tolist()
     total = others + hits
     loss = (others_sum + hit_sum) / total
     metrics: Metrics = {
@@ -61,7 +62,14 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
         "others_tokens": others,
     }
     split = subject.dataset.split("validation")
-    return metrics | _crossings(split, suite, total // suite.seq_len)
+    metrics |= _crossings(split, suite, total // suite.seq_len)
+    sides = {
+        "loss": (losses.sum(1), tokens.sum(1)),
+        "ar_hit_loss": (losses[:, 1], tokens[:, 1]),
+        "others_loss": (losses[:, 0], tokens[:, 0]),
+    }
+    unit = "documents" if split.row_length is None else "rows"
+    return Measured(metrics, {name: means(unit, *found) for name, found in sides.items()})
 
 
 def ar_hits(
@@ -109,15 +117,21 @@ def load_frequent(path: Path) -> Keys:
 
 
 def _sums(suite: Suite, subject: Subject, frequent: Keys) -> tuple[np.ndarray, np.ndarray]:
-    """Summed losses and numbers of tokens of Others and AR-Hit, [2] each."""
-    losses, tokens = np.zeros(2), np.zeros(2, dtype=np.int64)
-    vocab_size = subject.dataset.manifest.vocab_size
+    """Summed losses and numbers of tokens by document, Others before AR-Hit, [D, 2] each."""
+    ends = subject.dataset.split("validation").document_ends()
+    losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
+    vocab_size, start = subject.dataset.manifest.vocab_size, 0
     for windows in validation_windows(suite, subject):
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
         found = subject.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
-        losses += np.bincount(hits, weights=found, minlength=2)
-        tokens += np.bincount(hits, minlength=2)
-    return losses, tokens
+        # The first target of a window is its second token.
+        places = start + 1 + np.arange(len(found))
+        slots = 2 * np.searchsorted(ends, places, side="right") + hits
+        losses += np.bincount(slots, weights=found, minlength=len(losses))
+        tokens += np.bincount(slots, minlength=len(tokens))
+        start += len(found)
+    read = max(int(tokens.nonzero()[0].max()) // 2 + 1, 1)
+    return losses.reshape(-1, 2)[:read], tokens.reshape(-1, 2)[:read]
 
 
 def _crossings(split: PackedSplit, suite: Suite, windows: int) -> Metrics:

@@ -18,7 +18,7 @@ from difftransformer.reporting.cells import (
 )
 from difftransformer.reporting.collect import metric
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import INK, looks
+from difftransformer.reporting.drawing import INK, Look
 from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import panels
@@ -71,7 +71,7 @@ def figure(view: View[Options]) -> "Figure":
     height = 1.4 + 0.42 * len(view.rows)
     figure, (places,) = panels(1, len(shown), (11, height), sharey=True)
     for axes, (key, panel) in zip(places, shown.items(), strict=True):
-        _draw_panel(axes, sections, key, panel)
+        _draw_panel(axes, sections, key, panel, view.look)
     signs = seed_signs(view.seeds)
     titles = [section.title for section in sections]
     signs += [sign("o", title, hollow=place > 0) for place, title in enumerate(titles)]
@@ -89,7 +89,10 @@ def _row(view: View[Options], row: RowSlice) -> list[Cell]:
         run = row.twin if score.of_twin else row.run
         assert run is not None, row.run
         found = [view.results.evaluation(score.suite, run, seed) for seed in view.seeds]
-        values = seed_values([(one, metric(one, score.metric)) for one in found], score.decimals)
+        values = seed_values(
+            [(one, metric(one, score.metric)) for one in found], score.decimals,
+            terms={score.metric: 1.0},
+        )  # fmt: skip
         cells.append(mean_cell(Place(row.run, name), values, score.decimals, nothing))
     return cells
 
@@ -142,9 +145,10 @@ def _panels(options: Options, known: set[str]) -> dict[str, Panel]:
     return {key: panel for key, panel in panels.items() if key in known}
 
 
-def _draw_panel(axes: "Axes", sections: Sequence[Section], key: str, panel: Panel) -> None:
+def _draw_panel(
+    axes: "Axes", sections: Sequence[Section], key: str, panel: Panel, look: dict[str, Look]
+) -> None:
     rows = sections[0].rows
-    look = looks([row.run for row in rows])
     if panel.reference is not None:
         axes.axvline(panel.reference, color=INK, lw=0.8)
     drawn = set()

@@ -3,7 +3,7 @@ r"""LaTeX with booktabs: a table environment to be read by ``\input``."""
 import re
 
 from difftransformer.reporting.document import Cell, Section, TableDocument
-from difftransformer.reporting.formats.wording import SYMBOLS, remarks, verdict_line
+from difftransformer.reporting.formats.wording import remarks
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -22,7 +22,7 @@ _LATIN = 0x250
 
 
 def to_latex(table: TableDocument) -> str:
-    """Write the table with its remarks and verdicts; needs booktabs and graphicx, nothing else."""
+    """Write the table with its remarks; needs booktabs and graphicx, nothing else."""
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}",
@@ -36,9 +36,6 @@ def to_latex(table: TableDocument) -> str:
         lines += [r"\resizebox{\linewidth}{!}{%", *_grid(section), "}"]
     lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
     lines += [f"{escape(line)}\\par" for line in remarks(table)]
-    lines += [
-        rf"{escape(SYMBOLS[one.verdict])} {escape(verdict_line(one))}\par" for one in table.verdicts
-    ]
     return "\n".join([*lines, r"\end{minipage}", r"\end{table}"]) + "\n"
 
 

@@ -3,22 +3,19 @@
 from tabulate import tabulate
 
 from difftransformer.reporting.document import Section, TableDocument
-from difftransformer.reporting.formats.wording import SYMBOLS, cell_text, remarks, verdict_line
+from difftransformer.reporting.formats.wording import cell_text, remarks
 
 _SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>|#"})
 
 
 def to_markdown(table: TableDocument) -> str:
-    """Write the table with its remarks and verdicts."""
+    """Write the table with its remarks."""
     parts = [f"# {escape(table.title)}", escape(table.caption)]
     for section in table.sections:
         if len(table.sections) > 1:
             parts.append(f"## {escape(section.title)}")
         parts.append(_grid(section))
     parts.append("\n".join(f"- {escape(line)}" for line in remarks(table)))
-    if table.verdicts:
-        lines = [f"- {SYMBOLS[one.verdict]} {escape(verdict_line(one))}" for one in table.verdicts]
-        parts.append("## Verdicts\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.wording import SYMBOLS, remarks
+from difftransformer.reporting.numbers import signed
 
 
 def to_page(table: TableDocument) -> str:
@@ -36,6 +37,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["anchor"] = anchor
+    environment.filters["difference"] = lambda value: "" if value is None else signed(value, 3)
     environment.globals["remarks"] = remarks
     environment.globals["symbols"] = SYMBOLS
     return environment

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
-from difftransformer.reporting.document import Cell, Section, TableDocument, Verdict
+from difftransformer.config.claims import VerdictName
+from difftransformer.reporting.document import Cell, Section, TableDocument
 
-SYMBOLS = {"confirmed": "✓", "contradicted": "✗", "inconclusive": "?"}
+SYMBOLS: dict[VerdictName, str] = {
+    "confirmed": "✓", "contradicted": "✗", "inconclusive": "?", "not testable here": "–",
+    "no data": "–",
+}  # fmt: skip
 
 
 def cell_text(cell: Cell | None) -> str:
@@ -38,9 +42,3 @@ def _section_notes(sections: Sequence[Section]) -> list[str]:
         note if len(titles) == len(sections) else f"{', '.join(titles)}: {note}"
         for note, titles in told.items()
     ]
-
-
-def verdict_line(verdict: Verdict) -> str:
-    """One claim with its verdict and why."""
-    scope = "" if verdict.scope == "paper" else f" ({verdict.scope})"
-    return f"{verdict.claim}, {verdict.text}{scope}: {verdict.verdict}. {verdict.reason}"

@@ -1,0 +1,211 @@
+"""The job of the verdicts: tables and result files in, verdicts.csv, .json and .md out."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from tabulate import tabulate
+
+from difftransformer.config.base import Settings
+from difftransformer.config.claims import VerdictsSlice
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import publish
+from difftransformer.provenance.result import Result, read_document, read_result
+from difftransformer.reporting.document import Evidence, TableDocument
+from difftransformer.reporting.formats.markdown import escape
+from difftransformer.reporting.formats.wording import SYMBOLS
+from difftransformer.reporting.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FIRST = (
+    "claim", "paper", "primary", "artifact", "verdict", "reason", "direction", "effect", "ci_low",
+    "ci_high", "published_effect", "seeds", "seeds_needed", "p", "p_adjusted", "declared",
+    "post_hoc", "run_ids",
+)  # fmt: skip
+"""Columns that a reader looks for; behind them stands what the tests can be repeated from."""
+_SILENT = ("not testable here", "no data")
+_NO_COLUMNS = {"text", "source", "minutes", "command"}  # words, and times, which differ by machine
+
+
+class VerdictsDocument(Settings):
+    """All verdicts of a scale, as the report reads them."""
+
+    scale: str
+    seeds: int
+    summary: list[str] = Field(description="What they come to, line by line")
+    verdicts: list[Verdict]
+
+
+def build_verdicts(
+    asked: VerdictsSlice, *, tables: Iterable[Path], results: Iterable[Path], output: Path
+) -> VerdictsDocument:
+    """Judge the claims of all tables together; equal inputs give the same csv, byte for byte.
+
+    Args:
+        asked: All claims of the scale.
+        tables: ``{artifact}.json`` of every table there is, as `build_table` wrote them.
+        results: Result files behind them, whose times say what more seeds would take.
+        output: verdicts.json; csv and md are written beside it.
+
+    Raises:
+        DataError: A table or a result is damaged.
+    """
+    read = [read_table(path) for path in tables]
+    found = judge(asked, _evidence(asked, read))
+    jobs = {result.job_id: result for result in map(read_result, sorted(set(results)))}
+    timed = [_with_command(one, asked, jobs) for one in found]
+    document = VerdictsDocument(
+        scale=asked.scale,
+        seeds=max((len(table.seeds) for table in read), default=0),
+        summary=summarise(asked, timed),
+        verdicts=timed,
+    )
+    texts = {
+        ".csv": frame(timed).to_csv(index=False, lineterminator="\n"),
+        ".md": to_markdown(document),
+    }
+    for suffix, text in texts.items():
+        write_text(output.with_suffix(suffix), text)
+    publish(output, document.model_dump(mode="json"), [output.with_suffix(one) for one in texts])
+    return document
+
+
+def read_table(path: Path) -> TableDocument:
+    """Read a table as `build_table` wrote it.
+
+    Raises:
+        DataError: It is missing or damaged.
+    """
+    return read_document(path, TableDocument, "table", "build the table again")
+
+
+def read_verdicts(path: Path) -> VerdictsDocument:
+    """Read all verdicts of a scale.
+
+    Raises:
+        DataError: They are missing or damaged.
+    """
+    return read_document(path, VerdictsDocument, "set of verdicts", "build them with `snakemake`")
+
+
+def frame(verdicts: Sequence[Verdict]) -> "DataFrame":
+    """Verdicts as a table: a line a claim; lists are joined by semicolons, absent values empty."""
+    import pandas as pd
+
+    lines = [one.model_dump(exclude=_NO_COLUMNS) for one in verdicts]
+    order = [*FIRST, *(key for key in Verdict.model_fields if key not in {*FIRST, *_NO_COLUMNS})]
+    return pd.DataFrame(
+        [{key: _joined(line[key]) for key in order} for line in lines], columns=order, dtype=object
+    )
+
+
+def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
+    """Say what they come to, and what to run next."""
+    if not verdicts:
+        return [f"No table at scale {asked.scale} judges a claim."]
+    by_name = Counter(one.verdict for one in verdicts)
+    sides = Counter(one.direction for one in verdicts if one.verdict not in _SILENT)
+    said = ", ".join(f"{by_name[name]} {name}" for name in by_name)
+    lines = [f"{len(verdicts)} claims at scale {asked.scale}: {said}."]
+    declared = Counter(why for one in verdicts if (why := asked.not_testable.get(one.claim)))
+    lines += [f"Not testable at this scale, {n} of them: {why}." for why, n in declared.items()]
+    if sides:
+        lines.append(
+            f"Whatever is decided: {sides['as claimed']} of {sum(sides.values())} testable ones "
+            f"point as claimed, {sides['opposite']} the other way."
+        )
+    primary = [one for one in verdicts if one.primary]
+    if primary:
+        lines.append(
+            "Primary: "
+            + "; ".join(f"{one.claim} {one.verdict} ({one.direction})" for one in primary)
+        )
+    open_ones = [one for one in verdicts if one.minutes is not None]
+    if open_ones:
+        cheapest = min(open_ones, key=lambda one: (not one.primary, one.minutes))
+        lines.append(
+            f"Next: `{cheapest.command}` to decide {cheapest.claim}, some "
+            f"{max(1, round(cheapest.minutes or 0))} minutes here."
+        )
+    return lines
+
+
+def to_markdown(document: VerdictsDocument) -> str:
+    """Write them for readers, those that compare the same runs together."""
+    parts = [f"# Verdicts at scale {document.scale}", "\n\n".join(map(escape, document.summary))]
+    for group in dict.fromkeys(one.group for one in document.verdicts):
+        rows = [
+            [
+                one.claim + (" (primary)" if one.primary else ""),
+                escape(one.text),
+                f"{SYMBOLS[one.verdict]} {one.verdict}",
+                one.direction,
+                escape(". ".join(_why(one))),
+            ]
+            for one in document.verdicts
+            if one.group == group
+        ]
+        grid = tabulate(
+            rows, ["Claim", "Statement", "Verdict", "Direction", "Why"], tablefmt="pipe",
+            disable_numparse=True,
+        )  # fmt: skip
+        parts += [f"## {escape(group)}", grid]
+    parts.append("Claims under one heading compare the same runs, and share their chance.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _why(verdict: Verdict) -> list[str]:
+    """The reason of a verdict, what would decide it, and what was changed after results."""
+    said = [verdict.reason]
+    if verdict.minutes is not None:
+        said.append(f"Some {max(1, round(verdict.minutes))} minutes here: {verdict.command}")
+    if verdict.post_hoc:
+        said.append(f"After results were seen: {verdict.post_hoc}")
+    return said
+
+
+def _evidence(asked: VerdictsSlice, tables: Sequence[TableDocument]) -> dict[str, Evidence]:
+    """Evidence on every claim, by the table that declares it where that was built."""
+    found: dict[str, Evidence] = {}
+    for table in tables:
+        for one in table.evidence:
+            owned = asked.claims[one.claim].artifact == table.artifact
+            if owned or one.claim not in found:
+                found[one.claim] = one
+    return found
+
+
+def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Result]) -> Verdict:
+    """Add what would decide it, and how long that takes by the jobs behind it."""
+    if verdict.seeds_needed is None:
+        return verdict
+    seconds = sum(jobs[job].provenance.seconds for job in _upstream(verdict.run_ids, jobs))
+    more = max(verdict.seeds_needed - verdict.seeds, 1)
+    minutes = more * seconds / max(verdict.seeds, 1) / (os.cpu_count() or 1) / 60
+    command = (
+        f"snakemake {verdict.artifact} --config scale={asked.scale} seeds={verdict.seeds + more}"
+    )
+    return verdict.model_copy(update={"minutes": round(minutes, 2), "command": command})
+
+
+def _upstream(job_ids: Iterable[str], jobs: Mapping[str, Result]) -> set[str]:
+    """Jobs with those that they rest on."""
+    found: set[str] = set()
+    open_ones = list(job_ids)
+    while open_ones:
+        job = open_ones.pop()
+        if job in jobs and job not in found:
+            found.add(job)
+            open_ones += jobs[job].settings.get("upstream", ())
+    return found
+
+
+def _joined(value: object) -> object:
+    if not isinstance(value, list):
+        return value
+    return ";".join("" if one is None else str(one) for one in value)

@@ -1,0 +1,212 @@
+"""Contrasts in the table, by hand, and in the picture beside what others found."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from fake_results import FakeResults
+from fake_slices import CATALOGUE, SCALE, artifact_slice
+from judging import verdicts_of
+from pictures import picture, picture_of
+from scipy import stats
+
+from difftransformer.errors import DataError, UserError
+from difftransformer.provenance.result import Share, Units
+from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import make_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff", "diff_lambda_0")
+DOCUMENTS, TOKENS = 40, np.random.default_rng(0).integers(50, 400, 40)
+PRIMARY = "diff_minus_transformer_halved_heads_groupnorm"
+
+
+def losses(fake: FakeResults, spread: float = 0.05) -> tuple[Results, dict[str, np.ndarray]]:
+    """Results whose losses are of documents, summed by seed and document: row -> [S, D]."""
+    random = np.random.default_rng(1)
+    shared = random.normal(4, 0.5, DOCUMENTS)
+    found = {
+        row: (3 - place / 100 + shared + random.normal(0, spread, DOCUMENTS)) * TOKENS
+        + random.normal(0, 3, (3, DOCUMENTS))
+        for place, row in enumerate(ROWS)
+    }
+    results = load_results(fake.results, SCALE)
+    evaluations = dict(results.evaluations)
+    for row, sums in found.items():
+        for seed, line in enumerate(sums):
+            share = Share(values=line.tolist(), weights=TOKENS.tolist(), of="text")
+            key = ("validation_slices", row, seed)
+            one = results.evaluation(*key)
+            update = {
+                "metrics": one.metrics | {"loss": line.sum() / TOKENS.sum()},
+                "units": {"loss": Units(unit="documents", shares=[share])},
+            }
+            evaluations[key] = one.model_copy(update=update)
+    return replace(results, evaluations=evaluations), found
+
+
+def by_hand(seeds: np.ndarray, sums: np.ndarray) -> tuple[float, float]:
+    """Half the interval over seeds, and over seeds and documents, by docs/verdicts.md."""
+    n, number = len(seeds), len(TOKENS)
+    a = seeds.var(ddof=1) / n
+    parts = (sums - seeds[:, None] * TOKENS) / TOKENS.sum()
+    b = number / (number - 1) * (parts.mean(0) ** 2).sum()
+    c = number / (number - 1) * ((parts - parts.mean(0)) ** 2).sum() / (n * (n - 1))
+    u = max(0.0, b - c)
+    freedom = max(n - 1, (a + u) ** 2 / (a**2 * (n + 1) / (n - 1) ** 2 + u**2 / (number - 1)))
+    alone = stats.t.ppf(0.975, n - 1) * np.sqrt(a)
+    return alone, stats.t.ppf(0.975, freedom) * np.sqrt(a + u)
+
+
+def made(results: Results, seeds: tuple[int, ...] = (0, 1, 2)) -> TableDocument:
+    return make_table(artifact_slice("evidence", seeds=seeds), results)
+
+
+def test_intervals_hold_seeds_and_documents_as_verdicts_do(fake: FakeResults) -> None:
+    results, found = losses(fake)
+    table = made(results)
+    for row, sums in found.items():
+        cell, seeds = table.find(row, "valid"), sums.sum(1) / TOKENS.sum()
+        assert cell is not None and cell.value == pytest.approx(seeds.mean())
+        alone, whole = by_hand(seeds, sums)
+        assert cell.ci_high == pytest.approx(seeds.mean() + whole) and whole != alone
+    verdicts = verdicts_of(artifact_slice("evidence"), table)
+    claims = artifact_slice("evidence").claims
+    assert len(claims) == 4
+    for name, one in claims.items():
+        cell = table.find(f"{one.row}_minus_{one.against}", "valid_difference")
+        sums = found[one.row] - found[str(one.against)]
+        seeds = sums.sum(1) / TOKENS.sum()
+        _, whole = by_hand(seeds, sums)
+        assert cell is not None and cell.value == pytest.approx(seeds.mean())
+        assert cell.std == pytest.approx(seeds.std(ddof=1)) and cell.n == 3
+        assert cell.ci_low == pytest.approx(seeds.mean() - whole)
+        assert (cell.ci_low, cell.ci_high) == (verdicts[name].ci_low, verdicts[name].ci_high)
+        half = table.find(cell.row, "half_width")
+        assert half is not None and half.value == pytest.approx(whole)
+        assert len(cell.job_ids()) == len(half.job_ids()) == 6
+
+
+def test_published_differences_stand_beside_ours_and_sums_are_said(fake: FakeResults) -> None:
+    table = made(load_results(fake.results, SCALE))
+    first = table.find(PRIMARY, "valid_difference")
+    other = table.find("diff_minus_diff_lambda_0", "valid_difference")
+    assert first is not None and first.paper_value == pytest.approx(3.062 - 3.086)
+    assert other is not None and other.paper_value is None
+    (said,) = [note for note in table.sections[1].notes if "is the sum of" in note]
+    assert said.startswith("DIFF − Transformer (+0.")
+
+
+def test_others_stand_in_the_table_as_they_print_it(fake: FakeResults) -> None:
+    *_, section = made(load_results(fake.results, SCALE)).sections
+    published = CATALOGUE.papers.replications
+    assert [row.label for row in section.rows] == [one.who for one in published]
+    assert all(cell.value is None and not cell.seeds for cell in section.cells)
+    texts = {row.label: section.cell(row.run, "difference") for row in section.rows}
+    for one in published:
+        cell = texts[one.who]
+        assert cell is not None
+        expected = "–" if one.difference is None else f"{one.difference:+.3f}".replace("-", "−")
+        assert cell.text == expected
+        assert any(one.source in note for note in section.notes)
+
+
+def test_one_seed_has_no_interval(fake: FakeResults) -> None:
+    table = made(load_results(fake.results, SCALE), (0,))
+    cell = table.find(PRIMARY, "valid_difference")
+    assert cell is not None and cell.value is not None and cell.ci_low is None
+    interval = table.find(PRIMARY, "interval")
+    assert interval is not None and interval.text == "n/a"
+    assert any("no interval" in note for note in table.sections[0].notes)
+
+
+def test_a_row_without_results_is_one_line(fake: FakeResults) -> None:
+    lost = "evaluations/validation_slices/diff_lambda_0/1.json"
+    paths = [path for path in fake.results if lost not in str(path)]
+    line = f"'validation_slices' of run 'diff_lambda_0' with seed 1 .*`snakemake .*{lost}"
+    with pytest.raises(UserError, match=line):
+        made(load_results(paths, SCALE))
+
+
+def test_seeds_that_were_asked_different_things_are_refused(fake: FakeResults) -> None:
+    results, _ = losses(fake)
+    key = ("validation_slices", "diff", 1)
+    one = results.evaluations[key]
+    half = Share(values=[float(one.metrics["loss"] or 0)] * 2)
+    spoilt = one.model_copy(update={"units": {"loss": Units(unit="documents", shares=[half])}})
+    with pytest.raises(DataError, match="evidence: seeds were asked different numbers"):
+        made(replace(results, evaluations={**results.evaluations, key: spoilt}))
+
+
+# --- the picture
+
+
+def lines_of(figure: "Figure") -> dict[str, int]:
+    """Label -> its place."""
+    axes = figure.axes[0]
+    return {text.get_text(): place for place, text in enumerate(axes.get_yticklabels())}
+
+
+def drawn_at(line: "Line2D") -> list[float]:
+    return [float(x) for x in np.asarray(line.get_xdata())]
+
+
+def marks(axes: "Axes", place: int) -> dict[float, bool]:
+    """Means on a line, and whether they are hollow."""
+    found = [line for line in axes.lines if list(np.asarray(line.get_ydata())) == [place]]
+    return {drawn_at(line)[0]: line.get_markerfacecolor() == "white" for line in found}
+
+
+def test_every_published_difference_and_ours_has_its_line(fake: FakeResults) -> None:
+    results, found = losses(fake)
+    figure = picture_of(artifact_slice("evidence", "figure"), results, fake)
+    axes, side = figure.axes
+    places = lines_of(figure)
+    assert {"Published", "Found by others", "Here, scale tiny"} <= places.keys()
+    others = CATALOGUE.papers.replications
+    for one in others:
+        place = next(p for label, p in places.items() if label.replace("\n", " ") == one.who)
+        expected = {} if one.difference is None else {one.difference: one.seeds == 1}
+        assert marks(axes, place) == expected
+        written = {text.get_text() for text in side.texts if text.get_position()[1] == place}
+        assert {str(one.seeds), one.model} <= written
+    whiskers = [line for line in axes.lines if line.get_linewidth() == 1.8]
+    assert len(whiskers) == 4 + len([one for one in others if one.deviation])
+    interval = stats.t(3, -0.016, 0.023 / 4**0.5).interval(0.95)  # stage 0, four more seeds
+    assert tuple(drawn_at(whiskers[0])) == pytest.approx(interval)
+    ours = found["diff"] - found["transformer"]
+    dots = [drawn_at(line) for line in axes.lines if line.get_marker() == "."]
+    assert dots[0] == [-0.038, 0.017]
+    assert pytest.approx(list(ours.sum(1) / TOKENS.sum())) in dots[1:]
+
+
+def test_the_primary_contrast_is_named_and_no_text_is_cut(fake: FakeResults) -> None:
+    figure = picture("evidence", fake)
+    (named,) = [label for label in lines_of(figure) if "(primary)" in label]
+    assert named.replace("\n", " ").startswith("DIFF − Transformer, half the heads + GroupNorm")
+    figure.draw_without_rendering()
+    edge = figure.bbox
+    texts = [text for axes in figure.axes for text in (*axes.get_yticklabels(), *axes.texts)]
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    assert all(edge.x0 <= box.x0 and box.x1 <= edge.x1 for box in boxes)
+    side = [text.get_window_extent() for text in figure.axes[1].texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(side) for other in side[:i])
+
+
+def test_ours_is_hollow_with_one_seed_and_stands_alone_without_the_others(
+    fake: FakeResults,
+) -> None:
+    artifact = artifact_slice("evidence", "figure", (0,))
+    alone = [part.model_copy(update={"replications": []}) for part in artifact.sections]
+    artifact = artifact.model_copy(update={"sections": alone, "paper": None})
+    figure = picture_of(artifact, load_results(fake.results, SCALE), fake)
+    places = lines_of(figure)
+    assert next(iter(places)) == "Here, scale tiny" and len(places) == 5
+    assert all(list(marks(figure.axes[0], place).values()) == [True] for place in range(1, 5))
+    assert not [line for line in figure.axes[0].lines if line.get_linewidth() == 1.8]

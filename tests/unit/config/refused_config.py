@@ -1,0 +1,38 @@
+"""Spoil one file of config/ and see that it is one line that names the place."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from difftransformer.errors import UserError
+from difftransformer.planning.plan import Plan
+
+Change = Callable[[dict[str, Any]], None]
+Case = tuple[str, Change, Sequence[str]]
+"""A file, what is changed in it, and what the line says."""
+
+
+def put(*path: str | int, value: Any) -> Change:
+    def change(content: Any) -> None:
+        for key in path[:-1]:
+            content = content[key]
+        content[path[-1]] = value
+
+    return change
+
+
+def assert_one_line(case: Case, config_folder: Path) -> None:
+    name, change, said = case
+    path = config_folder / name
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(UserError) as caught:
+        Plan.load(config_folder)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in said:
+        assert part in line, line

@@ -1,0 +1,127 @@
+"""Jobs: their slices, their code, and the files they need."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.run import RunSlice
+from difftransformer.errors import CheckpointError, ConfigError, DataError
+from difftransformer.planning.plan import Plan
+
+
+def test_slices_are_files_named_by_their_content(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    first = plan.jobs.run_slice("diff")
+    again = Plan.load(repository / "config", {"scale": "smoke"}).jobs.run_slice("diff")
+    assert first == again
+    assert plan.jobs.run_slice("transformer") != first
+    assert RunSlice.model_validate_json(Path(first).read_bytes()) == plan.jobs.run("diff")
+
+
+def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    assert plan.jobs.code("pretrain", "diff") == plan.jobs.code("pretrain", "diff_no_groupnorm")
+    assert plan.jobs.code("pretrain", "diff") != plan.jobs.code("pretrain", "transformer")
+
+
+def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "gpu", "seeds": 3})
+    found = [name for name in plan.artifacts.results("table1") if "open_llama" in name]
+    assert found == [
+        plan.jobs.layout.evaluation("language_understanding_0shot", "open_llama_3b_v2", 0)
+    ]
+    assert (
+        plan.jobs.manifest("open_llama_3b_v2")
+        == plan.jobs.training_file("open_llama_3b_v2", 0)
+        == []
+    )
+    assert plan.jobs.gpus("open_llama_3b_v2", "language_understanding_0shot") == 1
+    row = (
+        ArtifactSlice.model_validate_json(
+            Path(plan.artifacts.slice_file("table1", "table")).read_text()
+        )
+        .sections[0]
+        .rows[0]
+    )
+    assert row.pretrained and row.facts == {}
+
+
+def add_below(file: Path, line: str, new: str) -> None:
+    text = file.read_text()
+    assert line in text
+    file.write_text(text.replace(line, line + new, 1))
+
+
+def test_a_row_from_a_folder_depends_on_its_files(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(repository / "config", tmp_path / "config")
+    runs = tmp_path / "config" / "runs.yaml"
+    runs.write_text(runs.read_text() + "  mine: {label: Mine, pretrained: ./mine}\n")
+    artifacts = tmp_path / "config" / "artifacts"
+    mine = "      - {run: mine}\n"
+    add_below(artifacts / "table1.yaml", "- {run: diff_3b_1t}\n", mine)
+    with pytest.raises(CheckpointError, match="mine: no such model folder"):
+        Plan.load(tmp_path / "config", {"scale": "smoke"})
+    (tmp_path / "mine").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / "mine" / name).write_text("{}")
+    plan = Plan.load(tmp_path / "config", {"scale": "smoke"})
+    names = ["mine/config.json", "mine/model.safetensors", "mine/tokenizer.json"]
+    assert plan.jobs.weights("mine", 0) == names
+    add_below(artifacts / "table6.yaml", "- {run: diff}\n", mine)
+    with pytest.raises(ConfigError, match="'mine' is a model from elsewhere, which suite 'valid"):
+        Plan.load(tmp_path / "config", {"scale": "smoke"})
+
+
+def test_benchmarks_of_the_project_win_over_the_scale(repository: Path, tmp_path: Path) -> None:
+    suite = "language_understanding_0shot"
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+    assert all("/items/" in name for name in plan.jobs.benchmark_files(suite))
+    hub = Plan.load(repository / "config", {"scale": "smoke", "benchmarks": "hub"})
+    assert hub.jobs.benchmark_files(suite) == []
+    with pytest.raises(DataError, match=r"benchmarks: .*nowhere: no such folder"):
+        Plan.load(repository / "config", {"benchmarks": str(tmp_path / "nowhere")})
+
+
+def test_a_set_that_a_folder_lacks_is_a_missing_input_of_its_suite_alone(
+    repository: Path, tmp_path: Path
+) -> None:
+    items = tmp_path / "piqa" / "validation.jsonl"
+    items.parent.mkdir()
+    items.write_text("{}\n")
+    plan = Plan.load(repository / "config", {"benchmarks": str(tmp_path)})
+    missing = plan.jobs.benchmark_files("mathematics")
+    assert missing == [str(tmp_path / "gsm8k" / "test.jsonl")]
+
+
+def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    assert plan.jobs.ngrams_file("quantised_loss", "diff") == plan.jobs.ngrams_file(
+        "validation_slices", "diff"
+    )
+    assert plan.jobs.ngrams_file("quantised_accuracy", "recall_diff") == []
+    items = Plan.load(repository / "config", {"scale": "gpu", "benchmarks": "builtin"})
+    assert items.jobs.benchmark_files("quantised_accuracy") == items.jobs.benchmark_files(
+        "hellaswag_0shot"
+    )
+    assert items.jobs.gpus("diff", "quantised_accuracy") == 1
+    codes = {suite: plan.jobs.code("evaluate", suite, "diff") for suite in plan.catalogue.suites}
+    assert len({codes[name] for name in ("recall", "quantised_accuracy", "quantised_loss")}) == 3
+    with pytest.raises(ConfigError, match=r"quantised_loss on run diff .* longer than"):
+        longer = _with_suite(plan.catalogue, "validation_slices", {"seq_len": 4096})
+        Plan(longer).jobs.check_evaluation("quantised_loss", "diff", "here")
+
+
+def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> Catalogue:
+    scale = catalogue.scale
+    suites = scale.suites | {name: scale.suites.get(name, {}) | changes}
+    return replace(catalogue, scale=scale.model_copy(update={"suites": suites}))

@@ -1,0 +1,146 @@
+"""The repository's own scales: what their runs are, how large, and at which rates."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from difftransformer.config import scales
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.run import RunSlice
+from difftransformer.models.sizes import count_parameters
+from difftransformer.planning.plan import Plan
+
+TABLE_6 = {
+    # arXiv 2410.05258, table 6: heads and head width of every row
+    "transformer": (16, 128),
+    "transformer_halved_heads": (8, 256),
+    "transformer_halved_heads_groupnorm": (8, 256),
+    "diff": (8, 128),
+    "diff_no_groupnorm": (8, 128),
+    "diff_lambda_0_8": (8, 128),
+    "diff_lambda_0_5": (8, 128),
+}
+
+
+CONTROLS = ("diff_lambda_0", "transformer_groupnorm", "transformer_halved_heads_gain")
+
+
+def test_every_scale_resolves_every_run(plan: Plan) -> None:
+    for name in plan.catalogue.runs:
+        if plan.jobs.trained(name):
+            assert plan.jobs.run(name).run == name
+
+
+def test_a_scale_and_its_sizes_are_called_by_their_parameters(plan: Plan) -> None:
+    """By a count of the Transformer: its own in the description, those of setups in their names."""
+    found = re.search(r"About (\d+)M parameters", plan.catalogue.scale.description)
+    stated = {"transformer": float(found[1])} if found else {}
+    for run, setup in scales.members(
+        plan.catalogue.runs, "transformer", plan.catalogue.scale.families["parameters"], ""
+    ).items():
+        if size := re.fullmatch(r"size_([\d_]+)(m|b)", setup):
+            stated[run] = float(size[1].replace("_", ".")) * {"m": 1, "b": 1000}[size[2]]
+    assert bool(found) == (plan.jobs.scale in ("small", "gpu"))
+    for run, millions in stated.items():
+        counted = count_parameters(plan.jobs.run(run).model) / 1e6
+        assert counted == pytest.approx(millions, rel=0.025, abs=0.5), run
+
+
+def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Plan) -> None:
+    def matrices(name: str) -> int:
+        model = plan.jobs.run(name).model
+        attention = model.attention
+        differential = attention["variant"] == "diff_v1"
+        width = attention["head_dim"] * (2 if differential else 1)
+        gains = width * (attention["norm"] + (attention.get("gain") is not None))
+        learned = differential and attention["lambda_fixed"] is None
+        lambdas = 4 * attention["head_dim"] if learned else 0
+        return count_parameters(model) - model.num_layers * (gains + lambdas)
+
+    assert len({matrices(name) for name in (*TABLE_6, *CONTROLS)}) == 1
+
+
+def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
+    def rest(slice: RunSlice) -> dict:
+        return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": {"lr"}})
+
+    first, *others = (plan.jobs.run(name) for name in (*TABLE_6, *CONTROLS))
+    assert all(rest(other) == rest(first) for other in others)
+    assert {plan.jobs.run(name).training.lr for name in CONTROLS} == {first.training.lr}
+
+
+def test_paper_scale_is_table_6_as_printed(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "paper"})
+    found = {
+        name: (attention["num_heads"], attention["head_dim"])
+        for name in TABLE_6
+        for attention in [plan.jobs.run(name).model.attention]
+    }
+    assert found == TABLE_6
+    training = plan.jobs.run("diff").training
+    assert training.total_steps * training.batch_size * training.seq_len == pytest.approx(
+        1e10, rel=0.05
+    )
+    assert plan.jobs.run("diff").model.vocab_size == 100288
+
+
+@pytest.mark.parametrize("size", ["830M", "1.4B", "2.8B", "6.8B", "13.1B", "3B"])
+def test_parameter_counts_on_the_meta_device(size: str, repository: Path) -> None:
+    """Built without memory; every disagreement with the paper is explained in papers.yaml."""
+    plan = Plan.load(repository / "config", {"scale": "paper"})
+    setup = "section_3_1" if size == "3B" else f"size_{size.lower().replace('.', '_')}"
+    run = plan.catalogue.runs["diff"].model_copy(update={"base": "transformer", "setup": setup})
+    plan.catalogue.runs["sized"] = run
+    counted = count_parameters(plan.jobs.run("sized").model)
+    paper = plan.catalogue.papers.sizes[size]
+    assert counted == pytest.approx(paper.counted_parameters, rel=0.003)
+    if abs(counted / paper.stated_parameters - 1) > 0.02:
+        assert len(paper.note) > 40
+
+
+def test_small_has_a_training_of_the_central_rows_that_fits_ten_minutes(repository: Path) -> None:
+    """34M parameters with the tied embedding, 64K-token batches, 50M tokens, three rates."""
+    plan = Plan.load(repository / "config", {"scale": "small"})
+    central = ["transformer", "transformer_halved_heads_groupnorm", "diff", "diff_lambda_0"]
+    for name in central:
+        run = plan.jobs.run(name)
+        assert count_parameters(run.model) == pytest.approx(34e6, rel=0.01)
+        assert run.training.tokens_per_step == 2**16
+        assert run.training.total_steps * 2**16 == pytest.approx(50e6, rel=0.01)
+        assert run.training.checkpoint_every is not None
+        assert run.training.checkpoint_every * 10 < run.training.total_steps
+    sweep = plan.catalogue.scale.sweeps["lr_sweep"]
+    assert sweep.seeds == [1000]
+    assert {len(sweep.rates()[name]) for task in ("", "recall_") for name in central
+            for name in [task + name]} == {3}  # fmt: skip
+    files = Catalogue.load(repository / "config", {"scale": "small", "corpus": "local_files"})
+    assert files.run("diff").dataset == "local_files"
+    assert files.run("diff").model == plan.catalogue.run("diff").model
+
+
+def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "tiny"})
+    rates = plan.catalogue.scale.sweeps["lr_sweep"].rates()["diff"]
+    for index, rate in enumerate(rates):
+        swept = plan.jobs.run(f"sweep_diff_{index}")
+        assert swept.training.lr == rate
+        base = plan.jobs.run("diff").training.model_copy(update={"lr": rate})
+        assert swept.training == base
+
+
+def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
+    """So that the table of the sweep can show them; the rows of Table 6 share one grid."""
+    scale = plan.catalogue.scale
+    for sweep in scale.sweeps.values():
+        for run, rates in sweep.rates().items():
+            assert plan.jobs.run(run).training.lr in rates, run
+    if plan.jobs.scale in ("smoke", "paper"):
+        assert "lr_sweep" not in scale.sweeps
+        return
+    swept = scale.sweeps["lr_sweep"].rates()
+    assert {"transformer", "diff", "recall_transformer", "recall_diff"} < set(swept)
+    if "lr_sweep_v2" in scale.sweeps:
+        swept |= scale.sweeps["lr_sweep_v2"].rates()
+    for run, rate in scale.learning_rates.items():
+        assert rate in swept[run.removesuffix("_equal_flops")], run

@@ -1,0 +1,78 @@
+"""Coverage and error rates by simulation with known truth: seeds crossed with documents.
+
+The long form, over many more designs, is `benchmarks/verdict_coverage.py`.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from verdict_simulation import Design, coverage, decided_wrongly
+
+from difftransformer.reporting.statistics import holm, log_rank_p
+
+REPEATS = 1000
+# Three standard errors of a share of 0.95 in so many repeats are 0.02.
+LOWEST, HIGHEST = 0.93, 0.97
+
+DESIGNS = [
+    Design(seeds, documents, seed_share, interaction, skewed)
+    for (seeds, documents), seed_share, interaction, skewed in product(
+        [(3, 300), (5, 60), (10, 300)], [0.0, 0.5, 2.0], [0.5, 5.0], [False]
+    )
+] + [Design(3, 60, 0.5, 1.0, True), Design(5, 300, 1.0, 2.0, True)]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=str)
+def test_intervals_hold_the_truth_as_often_as_they_say(design: Design) -> None:
+    assert LOWEST < coverage(design, REPEATS) < HIGHEST
+
+
+@pytest.mark.parametrize("test", ["difference", "equivalence", "noninferiority"])
+@pytest.mark.parametrize("seeds", [3, 6])
+def test_a_verdict_is_wrong_no_more_often_than_its_alpha(test: str, seeds: int) -> None:
+    """At the truth that is hardest on it: no difference, or one right at the margin."""
+    design = Design(seeds, 60, 0.5, 1.0, False)
+    # Three standard errors above 0.05.
+    assert decided_wrongly(design, test, 0.05, REPEATS) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / REPEATS)
+
+
+@pytest.mark.parametrize("seeds", [4, 6])
+def test_the_log_rank_test_is_exact_with_few_seeds(seeds: int) -> None:
+    times = np.random.default_rng(seeds).exponential(1.0, (200, 2, seeds))
+    found = [log_rank_p(ours, theirs, budget=1.5) for ours, theirs in times.tolist()]
+    assert np.mean(np.asarray(found) < 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_log_rank_agrees_with_its_approximation_where_that_holds() -> None:
+    random = np.random.default_rng(0)
+    ours, theirs = random.exponential(1.0, 80), random.exponential(1.5, 80)
+
+    def censored(times: NDArray[np.float64]) -> stats.CensoredData:
+        return stats.CensoredData(times[times < 2], right=np.minimum(times[times >= 2], 2))
+
+    expected = stats.logrank(censored(ours), censored(theirs)).pvalue
+    assert log_rank_p(ours.tolist(), theirs.tolist(), 2.0) == pytest.approx(
+        expected, rel=0.05, abs=0.01
+    )
+
+
+def test_holm_keeps_the_error_of_a_whole_family() -> None:
+    p_values = np.random.default_rng(0).uniform(size=(4000, 8))
+    wrong = np.mean([min(holm(family)) < 0.05 for family in p_values.tolist()])
+    assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
+    # Each is at least its own p-value, and they keep their order.
+    for family in p_values[:50].tolist():
+        adjusted = holm(family)
+        assert all(one >= two for one, two in zip(adjusted, family, strict=True))
+        assert (
+            np.argsort(adjusted, kind="stable").tolist()
+            == np.argsort(np.minimum(adjusted, 1), kind="stable").tolist()
+        )
+
+
+def test_holm_of_a_family_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert holm([]) == []

@@ -1,0 +1,256 @@
+"""What tables gather on claims: pairs of seeds, the chance in units, obstacles."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_results import FakeResults
+from fake_slices import artifact_slice, declarations
+from judging import claim, verdicts_of
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.claims import ClaimSlice
+from difftransformer.errors import ConfigError, DataError
+from difftransformer.provenance.result import Share, Units
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
+from difftransformer.reporting.evidence import contributions, gather
+from difftransformer.reporting.table_job import make_table
+
+TASKS = ("trec", "trec_fine", "banking77", "clinic150")
+
+
+def asking(**claims: ClaimSlice) -> ArtifactSlice:
+    return artifact_slice("table6").model_copy(update={"claims": claims})
+
+
+def about(**changes: object) -> ClaimSlice:
+    known = {"metric": "valid", "row": "diff", "against": "transformer", "artifact": "table6"}
+    return claim(**known | changes)  # type: ignore[arg-type]
+
+
+def test_verdicts_of_a_table_name_numbers_and_jobs(fake: FakeResults) -> None:
+    artifact = artifact_slice("table6")
+    verdicts = verdicts_of(artifact, make_table(artifact, load_results(fake.results, "tiny")))
+    assert list(verdicts) == list(artifact.claims)
+    first = verdicts["T6.1"]
+    assert first.direction == "opposite"  # the fake DIFF is worse, and the report must say so
+    assert first.reason.startswith("difference +0.0")
+    assert first.published_effect == pytest.approx(3.062 - 3.087)
+    assert first.seeds == 3 and len(first.run_ids) == 6
+
+
+def test_a_difference_that_is_printed_as_a_range_stands_beside_ours(fake: FakeResults) -> None:
+    artifact = artifact_slice("v2_loss")
+    table = make_table(artifact, load_results(fake.results, "tiny"))
+    cell = table.find("diff_v2", "valid_difference")
+    assert cell is not None and cell.paper_text == "−0.03 to −0.02"
+    published = {found.claim: found.published for found in table.evidence}
+    # V2.2 compares the same column with another row, of which nothing is printed.
+    assert published == {"V2.1": pytest.approx(-0.025), "V2.2": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "untestable", "why"),
+    [
+        ("table2", {"C3.1", "C3.2"}, "near chance"),
+        ("table2", {"C3.3"}, "near the ceiling"),
+        ("table3", {"C3.6", "C3.7"}, "near chance"),
+        ("table4", {"C6.1", "C6.2", "C6.3"}, "near chance"),
+        ("figure8", {"C8.1", "C8.2", "C8.3"}, "near chance"),
+        ("table6_recall", {"R.2", "R.5"}, "near chance"),
+    ],
+)
+def test_a_baseline_that_guesses_or_knows_all_tests_nothing(
+    name: str, untestable: set[str], why: str, fake: FakeResults
+) -> None:
+    table = make_table(artifact_slice(name), load_results(fake.results, "tiny"))
+    found = {one.claim: one.obstacle for one in table.evidence}
+    assert {claim for claim, words in found.items() if words and why in words} == untestable
+
+
+def test_a_claim_may_be_about_two_columns(fake: FakeResults) -> None:
+    artifact = asking(C=about(metric="ar_hit", against_metric="others"))
+    table = make_table(artifact, load_results(fake.results, "tiny"))
+    ours, theirs = table.find("diff", "ar_hit"), table.find("transformer", "others")
+    assert ours is not None and theirs is not None
+    (found,) = table.evidence
+    assert found.ours == list(ours.by_seed().values())
+    assert found.theirs == list(theirs.by_seed().values())
+
+
+def test_an_unknown_column_is_an_error_in_one_line(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    with pytest.raises(
+        ConfigError, match=r"claims\.X\.metric: .*'perplexity' for 'diff'; allowed: .*valid"
+    ):
+        make_table(asking(X=about(metric="perplexity")), results)
+    with pytest.raises(ConfigError, match=r"no column 'vali' for 'diff'; did you mean 'valid'\?"):
+        make_table(asking(X=about(metric="vali")), results)
+    needed = {"row": "diff", "metric": "nothing", "at_least": 1, "reason": "r"}
+    with pytest.raises(ConfigError, match=r"claims\.X\.requires\[0\]\.metric.*'nothing'"):
+        make_table(asking(X=about(requires=[needed])), results)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "obstacle"),
+    [
+        ({"at_least": 3.0}, None),
+        ({"at_least": 9.0}, r"it never learned \(3\.\d+, below 9\.000\)"),
+        ({"at_most": 1.0}, r"it never learned \(3\.\d+, above 1\.000\)"),
+        ({"at_most": "ar_hit"}, r"it never learned \(3\.\d+, above \d\.\d+\)"),
+    ],
+)
+def test_what_a_claim_requires(
+    bounds: dict[str, object], obstacle: str | None, fake: FakeResults
+) -> None:
+    needed = {"row": "transformer", "metric": "valid", "reason": "it never learned"} | bounds
+    table = make_table(asking(C=about(requires=[needed])), load_results(fake.results, "tiny"))
+    (found,) = table.evidence
+    if obstacle is None:
+        assert found.obstacle is None
+    else:
+        assert found.obstacle is not None
+        assert re.fullmatch(obstacle, found.obstacle)
+
+
+def with_units(values: np.ndarray, weights: np.ndarray | None = None) -> list[SeedValue]:
+    """A seed a line of [S, D]."""
+    seeds = []
+    for seed, line in enumerate(values):
+        given = None if weights is None else weights.tolist()
+        whole = line.sum() / (len(line) if weights is None else weights.sum())
+        units = Units(unit="items", shares=[Share(values=line.tolist(), weights=given)])
+        seeds.append(SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], units=units))
+    return seeds
+
+
+def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
+    cells = [
+        Cell(row=row, column="m", text="", seeds=seeds, value=1.0)
+        for row, seeds in (("x", ours), ("y", theirs))
+    ]
+    rows = [Row(run=name, label=name) for name in "xy"]
+    column = Column(id="m", header="m")
+    section = Section(title="s", columns=[column], rows=rows, cells=cells)
+    return TableDocument(
+        artifact="t", title="t", caption="", scale="tiny", seeds=[0, 1, 2], sections=[section]
+    )
+
+
+def test_units_that_both_rows_share_are_paired() -> None:
+    random = np.random.default_rng(0)
+    hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
+    ours, theirs = (hard + random.normal(0, 0.1, (3, 200)) for _ in "xy")
+    artifact = asking(C=claim())
+    (found,) = gather(artifact, table_of(with_units(ours), with_units(theirs)))
+    assert (found.unit, found.units, found.unit_freedom) == ("items", 200, 199)
+    assert found.unit_variance < 0.01**2
+    # Against a number nothing is paired away.
+    (alone,) = gather(asking(C=claim(against=0.0)), table_of(with_units(ours), []))
+    assert alone.unit_variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
+
+
+def test_other_items_count_as_independent_ones_and_other_seeds_as_an_error() -> None:
+    random = np.random.default_rng(1)
+    ours, theirs = random.normal(0, 1, (3, 50)), random.normal(0, 2, (3, 80))
+    (found,) = gather(asking(C=claim()), table_of(with_units(ours), with_units(theirs)))
+    assert found.unit_freedom == 49 + 79
+    uneven = with_units(ours)
+    uneven[0] = with_units(ours[:, :40])[0]
+    with pytest.raises(DataError, match="claim C: seeds were asked different numbers of items"):
+        gather(asking(C=claim()), table_of(uneven, with_units(ours)))
+
+
+def test_a_ratio_is_linearised_as_in_survey_sampling() -> None:
+    random = np.random.default_rng(2)
+    weights = random.integers(1, 100, 5000).astype(float)
+    values = weights * random.normal(3, 1, 5000)
+    (seed,) = with_units(values[None], weights)
+    (found,) = contributions(seed).values()
+    assert found.sum() == pytest.approx(0, abs=1e-12)
+    assert seed.value is not None
+    resampled = []
+    for _ in range(400):
+        some = random.integers(0, 5000, 5000)
+        resampled.append(values[some].sum() / weights[some].sum())
+    assert np.sqrt((found**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
+
+
+def test_units_that_do_not_add_up_are_refused() -> None:
+    (seed,) = with_units(np.ones((1, 4)))
+    with pytest.raises(DataError, match=r"j0: its items add up to 1\.0, its value is 2\.0"):
+        contributions(seed.model_copy(update={"value": 2.0}))
+
+
+def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
+    def accuracy(values: list[float], of: str) -> Units:
+        return Units(unit="items", shares=[Share(values=values, of=of)])
+
+    def parts(one: Units, two: Units, value: float) -> list[list[float]]:
+        units = Units.summed([(100.0, one), (-100.0, two)])
+        seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], units=units)
+        return [part.tolist() for part in contributions(seed).values()]
+
+    one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
+    assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
+    assert parts(one, one, 0.0) == [[0, 0, 0, 0]]
+    other = one.model_copy(update={"shares": [one.shares[0].model_copy(update={"of": "b"})]})
+    assert len(parts(one, other, 0.0)) == 2
+
+
+def test_units_reach_every_claim_on_a_mean(fake: FakeResults) -> None:
+    """All numbers of evaluations are given units here; what is no sum of them has none."""
+    results = load_results(fake.results, "tiny")
+    known = {
+        key: result.model_copy(
+            update={
+                "units": {
+                    name: Units(unit="items", shares=[Share(values=[value, value])])
+                    for name, value in result.metrics.items()
+                    if value is not None
+                }
+            }
+        )
+        for key, result in results.evaluations.items()
+    }
+    without = set()
+    for name, artifact in declarations().artifacts.items():
+        if not artifact.claims:
+            continue
+        table = make_table(artifact_slice(name), replace(results, evaluations=known))
+        for one in artifact.claims.values():
+            cell = table.find(one.row, one.metric)
+            assert cell is not None, (name, one.metric)
+            for seed in cell.seeds:
+                if seed.units is None:
+                    without.add((name, one.metric))
+                elif seed.value is not None:
+                    contributions(seed)
+    assert without == {
+        *(("figure11", f"{task}_random_margin") for task in TASKS),
+        ("figure7", "trec_alternating_margin"),
+        ("figure7", "trec_alternating_deviation"),
+        ("figure7", "trec_random_deviation"),
+        ("figure3a", "equal_ratio"),
+        ("figure3b", "equal_ratio"),
+        ("figure3b", "largest_loss"),
+        ("recall_evidence", "steps_to_bind"),
+        ("table6_recall", "steps_to_bind"),
+        ("table7", "training_ratio"),
+        ("table7", "forward_ratio"),
+        ("v2_ablations", "gradient_spikes"),
+        ("v2_decoding", "ratio"),
+        ("v2_stability", "gradient_spikes_large"),
+        ("v2_stability", "loss_spikes_large"),
+    }
+
+
+def test_spent_seeds_are_shown_and_judge_nothing(fake: FakeResults) -> None:
+    artifact = artifact_slice("table6").model_copy(update={"spent_seeds": [0, 1]})
+    table = make_table(artifact, load_results(fake.results, "tiny"))
+    cell = table.find("diff", "valid")
+    assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
+    assert {tuple(found.seeds) for found in table.evidence} == {(2,)}
+    assert all(len(found.ours) == 1 for found in table.evidence)

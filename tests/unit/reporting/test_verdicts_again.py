@@ -1,0 +1,94 @@
+"""Every verdict from verdicts.csv alone, by pandas and scipy, sharing no code with the package."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice, declarations
+from scipy import stats
+from test_tables import TABLES
+
+from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.verdict_job import build_verdicts
+
+
+def again(row: pd.Series) -> tuple[float, bool]:
+    """The p-value of a line, and whether it speaks for the claim."""
+    ours, theirs = (
+        np.array([float(one) if one else np.inf for one in row[side].split(";")])
+        for side in ("ours", "theirs")
+    )
+    sign = 1 if row.claimed == "higher" else -1
+    if row.test == "time_to_event":
+        t = np.minimum(np.r_[ours, theirs], float(row.beyond or np.inf))
+        event = t < float(row.beyond or np.inf)
+        risk = np.array([(t >= one).sum() for one in t])
+        score = event - np.array([(event / risk)[t <= one].sum() for one in t])
+        two = np.split(score, [len(ours)])
+        effect = t[: len(ours)].mean() - t[len(ours) :].mean()
+        found = stats.permutation_test(two, lambda x, y: x.mean() - y.mean())
+        return min(1.0, found.pvalue), sign * effect > 0
+    y = (ours - theirs)[np.isfinite(ours) & np.isfinite(theirs)]
+    n, u = len(y), float(row.unit_variance)
+    a = y.var(ddof=1) / n
+    below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.unit_freedom) if u else 0)
+    df = max(n - 1, (a + u) ** 2 / below) if below else n - 1
+
+    def p(value: float) -> float:
+        if a + u == 0:
+            return min(1.0, 2 * 0.5**n) if y.mean() != value else 1.0
+        return float(2 * stats.t.sf(abs(y.mean() - value) / np.sqrt(a + u), df))
+
+    margin = float(row.margin or 0)
+    if row.test == "equivalence":
+        nearest = min(margin, -margin, key=lambda edge: abs(y.mean() - edge))
+        return p(nearest), abs(y.mean()) < margin
+    return p(-sign * margin), sign * y.mean() > -margin
+
+
+@pytest.fixture(scope="module")
+def lines(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    folder = tmp_path_factory.mktemp("judged")
+    for name in TABLES:
+        build_table(artifact_slice(name), fake.results, folder / name)
+    declared = declarations()
+    claims = {
+        name: declared.claim(name) for one in declared.artifacts.values() for name in one.claims
+    }
+    asked = VerdictsSlice(scale=SCALE, claims=claims)
+    tables = [folder / f"{name}.json" for name in TABLES]
+    build_verdicts(
+        asked, tables=tables, results=fake.results, output=folder / "v" / "verdicts.json"
+    )
+    return pd.read_csv(Path(folder, "v", "verdicts.csv"), dtype=str, keep_default_na=False)
+
+
+def test_all_verdicts_come_out_again(lines: pd.DataFrame) -> None:
+    decided = lines[lines.p != ""].copy()
+    found = [again(row) for _, row in decided.iterrows()]
+    decided["again"] = [p for p, _ in found]
+    assert decided.again.to_numpy() == pytest.approx(decided.p.astype(float).to_numpy(), rel=1e-6)
+    for _, family in decided.groupby("family"):
+        size = (lines.family == family.family.iloc[0]).sum()
+        ranked = family.again.sort_values()
+        adjusted = (ranked * (size - np.arange(len(ranked)))).clip(upper=1).cummax()
+        assert adjusted.to_numpy() == pytest.approx(
+            family.loc[ranked.index].p_adjusted.astype(float).to_numpy(), rel=1e-6
+        )
+    for (_, row), (_, holds) in zip(decided.iterrows(), found, strict=True):
+        word = "confirmed" if holds else "contradicted"
+        open_ = float(row.p_adjusted) >= float(row.alpha) or ";;" in f";{row.ours};"
+        assert row.verdict == ("inconclusive" if open_ else word), row.claim
+    assert {"confirmed", "contradicted", "inconclusive"} <= set(lines.verdict)
+
+
+def test_the_first_columns_are_those_that_readers_look_for(lines: pd.DataFrame) -> None:
+    assert list(lines)[:18] == [
+        "claim", "paper", "primary", "artifact", "verdict", "reason", "direction", "effect",
+        "ci_low", "ci_high", "published_effect", "seeds", "seeds_needed", "p", "p_adjusted",
+        "declared", "post_hoc", "run_ids",
+    ]  # fmt: skip
+    assert lines.claim.is_unique and not (lines.run_ids == "")[lines.verdict != "no data"].any()

@@ -1,0 +1,80 @@
+"""Results of known truth, and how often what is concluded from them is right."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.config.claims import ClaimConfig, Declaration
+from difftransformer.reporting.document import Evidence
+from difftransformer.reporting.statistics import Contrast, contrast, unit_chance
+from difftransformer.reporting.verdicts import run_test
+
+MARGIN = 0.5
+
+
+class Design(NamedTuple):
+    """Differences of S seeds on D documents, as a random-effects model.
+
+    Attributes:
+        seeds: S.
+        documents: D.
+        seed_share: Variance that seeds add to the mean over that which documents add.
+        interaction: Standard deviation of a seed on a document beside the documents' own, 1.
+        skewed: Whether documents are exponential instead of normal.
+    """
+
+    seeds: int
+    documents: int
+    seed_share: float
+    interaction: float
+    skewed: bool
+
+    def draw(self, random: np.random.Generator, effect: float) -> NDArray[np.float64]:
+        """Differences [S, D] with this expectation."""
+        spread = np.sqrt(self.seed_share * self.seeds / self.documents)
+        documents = (
+            random.exponential(1.0, self.documents) - 1
+            if self.skewed
+            else random.normal(0, 1, self.documents)
+        )
+        shape = (self.seeds, self.documents)
+        seeds = random.normal(0, spread, (self.seeds, 1))
+        noise = random.normal(0, self.interaction, shape) if self.interaction else np.zeros(shape)
+        return np.asarray(effect + seeds + documents + noise)
+
+
+def described(drawn: NDArray[np.float64]) -> Contrast:
+    """What the pipeline makes of differences [S, D]."""
+    means = drawn.mean(1)
+    centred = (drawn - means[:, None]) / drawn.shape[1]
+    return contrast(means.tolist(), unit_chance([centred]))
+
+
+def coverage(design: Design, repeats: int, seed: int = 0) -> float:
+    """Share of the 95% intervals that hold the truth."""
+    random = np.random.default_rng(seed)
+    intervals = [described(design.draw(random, 0.0)).interval() for _ in range(repeats)]
+    return float(np.mean([low < 0 < high for low, high in intervals]))
+
+
+def decided_wrongly(design: Design, test: str, alpha: float, repeats: int, seed: int = 0) -> float:
+    """Share of verdicts that say more than is true, where truth lies on the boundary."""
+    margin = {} if test == "difference" else {"margin": MARGIN, "margin_reason": "simulated"}
+    claim = ClaimConfig(
+        text="t", source="s", metric="m", row="x", against="y", direction="lower", test=test,
+        declared=Declaration(date="2026-01-01", commit="0000000"), **margin,
+    )  # fmt: skip
+    truth = 0.0 if test == "difference" else MARGIN
+    random, wrong = np.random.default_rng(seed), 0
+    for _ in range(repeats):
+        drawn = design.draw(random, truth)
+        found = described(drawn)
+        evidence = Evidence(
+            claim="C", seeds=list(range(design.seeds)), ours=drawn.mean(1).tolist(),
+            theirs=[0.0] * design.seeds, unit="documents", units=design.documents,
+            unit_variance=found.units.variance, unit_freedom=found.units.freedom, job_ids=[],
+        )  # fmt: skip
+        pairs = [(one, 0.0) for one in drawn.mean(1).tolist()]
+        wrong += run_test(claim, pairs, evidence).p_value < alpha
+    return wrong / repeats
