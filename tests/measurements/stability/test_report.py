@@ -94,6 +94,25 @@ def test_large_rates_are_those_from_a_rows_own_on(tmp_path: Path) -> None:
     assert end and end.n == 1 and "2 diverged" in end.text
 
 
+def test_a_rate_at_which_every_row_is_lost_is_left_out_of_the_mean(tmp_path: Path) -> None:
+    fake = FakeResults(tmp_path / "tiny")
+    swept = {run: sweep(run) for run in SWEPT_HOT}
+    hot_sweeps(fake, swept, (0, 1, 2))
+    for one in (rate for rates in swept.values() for rate in rates if rate.learning_rate == 8e-3):
+        for seed in (0, 1, 2):
+            hot_model(fake, one.run_id, seed, 2)
+            fake.history(one.run_id, seed, [{"step": 1, "loss": 9.0, "grad_norm": 9.0}])
+    results = load_results(sorted(set(fake.results)), "tiny")
+    loss, *_ = make_table(artifact_slice("v2_stability"), results).sections
+    at_4, large = (
+        loss.cell("hot_transformer", f"loss_spikes{name}") for name in ("@4e-3", "_large")
+    )
+    assert at_4 and large and large.value == at_4.value
+    assert any(
+        "Left out, where every row loses nearly all its steps: 8e-3." in n for n in loss.notes
+    )
+
+
 def test_a_final_loss_without_the_seeds_that_diverged_is_hollow(fake: FakeResults) -> None:
     panels = picture("v2_stability", fake).axes
     found = {axes.get_title("left"): hollow(axes) for axes in panels}

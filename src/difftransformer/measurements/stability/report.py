@@ -3,7 +3,7 @@
 The picture has them by learning rate, and the curves at the largest one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGE = "_large"
-"""Ending of the column over the rates from a row's own on."""
+"""Ending of the column over the rates from a row's own on, up to where all rows are lost."""
+_LOST = 95.0  # % of steps: what is left of a training that diverges at once
 _PERCENT, _NATS = 2, 3
 _UNITS = {
     "loss_spikes": "% of steps",
@@ -80,7 +81,8 @@ def figure(view: View[Options]) -> "Figure":
 def _swept(view: View[Options]) -> list[Section]:
     """Sections, one a kind: rows are architectures, columns are rates."""
     found = {row.run: by_rate(view, row) for row in view.rows}
-    large, sections = _large_rates(view), []
+    lost = _lost_rates(found)
+    large, sections = _large_rates(view, lost), []
     for kind, title in KINDS.items():
         columns = [Column(id=f"{kind}@{rate(one)}", header=f"lr {rate(one)}") for one in view.rates]
         cells = [
@@ -106,7 +108,12 @@ def _swept(view: View[Options]) -> list[Section]:
         *_definitions(view.options),
         *view.difference_note(),
         f"Training: {span(steps)} steps a run; {span(sizes)} parameters without embeddings.",
-        f"Large rates: from {rate(min(min(large.values())))} on; their mean.",
+        f"Large rates: from {rate(min(min(large.values())))} on; their mean."
+        + (
+            f" Left out, where every row loses nearly all its steps: {', '.join(map(rate, lost))}."
+            if lost
+            else ""
+        ),
     ]
     sections[0] = sections[0].model_copy(update={"notes": notes})
     return sections
@@ -157,8 +164,26 @@ def _over_rates(place: Place, kind: str, found: ByRate, rates: Sequence[float]) 
     return mean_cell(place, seeds, _PERCENT, Paper(None))
 
 
-def _large_rates(view: View[Options]) -> dict[str, list[float]]:
-    """Rates of each row from its own, which the configuration gives it, on."""
+def _lost_rates(found: Mapping[str, ByRate]) -> list[float]:
+    """Rates at which every training of every row loses nearly all its steps."""
+    rates = set.intersection(*({*rows} for rows in found.values()))
+    return sorted(
+        one
+        for one in rates
+        if all(
+            (value := trained.values[kind]) is not None and value >= _LOST
+            for rows in found.values()
+            for trained in rows[one]
+            for kind in SPIKES
+        )
+    )
+
+
+def _large_rates(view: View[Options], lost: Sequence[float]) -> dict[str, list[float]]:
+    """Rates of each row from its own, which the configuration gives it, on, that are not lost.
+
+    Where all of them are, all of them: that says so itself.
+    """
     found = {}
     for row in view.rows:
         swept = view.swept(row)
@@ -168,7 +193,8 @@ def _large_rates(view: View[Options]) -> dict[str, list[float]]:
                 f"{row.run}: the sweep has the rates {[one.learning_rate for one in swept]}, its "
                 "own is none of them: add it to the grid in the scale's file"
             )
-        found[row.run] = [one.learning_rate for one in swept if one.learning_rate >= own]
+        large = [one.learning_rate for one in swept if one.learning_rate >= own]
+        found[row.run] = [one for one in large if one not in lost] or large
     return found
 
 
