@@ -16,6 +16,7 @@ from difftransformer.config.judges import EndpointJudge, JudgementSlice, Lexical
 from difftransformer.measurements.hallucination.answers import ANSWERS as FILE
 from difftransformer.measurements.hallucination.answers import Answer, write_answers
 from difftransformer.measurements.hallucination.judges import read_judgements
+from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
 
 KEY = "sk-canary-5b27"
@@ -175,7 +176,8 @@ def test_the_estimate_for_people_needs_no_key(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
-    answer_file(Path("results/tiny/evaluations/hallucination/recall_diff/2.json"))
+    seed = Plan.load(repository / "config", {}).artifacts.slice("table4", "table").seeds[0]
+    answer_file(Path(f"results/tiny/evaluations/hallucination/recall_diff/{seed}.json"))
     words = ["estimate_judging", "--config", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output

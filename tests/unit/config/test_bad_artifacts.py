@@ -14,7 +14,7 @@ CASES: dict[str, Case] = {
     "an artifact with an unknown run": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0]["rows"].append({"run": "difff"}),
-        ["table6.yaml: sections[0].rows[7].run: unknown run 'difff'; did you mean 'diff'?"],
+        ["table6.yaml: sections[0].rows[10].run: unknown run 'difff'; did you mean 'diff'?"],
     ),
     "an artifact with an unknown suite": (
         "artifacts/table6.yaml",

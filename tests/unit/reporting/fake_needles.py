@@ -21,6 +21,7 @@ ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff")
 def needle_results(fake: "FakeResults", seed: int) -> None:
     """Everything that table 2, table 3, figure 1 and figure 5 read, of one seed."""
     for row in ROWS:
+        fake.recall_model(f"equal_recall_{row}", seed)
         needles(fake, row, seed)
         _attention(fake, row, seed)
         _needles_long(fake, row, seed)
@@ -67,6 +68,7 @@ def needles(fake: "FakeResults", row: str, seed: int) -> None:
     config = _config("needles", pairs=[list(pair) for pair in PAIRS], lengths=None)
     for suite in ("needles", "needles_variants"):
         fake.evaluation(f"recall_{row}", seed, suite, metrics, config)
+    fake.evaluation(f"equal_recall_{row}", seed, "needles", metrics, config)
 
 
 def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
@@ -110,4 +112,5 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
     example = {"tokens": tokens, "regions": regions}
     (details / "example.json").write_text(json.dumps(example))
     config = _config(suite, needles=6, answer="needle")
-    fake.evaluation(run, seed, suite, metrics, config)
+    for one in (run, f"equal_{run}"):
+        fake.evaluation(one, seed, suite, metrics, config)

@@ -32,6 +32,8 @@ SHAPES = {
     "diff_lambda_0_8": (3.935, 560),
     "diff_lambda_0_5": (3.944, 380),
     "diff_lambda_0": (3.930, 300),
+    "transformer_groupnorm": (3.858, 440),
+    "transformer_halved_heads_gain": (3.852, None),
 } | ROWS
 STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
 
@@ -193,7 +195,7 @@ class FakeResults:
         self.training(
             entry.run_id,
             seed,
-            {"validation_loss": loss, "accuracy_n4": accuracy},
+            {"validation_loss": loss, "accuracy_n4": accuracy, "steps_to_bind": round(200 * loss)},
             lr=entry.learning_rate,
         )
 

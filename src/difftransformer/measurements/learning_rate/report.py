@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DECIMALS = 3
 BEST, CHOSEN = "★", "†"
 
 
@@ -39,7 +38,7 @@ def section(view: View[Options]) -> Section:
     columns.append(Column(id="best_learning_rate", header=f"{BEST} best"))
     columns.append(Column(id="chosen_learning_rate", header=f"{CHOSEN} in use"))
     notes = [
-        f"{_named(view).capitalize()} at the end of training, {view.options.better} is better; "
+        f"{_named(view).capitalize()}, {view.options.better} is better; "
         f"{BEST} best mean, {CHOSEN} the rate of the tables' runs.",
         *(_judgement(view, one) for one in found),
     ]
@@ -77,7 +76,8 @@ def _cell(view: View[Options], entry: SweepRow) -> Cell:
     trained = [view.results.training(entry.run_id, seed) for seed in view.seeds]
     values = [(result, metric(result, view.options.metric)) for result in trained]
     place = Place(entry.run, _column(view, entry.learning_rate))
-    return mean_cell(place, seed_values(values, DECIMALS), DECIMALS, Paper(None))
+    decimals = view.options.decimals
+    return mean_cell(place, seed_values(values, decimals), decimals, Paper(None))
 
 
 def _rank(cell: Cell, sign: int) -> float:
@@ -126,10 +126,10 @@ def _judgement(view: View[Options], outcome: Outcome) -> str:
         text = f"{label}: the rate in use, {at_best}, is the best of the sweep"
     else:
         value = outcome.cells[chosen.learning_rate].value
-        ours = "undefined" if value is None else plain(value, DECIMALS)
+        ours = "undefined" if value is None else plain(value, view.options.decimals)
         text = (
             f"{label}: the rate in use, {rate(chosen.learning_rate)} ({ours}), is not the best of "
-            f"the sweep, {at_best} ({plain(reached, DECIMALS)})"
+            f"the sweep, {at_best} ({plain(reached, view.options.decimals)})"
         )
     if len(swept) > 1 and best.learning_rate in (swept[0], swept[-1]):
         text += "; the best lies at the edge of the grid, so a wider one may find a better"

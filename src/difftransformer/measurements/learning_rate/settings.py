@@ -15,6 +15,8 @@ class Options(measurement.Options):
     metric: str = setting(meaning="Metric of the trainings, such as validation_loss")
     better: Literal["lower", "higher"] = setting("lower", meaning="Which of its values are better")
 
+    decimals: int = setting(3, meaning="Decimals it is written with", ge=0)
+
     @property
     def swept(self) -> bool:
         """Always."""
