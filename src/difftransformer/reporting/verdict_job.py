@@ -110,7 +110,7 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
         return [f"No table at scale {asked.scale} judges a claim."]
     by_name = Counter(one.verdict for one in verdicts)
     sides = Counter(one.direction for one in verdicts if one.verdict not in _SILENT)
-    said = ", ".join(f"{by_name[name]} {name}" for name in by_name)
+    said = ", ".join(f"{by_name[name]} {name}" for name in SYMBOLS if by_name[name])
     lines = [f"{len(verdicts)} claims at scale {asked.scale}: {said}."]
     declared = Counter(why for one in verdicts if (why := asked.not_testable.get(one.claim)))
     lines += [f"Not testable at this scale, {n} of them: {why}." for why, n in declared.items()]
@@ -129,8 +129,8 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
     if open_ones:
         cheapest = min(open_ones, key=lambda one: (not one.primary, one.minutes))
         lines.append(
-            f"Next: `{cheapest.command}` to decide {cheapest.claim}, some "
-            f"{max(1, round(cheapest.minutes or 0))} minutes here."
+            f"Next: `{cheapest.command}` to decide {cheapest.claim}, "
+            f"{_duration(cheapest.minutes or 0)} here."
         )
     return lines
 
@@ -139,6 +139,7 @@ def to_markdown(document: VerdictsDocument) -> str:
     """Write them for readers, those that compare the same runs together."""
     parts = [f"# Verdicts at scale {document.scale}", "\n\n".join(map(escape, document.summary))]
     for group in dict.fromkeys(one.group for one in document.verdicts):
+        grouped = [one for one in document.verdicts if one.group == group]
         rows = [
             [
                 one.claim + (" (primary)" if one.primary else ""),
@@ -147,26 +148,31 @@ def to_markdown(document: VerdictsDocument) -> str:
                 one.direction,
                 escape(". ".join(_why(one))),
             ]
-            for one in document.verdicts
-            if one.group == group
+            for one in grouped
         ]
         grid = tabulate(
             rows, ["Claim", "Statement", "Verdict", "Direction", "Why"], tablefmt="pipe",
             disable_numparse=True,
         )  # fmt: skip
         parts += [f"## {escape(group)}", grid]
+        for why in dict.fromkeys(one.post_hoc for one in grouped if one.post_hoc):
+            claims = ", ".join(one.claim for one in grouped if one.post_hoc == why)
+            parts.append(f"{claims}, changed after results were seen: {escape(why)}")
     parts.append("Claims under one heading compare the same runs, and share their chance.")
     return "\n\n".join(parts) + "\n"
 
 
 def _why(verdict: Verdict) -> list[str]:
-    """The reason of a verdict, what would decide it, and what was changed after results."""
+    """The reason of a verdict, and what would decide it."""
     said = [verdict.reason]
     if verdict.minutes is not None:
-        said.append(f"Some {max(1, round(verdict.minutes))} minutes here: {verdict.command}")
-    if verdict.post_hoc:
-        said.append(f"After results were seen: {verdict.post_hoc}")
+        said.append(f"{_duration(verdict.minutes).capitalize()} here: {verdict.command}")
     return said
+
+
+def _duration(minutes: float) -> str:
+    rounded = round(minutes)
+    return f"some {rounded} minutes" if rounded > 1 else "about a minute"
 
 
 def _evidence(asked: VerdictsSlice, tables: Sequence[TableDocument]) -> dict[str, Evidence]:

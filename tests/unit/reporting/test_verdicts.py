@@ -9,7 +9,7 @@ from scipy import stats
 
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.reporting.statistics import contrast
-from difftransformer.reporting.verdict_job import summarise
+from difftransformer.reporting.verdict_job import VerdictsDocument, summarise, to_markdown
 from difftransformer.reporting.verdicts import judge, seeds_needed
 
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
@@ -135,6 +135,18 @@ def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
         "1 claims at scale smoke: 1 not testable here.",
         "Not testable at this scale, 1 of them: no.",
     ]
+
+
+def test_what_was_changed_is_said_once_for_all_claims_that_it_is_of() -> None:
+    seen = "The margin was wider until results had been seen."
+    asked = VerdictsSlice(
+        scale="tiny",
+        claims={"C.1": claim(post_hoc=seen), "C.2": claim(post_hoc=seen), "D": claim()},
+    )
+    found = judge(asked, {name: evidence([-1.0, -1.1, -0.9]) for name in asked.claims})
+    text = to_markdown(VerdictsDocument(scale="tiny", seeds=3, summary=["said"], verdicts=found))
+    assert text.count(seen) == 1
+    assert f"C.1, C.2, changed after results were seen: {seen}" in text
 
 
 def test_no_seed_with_a_value_is_no_data_and_a_missing_one_leaves_it_open() -> None:
