@@ -129,15 +129,10 @@ class _Case:
         needed = self._seeds_needed(adjusted) if name == "inconclusive" else None
         return Verdict(
             claim=self.name,
-            text=claim.text,
-            source=claim.source,
-            paper=claim.paper,
-            primary=claim.primary,
             family=claim.family,
             group=f"{claim.row} − {claim.against}"
             if isinstance(claim.against, str)
             else claim.row,
-            artifact=claim.artifact,
             verdict=name,
             reason=self._reason(name, adjusted, needed),
             direction=direction(claim, effect),
@@ -150,12 +145,12 @@ class _Case:
             p=counted.p_value if counted is not None else None,
             p_adjusted=adjusted if counted is not None else None,
             declared=f"{claim.declared.date} {claim.declared.commit}",
-            post_hoc=claim.post_hoc,
             run_ids=evidence.job_ids,
-            test=claim.test,
             claimed=claim.direction,
-            margin=claim.margin,
-            alpha=claim.alpha,
+            **claim.model_dump(
+                include={"text", "source", "paper", "primary", "artifact", "post_hoc", "test",
+                         "margin", "alpha"}
+            ),
             **evidence.model_dump(
                 include={"ours", "theirs", "beyond", "unit", "units", "unit_variance",
                          "unit_freedom"}
