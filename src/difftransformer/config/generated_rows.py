@@ -38,6 +38,10 @@ class RecallConfig(Settings):
         """Tokens of a training row before its first query."""
         return self.row_length - 2 * self.num_queries
 
+    def most_needles(self, haystack_length: int) -> int:
+        """Most needles that fit a haystack of this length, no two alike in key or value."""
+        return min(self.num_keys, self.num_values, haystack_length // 2)
+
     @model_validator(mode="after")
     def _fits(self) -> "RecallConfig":
         if self.haystack_length < 2 * self.max_needles:

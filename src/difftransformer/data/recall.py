@@ -120,7 +120,7 @@ def recall_batch(
     import torch
 
     length = settings.haystack_length if haystack_length is None else haystack_length
-    limit = min(settings.num_keys, settings.num_values, length // 2)
+    limit = settings.most_needles(length)
     if not 1 <= needles <= limit:
         raise DataError(
             f"recall: {needles} needles asked for, 1 to {limit} fit a haystack of {length} tokens, "

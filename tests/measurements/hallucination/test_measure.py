@@ -117,11 +117,20 @@ def test_the_order_and_the_content_of_answers_is_the_same_again(
     assert answers[0].document not in one.decode()
 
 
+def test_documents_are_as_long_as_is_said(rows: PackedDataset, tmp_path: Path) -> None:
+    for length in (None, 30):
+        _, answers, judged = run(faithful, rows, tmp_path / str(length), haystack_length=length)
+        expected = RECALL.haystack_length if length is None else length
+        assert {len(one.document.split()) for one in answers} == {expected}
+        assert judged["average"] == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"needles": [13]}, "needles: 13 do not fit a row of its dataset, at most 8"),
-        ({"statements": 9}, "statements: 9 do not fit its max_positions 40"),
+        ({"needles": [13]}, "needles: 13 do not fit 25 tokens, at most 8"),
+        ({"statements": 9}, "25 tokens and 9 pairs do not fit its max_positions 40"),
+        ({"haystack_length": 36}, "36 tokens and 3 pairs do not fit its max_positions 40"),
         ({"format": "text"}, "format: text does not go with a dataset of recall rows"),
     ],
 )

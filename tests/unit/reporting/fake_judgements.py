@@ -18,9 +18,10 @@ Said = dict[tuple[str, int], bool | None]
 
 
 def judgements(fake: "FakeResults", seed: int) -> None:
-    """Everything that table 4 reads, of one seed and one judge."""
+    """Everything that table 4 and its twin read, of one seed and one judge."""
     for row, chance in zip(ROWS, CHANCES, strict=True):
-        write(fake, row, seed, "lexical", verdicts(row, seed, chance))
+        for run in (row, f"equal_{row}"):
+            write(fake, run, seed, "lexical", verdicts(row, seed, chance))
 
 
 def second_judge(fake: "FakeResults", seed: int, errs: Callable[[random.Random], bool]) -> None:

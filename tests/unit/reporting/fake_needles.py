@@ -5,6 +5,7 @@ import random
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fake_quantised import quantised
 
 if TYPE_CHECKING:
     from fake_results import FakeResults
@@ -19,9 +20,10 @@ ROWS = ("transformer", "transformer_halved_heads_groupnorm", "diff")
 
 
 def needle_results(fake: "FakeResults", seed: int) -> None:
-    """Everything that table 2, table 3, figure 1 and figure 5 read, of one seed."""
+    """Everything that tables 2 and 3, figures 1 and 5 and their twins read, of one seed."""
     for row in ROWS:
         fake.recall_model(f"equal_recall_{row}", seed)
+        quantised(fake, f"equal_recall_{row}", seed)
         needles(fake, row, seed)
         _attention(fake, row, seed)
         _needles_long(fake, row, seed)
@@ -79,10 +81,10 @@ def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
     total = sum(int(metrics[f"correct_{name}"] or 0) for name in chances)
     metrics |= _counts("n8_r1", total, len(LENGTHS) * len(DEPTHS) * SAMPLES)
     config = _config("needles", pairs=[[8, 1]], lengths=list(LENGTHS))
-    run = f"long_recall_{row}"
-    fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
-    fake.training(run, seed, {"validation_loss": 1.0})
-    fake.evaluation(run, seed, "needles_long", metrics, config)
+    for run in (f"long_recall_{row}", f"long_equal_recall_{row}"):
+        fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
+        fake.training(run, seed, {"validation_loss": 1.0})
+        fake.evaluation(run, seed, "needles_long", metrics, config)
 
 
 def _attention(fake: "FakeResults", row: str, seed: int) -> None:

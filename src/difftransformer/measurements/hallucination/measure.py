@@ -133,8 +133,9 @@ def _about_rows(suite: Suite, dataset: PackedDataset) -> Iterator[Asked]:
     queries = len(TASKS)
     for needles in suite.needles:
         rows, _ = recall_batch(
-            recall, needles=needles, queries=queries, samples=suite.samples, seed=suite.samples_seed
-        )
+            recall, needles=needles, queries=queries, samples=suite.samples,
+            seed=suite.samples_seed, haystack_length=suite.haystack_length,
+        )  # fmt: skip
         for (place, task), (index, row) in product(enumerate(TASKS), enumerate(rows.tolist())):
             document, pairs = row[: -2 * queries], row[-2 * queries :]
             key, value = pairs[2 * place : 2 * place + 2]

@@ -153,6 +153,13 @@ class Suite(PromptSuite):
         "dataset's max_needles is out of distribution.",
         unit="pairs",
     )
+    haystack_length: int | None = setting(
+        None,
+        meaning="Tokens of a document of format recall; null: those before the first query of a "
+        "training row.",
+        unit="tokens",
+        gt=0,
+    )
     statements: int = setting(
         4,
         meaning="Pairs in a summary of format recall; the first one's key is given.",
@@ -229,9 +236,13 @@ class Suite(PromptSuite):
                     f"max_positions {max_positions} to the document"
                 )
             return None
-        most = min(recall.num_keys, recall.num_values, recall.haystack_length // 2)
+        length = self.haystack_length or recall.haystack_length
+        most = recall.most_needles(length)
         if max(self.needles) > most:
-            return f"needles: {max(self.needles)} do not fit a row of its dataset, at most {most}"
-        if recall.haystack_length + 2 * self.statements > max_positions:
-            return f"statements: {self.statements} do not fit its max_positions {max_positions}"
+            return f"needles: {max(self.needles)} do not fit {length} tokens, at most {most}"
+        if length + 2 * self.statements > max_positions:
+            return (
+                f"haystack_length, statements: {length} tokens and {self.statements} pairs do not "
+                f"fit its max_positions {max_positions}"
+            )
         return None
