@@ -211,9 +211,10 @@ class SweepEntry(Settings):
     """A learning-rate sweep: the same grid and budget for every architecture of a setup."""
 
     grids: list[GridEntry] = setting(meaning="One grid for each setup", min_length=1)
-    seeds: Seeds = setting(
+    seeds: Seeds | None = setting(
+        None,
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
-        "on the runs it is used for"
+        "on the runs it is used for; null: those of a table, for a sweep that claims are judged by",
     )
 
     def rates(self) -> dict[str, list[float]]:

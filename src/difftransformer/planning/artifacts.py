@@ -91,9 +91,10 @@ class Artifacts:
         return VerdictsSlice(scale=self.jobs.scale, claims=claims, not_testable=untestable)
 
     def seeds(self, name: str) -> list[int]:
-        """Return the seeds of an artifact's trainings; a sweep has its own."""
+        """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""
         scale = self.jobs.catalogue.scale
-        if (sweep := scale.sweeps.get(name)) is not None:
+        sweep = scale.sweeps.get(name)
+        if sweep is not None and sweep.seeds is not None:
             return sweep.seeds
         asked = self.jobs.catalogue.project.seeds
         if isinstance(asked, list):

@@ -108,8 +108,10 @@ class _Judged:
         return self._cell(row, column, key).value
 
     def _unspent(self, row: str, column: str) -> Cell:
-        """The cell without the seeds that judge nothing."""
+        """The cell without the seeds that judge nothing; repeats have no seeds."""
         cell = self._cell(row, column, "metric")
+        if self.claim.over == "repeats":
+            return cell
         left = [seed for seed in cell.seeds if seed.seed not in self.spent]
         return cell.model_copy(update={"seeds": left})
 

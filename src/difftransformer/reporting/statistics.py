@@ -40,6 +40,11 @@ class Estimate(NamedTuple):
     high: float | None
     n: int
 
+    @property
+    def variance(self) -> float:
+        """Sample variance; 0 of a single value."""
+        return 0.0 if self.std is None else self.std**2
+
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     """Mean, sample standard deviation and Student's t interval of the mean.
@@ -102,7 +107,7 @@ def unit_chance(parts: "Sequence[NDArray[np.float64]]") -> UnitChance:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A mean difference over S >= 2 seeds with all the chance that is in it.
+    """A mean difference over S seeds with all the chance that is in it, known from two on.
 
     Attributes:
         effect: The mean.
@@ -188,11 +193,21 @@ class Contrast:
         return max(0.0, sum(powers) - 1)
 
 
-def contrast(differences: Sequence[float], units: UnitChance = NO_UNITS) -> Contrast:
-    """Describe differences, one a seed, two at least."""
-    found = mean_interval(differences)
-    assert found.std is not None
-    return Contrast(found.mean, found.n, found.std**2, units)
+def contrast(
+    ours: Sequence[float], theirs: Sequence[float] | float = 0.0, units: UnitChance = NO_UNITS
+) -> Contrast:
+    """Describe paired differences, one a seed.
+
+    What is left of equal numbers by rounding is none: neither a difference nor a variance.
+    """
+    import numpy as np
+
+    one, two = np.broadcast_arrays(np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float))
+    least = _ROUNDING * float(np.abs([one, two]).max())
+    differences = np.where(np.abs(one - two) > least, one - two, 0.0)
+    found = mean_interval(differences.tolist())
+    seeds = found.variance if found.variance > least**2 else 0.0
+    return Contrast(found.mean, found.n, seeds, units if units.variance > least**2 else NO_UNITS)
 
 
 class Survival(NamedTuple):
@@ -238,13 +253,8 @@ def log_rank_p(ours: Sequence[float], theirs: Sequence[float], budget: float) ->
     import numpy as np
     from scipy import stats
 
-    times = np.minimum(np.asarray([*ours, *theirs], dtype=float), budget)
-    reached = times < budget
-    at_risk = np.asarray([(times >= time).sum() for time in times])
-    # Each observation's score: its event, less the events that were to be expected up to its time.
-    scores = reached - np.asarray([(reached / at_risk)[times <= time].sum() for time in times])
     found = stats.permutation_test(
-        [scores[: len(ours)], scores[len(ours) :]],
+        _log_rank_scores(ours, theirs, budget),
         lambda one, two, axis: one.mean(axis) - two.mean(axis),
         vectorized=True,
         n_resamples=_PERMUTATIONS,
@@ -253,11 +263,54 @@ def log_rank_p(ours: Sequence[float], theirs: Sequence[float], budget: float) ->
     return min(1.0, float(found.pvalue))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values of a family (Holm 1979): the chance of any false decision stays alpha."""
-    adjusted, worst = [0.0] * len(p_values), 0.0
+def log_rank_power(
+    ours: Sequence[float], theirs: Sequence[float], budget: float, seeds: int, alpha: float
+) -> float:
+    """Chance that `log_rank_p` of so many seeds a row is below ``alpha`` on the side observed.
+
+    By the normal approximation, with means and variances of the scores as observed; none where
+    even rows that do not overlap would not be told apart.
+    """
+    import numpy as np
+    from scipy import stats
+
+    if 2 / math.comb(2 * seeds, seeds) >= alpha:
+        return 0.0
+    one, two = _log_rank_scores(ours, theirs, budget)
+    shift = abs(float(one.mean() - two.mean()))
+    exchanged = np.concatenate([one, two]).var(ddof=1)  # what the test takes the variance from
+    critical = stats.norm.ppf(1 - alpha / 2) * math.sqrt(2 * exchanged)
+    spread = math.sqrt(one.var(ddof=1) + two.var(ddof=1))
+    distance = shift * math.sqrt(seeds) - float(critical)
+    return float(stats.norm.cdf(distance / spread)) if spread else float(distance > 0)
+
+
+def _log_rank_scores(
+    ours: Sequence[float], theirs: Sequence[float], budget: float
+) -> "list[NDArray[np.float64]]":
+    """Each seed's event, less the events that were to be expected up to its time, by row."""
+    import numpy as np
+
+    times = np.minimum(np.asarray([*ours, *theirs], dtype=float), budget)
+    reached = times < budget
+    at_risk = np.asarray([(times >= time).sum() for time in times])
+    scores = reached - np.asarray([(reached / at_risk)[times <= time].sum() for time in times])
+    return [scores[: len(ours)], scores[len(ours) :]]
+
+
+class Corrected(NamedTuple):
+    """An adjusted p-value, and by what alpha is divided for it."""
+
+    p_value: float
+    share: int
+
+
+def holm(p_values: Sequence[float]) -> list[Corrected]:
+    """Correct a family (Holm 1979): the chance of any false decision stays alpha."""
+    corrected, worst = [Corrected(1.0, 1)] * len(p_values), 0.0
     ranked = sorted(range(len(p_values)), key=lambda place: p_values[place])
     for rank, place in enumerate(ranked):
-        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = worst
-    return adjusted
+        share = len(p_values) - rank
+        worst = max(worst, min(1.0, share * p_values[place]))
+        corrected[place] = Corrected(worst, share)
+    return corrected

@@ -18,11 +18,12 @@ from difftransformer.reporting.statistics import (
     MOST_SEEDS,
     POWER,
     Contrast,
+    Corrected,
     UnitChance,
     contrast,
     holm,
     log_rank_p,
-    mean_interval,
+    log_rank_power,
 )
 
 
@@ -46,7 +47,9 @@ class Verdict(Settings):
     published_effect: float | None = None
     seeds: int
     seeds_needed: int | None = Field(
-        default=None, description="Seeds, of all, that decide it with 80% power; None: decided"
+        default=None,
+        description="Seeds, of all, that decide it with 80% power; of one that is not tested yet, "
+        "the fewest that are; None: decided, or no number does",
     )
     p: float | None = None
     p_adjusted: float | None = None
@@ -91,11 +94,11 @@ def judge(asked: VerdictsSlice, evidence: Mapping[str, Evidence]) -> list[Verdic
     families: dict[str, list[str]] = {}
     for name, claim in asked.claims.items():
         families.setdefault(claim.family, []).append(name)
-    adjusted: dict[str, float] = {}
+    corrected: dict[str, Corrected] = {}
     for names in families.values():
         p_values = [found[name].p_value if name in found else 1.0 for name in names]
-        adjusted |= dict(zip(names, holm(p_values), strict=True))
-    return [case.verdict(adjusted[name]) for name, case in found.items()]
+        corrected |= dict(zip(names, holm(p_values), strict=True))
+    return [case.verdict(*corrected[name]) for name, case in found.items()]
 
 
 class _Case:
@@ -119,14 +122,12 @@ class _Case:
             return 1.0
         return self.tested.p_value
 
-    def verdict(self, adjusted: float) -> Verdict:
+    def verdict(self, adjusted: float, share: int) -> Verdict:
         claim, evidence, tested = self.claim, self.evidence, self.tested
-        effect = None
-        if self.pairs:
-            effect = mean_interval([one - two for one, two in self.pairs]).mean
+        effect = _contrast(self.pairs, evidence).effect if self.pairs else None
         counted = tested if self.obstacle is None else None
         name = self._name(adjusted)
-        needed = self._seeds_needed(adjusted) if name == "inconclusive" else None
+        needed = self._seeds_needed(share) if name == "inconclusive" else None
         return Verdict(
             claim=self.name,
             family=claim.family,
@@ -174,7 +175,7 @@ class _Case:
         if self.tested is not None:
             words.append(self.tested.words)
         else:
-            mean = mean_interval([one - two for one, two in self.pairs]).mean
+            mean = _contrast(self.pairs, self.evidence).effect
             number = f"{seeds} {claim.over if seeds > 1 else claim.over.removesuffix('s')}"
             words.append(f"difference {signed(mean, 3)}, of {number}")
         if self.obstacle is None:
@@ -187,7 +188,7 @@ class _Case:
             elif self.tested is not None:
                 words.append(f"{probability(self.tested.p_value)}, in its family {adjusted:.2g}")
             if name == "inconclusive" and claim.over == "seeds":
-                words.append(_would_decide(needed, seeds))
+                words.append(_would_decide(needed, seeds, self.tested is not None))
         return "; ".join(words)
 
     def _constant(self) -> bool:
@@ -199,16 +200,13 @@ class _Case:
         """Whether seeds are missing because they have no value."""
         return len(self.pairs) < len(self.evidence.seeds)
 
-    def _seeds_needed(self, adjusted: float) -> int | None:
+    def _seeds_needed(self, share: int) -> int | None:
         """Seeds, of all, that would decide it; None where no number of them is known to."""
         if self.claim.over != "seeds" or self._selected():
             return None
         if self.tested is None:
             return FEWEST_PAIRS
-        alpha = self.claim.alpha
-        if 0 < self.p_value < adjusted < 1:
-            alpha *= self.p_value / adjusted
-        return seeds_needed(self.claim, _contrast(self.pairs, self.evidence), alpha)
+        return seeds_needed(self.claim, self.pairs, self.evidence, self.claim.alpha / share)
 
 
 def run_test(
@@ -236,9 +234,7 @@ def run_test(
         words += f", margin {signed(boundary, 3)}"
     p_value = found.beyond(boundary)
     if claim.test == "time_to_event":
-        budget = evidence.beyond or max(max(pair) for pair in pairs) + 1
-        ours, theirs = zip(*pairs, strict=True)
-        p_value = log_rank_p(ours, theirs, budget)
+        p_value = log_rank_p(*_times(pairs, evidence))
         words = words.replace("difference", "restricted mean difference") + ", log-rank test"
     return Tested(found.effect, low, high, p_value, holds, words)
 
@@ -255,13 +251,18 @@ def direction(claim: ClaimConfig, effect: float | None) -> str:
     return "as claimed" if beyond > 0 else "opposite" if beyond < 0 else "none"
 
 
-def seeds_needed(claim: ClaimConfig, found: Contrast, alpha: float) -> int | None:
+def seeds_needed(
+    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence, alpha: float
+) -> int | None:
     """Seeds with which a test at ``alpha`` decides with 80% power, if all is as observed.
 
     None: the effect lies on the boundary, or the units alone leave it open however many seeds.
     """
+    found = _contrast(pairs, evidence)
 
     def power(seeds: int) -> float:
+        if claim.test == "time_to_event":
+            return log_rank_power(*_times(pairs, evidence), seeds, alpha)
         then = found.with_seeds(seeds)
         if claim.test == "equivalence":
             assert claim.margin is not None
@@ -282,8 +283,16 @@ def seeds_needed(claim: ClaimConfig, found: Contrast, alpha: float) -> int | Non
 
 
 def _contrast(pairs: Sequence[tuple[float, float]], evidence: Evidence) -> Contrast:
-    units = UnitChance(evidence.unit_variance, evidence.unit_freedom)
-    return contrast([one - two for one, two in pairs], units)
+    ours, theirs = zip(*pairs, strict=True)
+    return contrast(ours, theirs, UnitChance(evidence.unit_variance, evidence.unit_freedom))
+
+
+def _times(
+    pairs: Sequence[tuple[float, float]], evidence: Evidence
+) -> tuple[Sequence[float], Sequence[float], float]:
+    """Times of both rows, and when watching them ended: after the last where all were seen."""
+    ours, theirs = zip(*pairs, strict=True)
+    return ours, theirs, evidence.beyond or max(*ours, *theirs) + 1
 
 
 def _pairs(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
@@ -299,8 +308,11 @@ def _pairs(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
     return [(one, two) for one, two in both if one is not None and two is not None]
 
 
-def _would_decide(needed: int | None, have: int) -> str:
+def _would_decide(needed: int | None, have: int, tested: bool) -> str:
     if needed is None:
         return f"no number of seeds up to {MOST_SEEDS} is sure to decide it"
     more = max(needed - have, 1)
-    return f"{more} more seed{'s' if more > 1 else ''} would, with {POWER:.0%} power"
+    seeds = f"{more} more seed{'s' if more > 1 else ''}"
+    if not tested:
+        return f"with {seeds} it is tested, and how many decide it is known"
+    return f"{seeds} would, with {POWER:.0%} power"

@@ -61,11 +61,11 @@ def test_log_rank_agrees_with_its_approximation_where_that_holds() -> None:
 
 def test_holm_keeps_the_error_of_a_whole_family() -> None:
     p_values = np.random.default_rng(0).uniform(size=(4000, 8))
-    wrong = np.mean([min(holm(family)) < 0.05 for family in p_values.tolist()])
+    wrong = np.mean([min(holm(family)).p_value < 0.05 for family in p_values.tolist()])
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
     # Each is at least its own p-value, and they keep their order.
     for family in p_values[:50].tolist():
-        adjusted = holm(family)
+        adjusted = [one.p_value for one in holm(family)]
         assert all(one >= two for one, two in zip(adjusted, family, strict=True))
         assert (
             np.argsort(adjusted, kind="stable").tolist()
@@ -74,5 +74,7 @@ def test_holm_keeps_the_error_of_a_whole_family() -> None:
 
 
 def test_holm_of_a_family_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    found = holm([0.01, 0.04, 0.03, 0.5])
+    assert [one.p_value for one in found] == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert [one.share for one in found] == [4, 2, 3, 1]
     assert holm([]) == []

@@ -93,7 +93,8 @@ def test_noninferiority_minds_only_the_worse_side() -> None:
 def test_few_seeds_show_a_direction_and_decide_nothing(number: int) -> None:
     found = verdict(claim(), evidence([-1.0, -1.1][:number]))
     assert (found.verdict, found.direction, found.p) == ("inconclusive", "as claimed", None)
-    assert found.seeds_needed == 3 and f"{3 - number} more seed" in found.reason
+    assert found.seeds_needed == 3
+    assert f"with {3 - number} more seed" in found.reason and "power" not in found.reason
 
 
 def test_differences_without_variance_are_worth_a_sign_test() -> None:
@@ -101,6 +102,39 @@ def test_differences_without_variance_are_worth_a_sign_test() -> None:
     found = verdict(claim(), evidence([-1.0] * 6))
     assert (found.verdict, found.p) == ("confirmed", 2 * 0.5**6)
     assert (found.ci_low, found.ci_high) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([0.9, 0.8, 0.7], [0.5, 0.4, 0.3]),
+        ([100 * n / 30 for n in (20, 21, 22)], [100 * n / 30 for n in (19, 20, 21)]),
+        ([0.1 * n for n in range(1, 7)], [0.1 * n + 0.3 for n in range(1, 7)]),
+    ],
+)
+def test_differences_that_rounding_alone_tells_apart_are_equal(
+    ours: list[float], theirs: list[float]
+) -> None:
+    assert len({one - two for one, two in zip(ours, theirs, strict=True)}) > 1
+    found = verdict(claim(direction="higher"), evidence(ours, theirs))
+    assert found.p == 2 * 0.5 ** len(ours) and found.ci_low is None
+    same = verdict(claim(), evidence([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.1 + 0.2]))
+    assert (same.direction, same.effect) == ("none", 0.0)
+
+
+def test_a_weaker_claim_of_a_family_needs_no_fewer_seeds() -> None:
+    base = [-1.0, 0.4, -0.9, 0.5, 0.3]
+    shifts = [0.0, 0.05, 0.1, 0.12, 0.13]
+    claims = {f"C{i}": claim() for i in range(len(shifts))}
+    found = {
+        name: evidence([one + shift for one in base])
+        for name, shift in zip(claims, shifts, strict=True)
+    }
+    together = judge(VerdictsSlice(scale="tiny", claims=claims), found)
+    needed = [one.seeds_needed or 10_000 for one in sorted(together, key=lambda one: one.p or 1)]
+    strongest, *_ = needed
+    alone = verdict(claim(), found["C0"]).seeds_needed
+    assert alone is not None and strongest > alone
 
 
 def test_a_constant_metric_is_not_testable() -> None:
@@ -177,8 +211,10 @@ def test_times_that_were_not_reached_count_as_the_budget() -> None:
 
 
 def test_seeds_needed_have_the_power_that_is_asked() -> None:
-    asked, found = claim(), contrast([-1.0, 0.2, -0.4, 0.1])
-    needed = seeds_needed(asked, found, 0.05)
+    differences = [-1.0, 0.2, -0.4, 0.1]
+    found = contrast(differences)
+    pairs = [(one, 0.0) for one in differences]
+    needed = seeds_needed(claim(), pairs, evidence(differences), 0.05)
     assert needed is not None
     assert found.with_seeds(needed).power_beyond(0, 0.05) >= 0.8
     assert found.with_seeds(needed - 1).power_beyond(0, 0.05) < 0.8

@@ -31,9 +31,11 @@ def again(row: pd.Series) -> tuple[float, bool]:
         effect = t[: len(ours)].mean() - t[len(ours) :].mean()
         found = stats.permutation_test(two, lambda x, y: x.mean() - y.mean())
         return min(1.0, found.pvalue), sign * effect > 0
-    y = (ours - theirs)[np.isfinite(ours) & np.isfinite(theirs)]
-    n, u = len(y), float(row.unit_variance)
-    a = y.var(ddof=1) / n
+    both = np.isfinite(ours) & np.isfinite(theirs)
+    y, least = (ours - theirs)[both], 1e-9 * np.abs(np.r_[ours[both], theirs[both]]).max()
+    y[np.abs(y) <= least] = 0  # rounding of equal numbers
+    n, u, a = len(y), float(row.unit_variance), y.var(ddof=1) / len(y)
+    a, u = a * (a * n > least**2), u * (u > least**2)
     below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.unit_freedom) if u else 0)
     df = max(n - 1, (a + u) ** 2 / below) if below else n - 1
 

@@ -48,7 +48,7 @@ def described(drawn: NDArray[np.float64]) -> Contrast:
     """What the pipeline makes of differences [S, D]."""
     means = drawn.mean(1)
     centred = (drawn - means[:, None]) / drawn.shape[1]
-    return contrast(means.tolist(), unit_chance([centred]))
+    return contrast(means.tolist(), units=unit_chance([centred]))
 
 
 def coverage(design: Design, repeats: int, seed: int = 0) -> float:

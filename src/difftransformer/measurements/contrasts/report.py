@@ -155,7 +155,7 @@ def _judged(
     if mean.value is None or mean.std is None:
         return mean
     chance = chance_of_units(ours, theirs, view.artifact.artifact)
-    low, high = contrast(list(mean.by_seed().values()), chance).interval()
+    low, high = contrast(list(mean.by_seed().values()), units=chance).interval()
     decimals = view.options.decimals
     text = with_reach(write(mean.value, decimals), low, high, decimals)
     return mean.model_copy(update={"ci_low": low, "ci_high": high, "text": text})
