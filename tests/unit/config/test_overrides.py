@@ -72,3 +72,13 @@ def test_an_artifact_has_the_seeds_of_its_scale_where_nobody_says(config_folder:
     artifacts = Plan.load(config_folder, {"scale": "smoke"}).artifacts
     assert artifacts.seeds("table6") == [1, 2, 3]
     assert artifacts.seeds("table3") == [1]
+
+
+def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_judges_those_of_a_table(
+    repository: Path,
+) -> None:
+    artifacts = Plan.load(repository / "config", {"scale": "tiny", "seeds": 4}).artifacts
+    assert artifacts.seeds("lr_sweep") == [1000]
+    spent = artifacts.jobs.catalogue.scale.spent_seeds
+    assert artifacts.seeds("v2_stability") == artifacts.seeds("table6") == [6, 7, 8, 9]
+    assert not set(spent) & set(artifacts.seeds("v2_stability"))

@@ -56,7 +56,7 @@ def test_a_difference_that_is_printed_as_a_range_stands_beside_ours(fake: FakeRe
     [
         ("table2", {"C3.1", "C3.2"}, "near chance"),
         ("table2", {"C3.3"}, "near the ceiling"),
-        ("table3", {"C3.6", "C3.7"}, "near chance"),
+        ("table3", {"C3.6", "C3.7", "C3.9", "C3.10"}, "near chance"),
         ("table4", {"C6.1", "C6.2", "C6.3"}, "near chance"),
         ("figure8", {"C8.1", "C8.2", "C8.3"}, "near chance"),
         ("table6_recall", {"R.2", "R.5"}, "near chance"),
@@ -254,3 +254,11 @@ def test_spent_seeds_are_shown_and_judge_nothing(fake: FakeResults) -> None:
     assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
     assert {tuple(found.seeds) for found in table.evidence} == {(2,)}
     assert all(len(found.ours) == 1 for found in table.evidence)
+
+
+def test_repeats_are_no_seeds_that_could_be_spent(fake: FakeResults) -> None:
+    artifact = artifact_slice("table7")
+    results = load_results(fake.results, "tiny")
+    every = make_table(artifact.model_copy(update={"spent_seeds": []}), results).evidence
+    assert make_table(artifact.model_copy(update={"spent_seeds": [0, 1]}), results).evidence == every
+    assert every and all(len(found.seeds) > 2 for found in every)
