@@ -77,6 +77,9 @@ class Section(Settings):
     rows: list[Row]
     cells: list[Cell]
     notes: list[str] = Field(default=[])
+    stand_in: bool = Field(
+        default=False, description="Whether the published numbers beside ours are of something else"
+    )
 
     def cell(self, row: str, column: str) -> Cell | None:
         """Return the cell at a row and a column, if there is one."""

@@ -67,6 +67,8 @@ class _Judged:
                 published = ours.paper_value - theirs.paper_value
         elif ours.paper_value is not None:
             published = ours.paper_value - claim.against
+        if self._stands_in():
+            published = None  # a difference of other questions
         pairs = _pairs(ours, theirs)
         number = None if isinstance(claim.against, str) else claim.against
         chance = chance_of_units(ours, theirs, f"claim {self.name}")
@@ -86,6 +88,12 @@ class _Judged:
             obstacle=self._obstacle(),
             job_ids=sorted({*ours.job_ids(), *(theirs.job_ids() if theirs is not None else [])}),
         )
+
+    def _stands_in(self) -> bool:
+        where = [
+            part for part in self.table.sections if part.cell(self.claim.row, self.claim.metric)
+        ]
+        return any(part.stand_in for part in where)
 
     def _obstacle(self) -> str | None:
         """Why the claim cannot be tested by this table; None: it can."""

@@ -16,7 +16,7 @@ from difftransformer.errors import UserError
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.conditions import training_note
+from difftransformer.reporting.conditions import stand_in_title, training_note
 from difftransformer.reporting.drawing import Look, looks
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class View(Generic[O]):
     artifact: ArtifactSlice
     part: SectionSlice
     results: Results
+    stand_in: bool = False
+    """Whether what was asked stands in for what the published numbers are about."""
 
     @property
     def options(self) -> O:
@@ -102,6 +104,11 @@ class View(Generic[O]):
     def having(self, **changes: Any) -> "View[O]":
         """Return it with other settings of the section."""
         return replace(self, part=self.part.model_copy(update=changes))
+
+    def standing_in(self, items: str | None) -> "View[O]":
+        """Return it as one about ``items`` in the place of a set; None: it is about the set."""
+        titled = self.having(title=stand_in_title(self.title, items))
+        return replace(titled, stand_in=items is not None)
 
     def evaluated(self, *rows: RowSlice, suite: str | None = None) -> list[Result]:
         """Results of a suite, the section's first when left out, for some rows or all."""

@@ -260,5 +260,15 @@ def test_repeats_are_no_seeds_that_could_be_spent(fake: FakeResults) -> None:
     artifact = artifact_slice("table7")
     results = load_results(fake.results, "tiny")
     every = make_table(artifact.model_copy(update={"spent_seeds": []}), results).evidence
-    assert make_table(artifact.model_copy(update={"spent_seeds": [0, 1]}), results).evidence == every
+    assert (
+        make_table(artifact.model_copy(update={"spent_seeds": [0, 1]}), results).evidence == every
+    )
     assert every and all(len(found.seeds) > 2 for found in every)
+
+
+def test_published_differences_of_other_questions_are_none_of_ours(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    for name, published in (("table2", False), ("table3", False), ("figure5", False),
+                            ("figure6", False), ("table6", True)):  # fmt: skip
+        found = [one.published for one in make_table(artifact_slice(name), results).evidence]
+        assert any(one is not None for one in found) == published, name

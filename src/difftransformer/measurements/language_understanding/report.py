@@ -72,6 +72,7 @@ def section(view: View[Options]) -> Section:
         ],
         cells=cells,
         notes=_notes(view),
+        stand_in=suite.stand_in is not None,
     )
 
 

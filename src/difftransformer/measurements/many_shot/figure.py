@@ -7,7 +7,6 @@ from difftransformer.errors import UserError
 from difftransformer.measurements.many_shot.settings import Options, Suite, accuracy_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, legend_below, printable, tidy
 from difftransformer.reporting.panels import panels, published_curve
@@ -89,7 +88,7 @@ def titled(view: View[Options]) -> View[Options]:
     """Return a section whose title says if another set stands in."""
     suite = view.suite
     items = f"generated items, {suite.classes} classes" if suite.generated else None
-    return view.having(title=stand_in_title(view.title, items))
+    return view.standing_in(items)
 
 
 def _curves(view: View[Options]) -> "Figure":

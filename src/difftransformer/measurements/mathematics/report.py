@@ -52,7 +52,8 @@ def section(view: View[Options]) -> Section:
                 )
                 for one in sets
             ]
-    return metric_section(view, metrics, decimals=DECIMALS, notes=_notes(view))
+    standing = view.standing_in(view.suite.stand_in)
+    return metric_section(standing, metrics, decimals=DECIMALS, notes=_notes(view))
 
 
 def figure(view: View[Options]) -> "Figure":

@@ -51,8 +51,7 @@ def section(view: View[Options]) -> Section:
         f"{computed_share(view.evaluated())} of their positions were computed.",
         view.training_note(),
     ]
-    titled = view.having(title=stand_in_title(view.title, suite.stand_in))
-    return metric_section(titled, metrics, decimals=2, notes=notes)
+    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
 
 
 def figure(view: View[Options]) -> "Figure":
