@@ -1,0 +1,151 @@
+"""Which heads Dex changes: by the entropy of their attention, or by how little they matter.
+
+The paper takes the half of each layer's heads with the highest entropy, or with the lowest
+importance (section 3.2), and says neither on what data nor how either is computed. Ours: the mean
+over the rows of given batches of the entropy of a row of weights; and the mean over sequences of
+the squared gradient of a gate on the head's output (Michel et al. 2019).
+
+Shapes: B = sequences, T = positions, H = heads, e = width of a head.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from difftransformer.config.adapt import HeadChoice
+from difftransformer.errors import ConfigError
+from difftransformer.models.dex.tuner import attention_modules, num_heads, require_projections
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+logger = logging.getLogger(__name__)
+
+
+def select_heads(
+    model: "PreTrainedModel",
+    batches: Iterable[Tensor],
+    by: HeadChoice = "entropy",
+    share: float = 0.5,
+) -> dict[str, list[int]]:
+    """Choose heads of every layer by what they do on some text.
+
+    Args:
+        model: A decoder whose attention has k_proj, v_proj and o_proj.
+        batches: Token ids, [B, T] each; the same ones give the same choice.
+        by: "entropy" takes the highest, "low_entropy" the lowest, "importance" the least important.
+        share: Of each layer's heads, rounded, one at least.
+
+    Returns:
+        Heads by layer, as `DexConfig.heads` takes them.
+
+    Raises:
+        ConfigError: The share takes no head or more than all, there are no batches, or the model's
+            attention cannot be adapted.
+    """
+    require_projections(model)
+    if not 0 < share <= 1:
+        raise ConfigError(f"share: {share} of the heads; it must be above 0 and at most 1")
+    scores = head_importance(model, batches) if by == "importance" else head_entropy(model, batches)
+    number = max(round(share * scores.shape[1]), 1)
+    order = scores.argsort(dim=1, descending=by == "entropy", stable=True)[:, :number]
+    return {str(layer): sorted(heads) for layer, heads in enumerate(order.tolist())}
+
+
+@torch.no_grad()
+def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
+    """Mean entropy in nats of the rows of attention, [layers, H] in float64."""
+    modules = attention_modules(model)
+    sums = torch.zeros(len(modules), num_heads(model), dtype=torch.float64)
+    rows = 0
+
+    def watch(layer: int) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, outputs: Any) -> None:
+            weights: Tensor = outputs[1]  # [B, H, T, T]
+            entropy = torch.special.entr(weights.double()).sum(-1)
+            sums[layer] += entropy.sum((0, 2)).cpu()
+
+        return hook
+
+    with _eager(model), ExitStack() as handles:
+        for layer, module in enumerate(modules):
+            handles.callback(module.register_forward_hook(watch(layer)).remove)
+        for batch in batches:
+            model.base_model(input_ids=batch.to(model.device), use_cache=False)
+            rows += batch.numel()
+    _require_batches(rows)
+    return sums / rows
+
+
+def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
+    """Mean squared gradient of a gate on each head's output, [layers, H] in float64.
+
+    The loss is a sequence's mean cross-entropy of the next token.
+    """
+    modules = attention_modules(model)
+    sums = torch.zeros(len(modules), num_heads(model), dtype=torch.float64)
+    sequences = 0
+    for batch in batches:
+        gates = torch.ones(
+            len(modules), len(batch), 1, num_heads(model), 1,
+            device=model.device, requires_grad=True,
+        )  # fmt: skip
+        with _gated(modules, gates), _training(model, False), torch.enable_grad():
+            tokens = batch.to(model.device)
+            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+            losses = nn.functional.cross_entropy(
+                logits.float().transpose(1, 2), tokens[:, 1:], reduction="none"
+            )
+            (slope,) = torch.autograd.grad(losses.mean(1).sum(), gates)
+        sums += slope.double().square().sum((1, 2, 4)).cpu()
+        sequences += len(batch)
+    _require_batches(sequences)
+    return sums / sequences
+
+
+@contextmanager
+def _gated(modules: Sequence[Any], gates: Tensor) -> Iterator[None]:
+    """Multiply the joined heads before each output projection by a layer's gates, [B, 1, H, 1]."""
+
+    def watch(gate: Tensor) -> Callable[..., tuple[Tensor]]:
+        def hook(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            by_head = inputs[0].view(*inputs[0].shape[:-1], gate.shape[-2], -1)
+            return ((by_head * gate.to(by_head.dtype)).flatten(-2),)
+
+        return hook
+
+    with ExitStack() as handles:
+        for module, gate in zip(modules, gates, strict=True):
+            handles.callback(module.o_proj.register_forward_pre_hook(watch(gate)).remove)
+        yield
+
+
+@contextmanager
+def _eager(model: "PreTrainedModel") -> Iterator[None]:
+    """Let attention keep its weights, which the faster ones never have."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with _training(model, False):
+            yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+@contextmanager
+def _training(model: nn.Module, mode: bool) -> Iterator[None]:
+    before = model.training
+    model.train(mode)
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+def _require_batches(found: int) -> None:
+    if found == 0:
+        raise ConfigError("heads cannot be chosen without text: give one batch at least")

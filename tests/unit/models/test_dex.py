@@ -1,0 +1,349 @@
+"""Dex as a method of peft, on models of transformers: its equations, folding, files, heads."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel, get_peft_model
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BertConfig,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+from difftransformer.errors import ConfigError
+from difftransformer.models.dex import DexConfig, select_heads
+from difftransformer.models.dex.heads import head_entropy, head_importance
+from difftransformer.models.dex.tuner import lambda_at
+
+KINDS = ("llama", "qwen2", "qwen3", "mistral", "gemma")
+HEADS, WIDTH, LAYERS = 4, 8, 2
+
+
+def model_of(kind: str = "llama", seed: int = 0, **settings: Any) -> Any:
+    torch.manual_seed(seed)
+    options = {
+        "vocab_size": 48, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS, "num_key_value_heads": 2, "head_dim": WIDTH,
+        "max_position_embeddings": 64, "pad_token_id": None, "tie_word_embeddings": kind == "gemma",
+    }  # fmt: skip
+    config = AutoConfig.for_model(kind, **(options | settings))
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture
+def tokens() -> Tensor:
+    return torch.randint(0, 48, (3, 11), generator=torch.Generator().manual_seed(1))
+
+
+def adapted(base: Any, **settings: Any) -> Any:
+    """With an adapter in the middle of its annealing, lambda well away from zero."""
+    model = get_peft_model(base, DexConfig(**({"heads": [1, 3], "annealing_steps": 8} | settings)))
+    model.base_model.advance(4)
+    with torch.no_grad():
+        for layer in model.base_model.output_layers():
+            if "default" in layer.dex_lambda:
+                layer.dex_lambda["default"].fill_(0.4)
+    return model
+
+
+def slow_logits(model: Any, tokens: Tensor) -> Tensor:
+    """Equation 5 head by head, on the input of each output projection of the plain model."""
+    handles = []
+    for layer in model.base_model.output_layers():
+
+        def hook(module: Any, inputs: tuple[Tensor], own: Any = layer) -> tuple[Tensor]:
+            lam, selected = own.current_lambda("default"), own.dex_heads["default"].tolist()
+            differences = own.dex_difference["default"]
+            parts = list(inputs[0].split(WIDTH, dim=-1))
+            for place, head in enumerate(selected):
+                W_D = differences[place] if differences.dim() == 3 else differences
+                parts[head] = parts[head] - lam * (parts[head] @ W_D)
+            return (torch.cat(parts, dim=-1),)
+
+        handles.append(layer.base_layer.register_forward_pre_hook(hook))
+    with model.disable_adapter():
+        for layer in model.base_model.output_layers():
+            layer.dex_difference.requires_grad_(True)
+            layer.dex_lambda.requires_grad_(True)
+        logits: Tensor = model(tokens).logits
+    for handle in handles:
+        handle.remove()
+    return logits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("difference", ["layer", "head"])
+def test_it_is_equation_5(kind: str, difference: str, tokens: Tensor) -> None:
+    base = model_of(kind)
+    plain = base(tokens).logits
+    model = adapted(base, difference=difference)
+    expected = slow_logits(model, tokens)
+    assert (expected - plain).abs().max() > 1e-3
+    torch.testing.assert_close(model(tokens).logits, expected, atol=1e-5, rtol=0)
+    for layer in model.base_model.output_layers():
+        layer.configs["default"].unfolded = True
+    torch.testing.assert_close(model(tokens).logits, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_before_its_first_step_it_is_the_base(kind: str, tokens: Tensor) -> None:
+    base = model_of(kind)
+    before = base(tokens).logits
+    assert get_peft_model(base, DexConfig(annealing_steps=5))(tokens).logits.equal(before)
+
+
+@pytest.mark.parametrize("difference", ["layer", "head"])
+def test_gradients_are_those_of_the_equation(difference: str, tokens: Tensor) -> None:
+    model = adapted(model_of().double(), difference=difference)
+    own = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if "dex_difference" in name or "dex_lambda" in name
+    }
+    found, wanted = (
+        torch.autograd.grad(logits(tokens).log_softmax(-1)[..., 3].mean(), own.values())
+        for logits in (lambda x: model(x).logits, lambda x: slow_logits(model, x))
+    )
+    assert len(own) == 2 * LAYERS
+    for name, ours, slow in zip(own, found, wanted, strict=True):
+        assert slow.abs().max() > 0, name
+        torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)
+
+
+def test_what_trains_is_what_the_paper_names() -> None:
+    base = model_of("qwen2")
+    model = get_peft_model(base, DexConfig())
+    trained = {
+        name.split(".self_attn.")[1] for name, p in model.named_parameters() if p.requires_grad
+    }
+    assert trained == {
+        "k_proj.dex_weight.default", "v_proj.dex_weight.default", "o_proj.dex_weight.default",
+        "o_proj.dex_difference.default", "o_proj.dex_lambda.default",
+    }  # fmt: skip
+    control = get_peft_model(model_of("qwen2"), DexConfig(heads="none"))
+    names = {name for name, p in control.named_parameters() if p.requires_grad}
+    assert len(names) == 3 * LAYERS and all("dex_weight" in name for name in names)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_it_is_a_plain_model_of_the_same_function(kind: str, tokens: Tensor) -> None:
+    base = model_of(kind)
+    names = {name: tensor.shape for name, tensor in base.state_dict().items()}
+    model = adapted(base)
+    logits = model(tokens).logits
+    plain = model.merge_and_unload()
+    assert type(plain).__name__ == type(model_of(kind)).__name__
+    assert {name: tensor.shape for name, tensor in plain.state_dict().items()} == names
+    torch.testing.assert_close(plain(tokens).logits, logits, atol=1e-5, rtol=0)
+
+
+def test_unmerging_gives_the_base_back_to_the_bit(tokens: Tensor) -> None:
+    model = adapted(model_of())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    logits = model(tokens).logits
+    model.merge_adapter()
+    torch.testing.assert_close(model(tokens).logits, logits, atol=1e-5, rtol=0)
+    model.unmerge_adapter()
+    assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_opened_it_is_the_same(kind: str, tokens: Tensor, tmp_path: Path) -> None:
+    model = adapted(model_of(kind), heads={"0": [0], "1": [1, 2]}, lambda_init=0.7)
+    logits = model(tokens).logits
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "DEX"
+    opened = PeftModel.from_pretrained(model_of(kind), tmp_path)
+    torch.testing.assert_close(opened(tokens).logits, logits, atol=0, rtol=0)
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert {name.rpartition(".")[2] for name in saved} == {
+        "dex_weight", "dex_difference", "dex_lambda", "dex_heads", "dex_step",
+    }  # fmt: skip
+
+
+def test_on_weights_in_bfloat16_it_trains_in_float32(tokens: Tensor) -> None:
+    model = adapted(model_of().bfloat16())
+    assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
+    out = model(tokens).logits
+    assert out.dtype == torch.bfloat16 and torch.isfinite(out).all()
+    assert {p.dtype for p in model.merge_and_unload().parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("t", [0, 1, 3, 6, 7, 50])
+def test_lambda_follows_equation_4(t: int) -> None:
+    T, initial, learned = 6, 0.6, -0.2
+    found = {
+        schedule: lambda_at(
+            torch.tensor(t), torch.tensor(learned), initial,
+            DexConfig(lambda_schedule=schedule, annealing_steps=T),
+        ).item()
+        for schedule in ("annealed", "learned", "learned_from_zero", "ramped", "fixed")
+    }  # fmt: skip
+    alpha = min(1.0, t / T)
+    assert found == pytest.approx(
+        {
+            "annealed": (1 - alpha) * (t / T) * initial + alpha * learned,
+            "learned": learned,
+            "learned_from_zero": learned,
+            "ramped": alpha * initial,
+            "fixed": initial,
+        },
+        abs=1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "start", "learns"),
+    [
+        ("annealed", 0.0, True),
+        ("learned", 0.8 - 0.6 * math.exp(-0.3), True),
+        ("learned_from_zero", 0.0, True),
+        ("ramped", 0.0, False),
+        ("fixed", 0.8 - 0.6 * math.exp(-0.3), False),
+    ],
+)
+def test_where_lambda_starts_and_whether_it_learns(
+    schedule: str, start: float, learns: bool
+) -> None:
+    config = DexConfig(lambda_schedule=schedule, annealing_steps=5)
+    layer = get_peft_model(model_of(), config).base_model.output_layers()[1]
+    assert layer.current_lambda("default").item() == pytest.approx(start)
+    assert layer.dex_lambda["default"].requires_grad == learns
+
+
+def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor) -> None:
+    zero = adapted(model_of(), start="zero")
+    assert zero(tokens).logits.equal(model_of()(tokens).logits)
+    layers = get_peft_model(model_of(), DexConfig(seed=3)).base_model.output_layers()
+    drawn = [layer.dex_difference["default"].detach() for layer in layers]
+    assert not drawn[0].equal(drawn[1])
+    bound = WIDTH**-0.5
+    assert all(one.abs().max() <= bound and one.abs().max() > 0.9 * bound for one in drawn)
+    again = get_peft_model(model_of(), DexConfig(seed=3)).base_model.output_layers()
+    assert drawn[0].equal(again[0].dex_difference["default"].detach())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entropy_is_that_of_the_weights_transformers_returns(kind: str, tokens: Tensor) -> None:
+    model = model_of(kind)
+    before = model.config._attn_implementation
+    found = head_entropy(model, tokens.split(2))
+    assert model.config._attn_implementation == before
+    model.set_attn_implementation("eager")
+    maps = model(tokens, output_attentions=True).attentions
+    slow = torch.stack(
+        [-(a.double() * a.double().clamp_min(1e-300).log()).sum(-1).mean((0, 2)) for a in maps]
+    )
+    torch.testing.assert_close(found, slow, atol=1e-7, rtol=0)
+
+
+def test_importance_is_the_slope_of_the_loss_in_a_gate(tokens: Tensor) -> None:
+    """A gate's slope is the inner product of the head's output with the loss's slope in it."""
+    model = model_of()
+    expected = torch.zeros(LAYERS, HEADS)
+    for sequence in tokens:
+        outputs: list[Tensor] = []
+
+        def keep(module: Any, inputs: tuple[Tensor], into: list[Tensor] = outputs) -> None:
+            inputs[0].retain_grad()
+            into.append(inputs[0])
+
+        handles = [
+            layer.self_attn.o_proj.register_forward_pre_hook(keep) for layer in model.model.layers
+        ]
+        logits = model(sequence[None]).logits[0, :-1].log_softmax(-1)
+        (-logits.gather(-1, sequence[1:, None]).mean()).backward()
+        for handle in handles:
+            handle.remove()
+        for layer, output in enumerate(outputs):
+            assert output.grad is not None
+            products = (output * output.grad).view(-1, HEADS, WIDTH).sum((0, 2))
+            expected[layer] += products.detach().square() / len(tokens)
+    found = head_importance(model, tokens.split(2))
+    torch.testing.assert_close(found.float(), expected, atol=0, rtol=1e-4)
+
+
+def test_heads_are_taken_from_the_end_that_is_asked_for(tokens: Tensor) -> None:
+    model = model_of()
+    entropy, importance = head_entropy(model, [tokens]), head_importance(model, [tokens])
+    for layer in range(LAYERS):
+        ranks = entropy[layer].argsort().tolist()
+        chosen = {
+            by: select_heads(model, [tokens], by, 0.5)[str(layer)]
+            for by in ("entropy", "low_entropy", "importance")
+        }
+        assert chosen["entropy"] == sorted(ranks[2:])
+        assert chosen["low_entropy"] == sorted(ranks[:2])
+        assert chosen["importance"] == sorted(importance[layer].argsort()[:2].tolist())
+    one = select_heads(model, [tokens], share=0.01)
+    assert all(len(heads) == 1 for heads in one.values())
+
+
+def test_choosing_heads_leaves_the_model_as_it_was(tokens: Tensor) -> None:
+    model = model_of().train()
+    before = model(tokens).logits
+    select_heads(model, [tokens], "importance")
+    select_heads(model, [tokens])
+    assert model.training and model(tokens).logits.equal(before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"heads": "entropie"}, "neither 'all' nor 'none'"),
+        ({"heads": [0, 4]}, "4 is no head of layer 0, which has 0 to 3"),
+        ({"heads": [-1]}, "-1 is no head"),
+        ({"heads": []}, "layer 0 has none"),
+        ({"heads": {"0": [1]}}, "layer 1 is not named"),
+        ({"lambda_schedule": "anealed"}, "did you mean 'annealed'"),
+        ({"difference": "model"}, "DexConfig.difference"),
+        ({"lambda_init": "depth"}, "neither a number nor 'exponential'"),
+        ({"annealing_steps": -1}, "is negative"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_line(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refusal:
+        get_peft_model(model_of(), DexConfig(**settings))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
+def test_a_share_of_no_heads_is_one_line(share: float, tokens: Tensor) -> None:
+    with pytest.raises(ConfigError, match="must be above 0 and at most 1"):
+        select_heads(model_of(), [tokens], share=share)
+
+
+@pytest.mark.parametrize("by", ["entropy", "importance"])
+def test_no_text_to_choose_by_is_one_line(by: Any) -> None:
+    with pytest.raises(ConfigError, match="give one batch at least"):
+        select_heads(model_of(), [], by)
+
+
+def test_a_model_without_such_projections_is_one_line(tokens: Tensor) -> None:
+    small = {"vocab_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = BertLMHeadModel(BertConfig(hidden_size=16, intermediate_size=16, **small))
+    joined = GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=16, n_layer=1, n_head=2))
+    for model in (encoder, joined):
+        for refused in (
+            lambda one=model: get_peft_model(one, DexConfig()),
+            lambda one=model: select_heads(one, [tokens]),
+        ):
+            with pytest.raises(ConfigError, match="Dex needs a decoder"):
+                refused()
+
+
+def test_quantised_projections_are_one_line() -> None:
+    model = model_of()
+    model.model.layers[0].self_attn.o_proj = torch.nn.Identity()
+    with pytest.raises(ConfigError, match="load the model without quantisation"):
+        get_peft_model(model, DexConfig())
