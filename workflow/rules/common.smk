@@ -82,6 +82,10 @@ def get_training_data(wildcards):
     return JOBS.manifest(wildcards.run)
 
 
+def get_measured_data(wildcards):
+    return JOBS.measured_manifest(wildcards.suite, wildcards.run)
+
+
 def get_training_result(wildcards):
     return JOBS.training_file(wildcards.run, int(wildcards.seed))
 
@@ -144,7 +148,7 @@ onstart:
     # What is forced starts afresh, though its state would let it go on from where it had finished.
     said = workflow.dag_settings
     asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
-    asked += ["pretrain"] if said.forceall else []
+    asked += ["pretrain", "adapt"] if said.forceall else []
     os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(asked))
     for name in filter(ARTIFACTS.known.__contains__, asked):
         print(

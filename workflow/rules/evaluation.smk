@@ -7,7 +7,7 @@ rule evaluate:
     input:
         model=get_training_result,
         weights=get_weights,
-        data=get_training_data,
+        data=get_measured_data,
         ngrams=get_frequent_ngrams,
         sums=lambda wildcards: get_sums(get_frequent_ngrams(wildcards)),
         benchmarks=get_benchmarks,

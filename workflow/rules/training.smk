@@ -1,8 +1,11 @@
 # Contract: needs a packed dataset, and for a run that continues another one (other text, longer
-# positions) the finished training of the same seed that `init_from` names; makes
+# positions) or adapts it (Dex, LoRA, ...) the finished training of the same seed that `init_from` names; makes
 # {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, training.json and, in kept/, weights
 # of earlier steps. Checkpoints live in {ROOT}/{scale}/state, outside the outputs, so a killed job
 # continues from its newest whole one.
+
+
+ADAPTED = JOBS.adapted()
 
 
 rule pretrain:
@@ -21,7 +24,7 @@ rule pretrain:
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
-        run="|".join(PLAN.catalogue.runs),
+        run="|".join(name for name in PLAN.catalogue.runs if name not in ADAPTED),
     conda:
         ENVIRONMENT
     threads: 1
@@ -35,5 +38,40 @@ rule pretrain:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
         "difftransformer pretrain --slice {params.cfg} --code {params.code} --dataset {input.data}"
+        " --model '{input.model}' --seed {wildcards.seed} --threads {threads}"
+        " --output {output.result} --results {params.root} --log {log}"
+
+
+rule adapt:
+    input:
+        data=get_training_data,
+        model=get_parent_result,
+        weights=get_parent_weights,
+    output:
+        model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
+        config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
+        adapter=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/adapter.safetensors",
+        history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
+        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
+        kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
+    log:
+        f"{ROOT}/{{scale}}/logs/adapt/{{run}}/{{seed}}.log",
+    benchmark:
+        f"{ROOT}/{{scale}}/benchmarks/adapt/{{run}}/{{seed}}.tsv"
+    wildcard_constraints:
+        run="|".join(ADAPTED) or "(?!)",
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
+    params:
+        root=lambda wildcards: ROOT,
+        cfg=get_run_slice,
+        code=lambda wildcards: JOBS.code("adapt", wildcards.run),
+    message:
+        "Adapt {wildcards.run}, seed {wildcards.seed}"
+    shell:
+        "difftransformer adapt --slice {params.cfg} --code {params.code} --dataset {input.data}"
         " --model '{input.model}' --seed {wildcards.seed} --threads {threads}"
         " --output {output.result} --results {params.root} --log {log}"

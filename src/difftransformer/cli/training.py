@@ -28,7 +28,7 @@ from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
 
 if TYPE_CHECKING:
-    from difftransformer.config.run import RunSlice
+    from collections.abc import Callable
 
 
 @command
@@ -105,8 +105,13 @@ Afresh = Annotated[
     str,
     typer.Option(
         envvar="DIFFTRANSFORMER_AFRESH",
-        help="Train again though it had finished: 'pretrain' for all, or files that it makes.",
+        help="Train again though it had finished: 'pretrain' or 'adapt' for all, or their files.",
     ),
+]
+
+
+Parent = Annotated[
+    str, typer.Option("--model", help="training.json of the run it starts from; '': from scratch.")
 ]
 
 
@@ -115,9 +120,7 @@ def pretrain(
     slice: Slice,
     dataset: Dataset,
     output: Trained,
-    model: Annotated[
-        str, typer.Option(help="training.json of the run it continues; '' starts from scratch.")
-    ] = "",
+    model: Parent = "",
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
@@ -127,48 +130,96 @@ def pretrain(
     log: Log = None,
 ) -> None:
     """Train a model, from scratch or from a finished run's weights; go on if stopped before."""
-    parent = Path(model).parent if model else None
     with reporting(log):
-        from difftransformer.config.run import RunSlice
         from difftransformer.training.pretrain import pretrain
 
-        config = read(slice, RunSlice)
-        identity = _identify(config, dataset.parent, parent, seed, threads, code)
-    with job(identity, config, results, tracking, log) as running:
-        pretrain(
-            config,
-            model=parent,
-            dataset=dataset.parent,
-            output=output.parent,
-            state=state(results, identity),
+        asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, afresh)
+    asked.carry_out(pretrain, results, tracking, log)
+
+
+@command
+def adapt(
+    slice: Slice,
+    dataset: Dataset,
+    output: Trained,
+    model: Parent,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    code: Code = "",
+    afresh: Afresh = "",
+    results: Root = Path("results"),
+    tracking: Uri = "",
+    log: Log = None,
+) -> None:
+    """Adapt a finished run by Dex, LoRA or another method; go on if stopped before."""
+    with reporting(log):
+        from difftransformer.training.adapt import adapt
+
+        asked = _Asked("adapt", slice, dataset, output, model, seed, threads, code, afresh)
+    asked.carry_out(adapt, results, tracking, log)
+
+
+class _Asked:
+    """A training as the command line asks for it.
+
+    Raises:
+        UserError: Its settings, data or parent cannot be used.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        slice: Path,
+        dataset: Path,
+        output: Path,
+        model: str,
+        seed: int,
+        threads: int,
+        code: str,
+        afresh: str,
+    ) -> None:
+        from difftransformer.config.run import RunSlice
+        from difftransformer.data.packed import PackedDataset
+        from difftransformer.training.upstream import open_parent, training_inputs
+
+        self.config = read(slice, RunSlice)
+        self.dataset, self.output = dataset.parent, output
+        self.model = Path(model).parent if model else None
+        self.seed, self.threads, self.code = seed, threads, code
+        forced = afresh.split()
+        self.afresh = rule in forced or relpath(output.parent) in {
+            relpath(Path(file).parent) for file in forced
+        }
+        opened = PackedDataset.open(self.dataset)
+        parent = open_parent(self.config, self.model, opened, seed)
+        inputs = training_inputs(opened, parent)
+        self.identity = JobIdentity(
+            rule=rule,
+            stage=rule,
+            scale=self.config.scale,
+            run=self.config.run,
             seed=seed,
+            fingerprint=job_fingerprint(rule, self.config, code, inputs, seed),
+            upstream=() if parent is None else (parent.job_id,),
             threads=threads,
-            tracker=running.tracker,
-            code=code,
-            afresh="pretrain" in (asked := afresh.split())
-            or relpath(output.parent) in {relpath(Path(file).parent) for file in asked},
         )
-        for name in ("history.csv", output.name):
-            running.tracker.log_artifact(output.parent / name)
 
-
-def _identify(
-    config: "RunSlice", dataset: Path, model: Path | None, seed: int, threads: int, code: str
-) -> JobIdentity:
-    """Return which job trains a run; ``model`` is the folder of the one it continues."""
-    from difftransformer.data.packed import PackedDataset
-    from difftransformer.training.upstream import open_parent, training_inputs
-
-    opened = PackedDataset.open(dataset)
-    parent = open_parent(config, model, opened, seed)
-    inputs = training_inputs(opened, parent)
-    return JobIdentity(
-        rule="pretrain",
-        stage="pretrain",
-        scale=config.scale,
-        run=config.run,
-        seed=seed,
-        fingerprint=job_fingerprint("pretrain", config, code, inputs, seed),
-        upstream=() if parent is None else (parent.job_id,),
-        threads=threads,
-    )
+    def carry_out(
+        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+    ) -> None:
+        """Train as one job."""
+        with job(self.identity, self.config, results, tracking, log) as running:
+            train(
+                self.config,
+                model=self.model,
+                dataset=self.dataset,
+                output=self.output.parent,
+                state=state(results, self.identity),
+                seed=self.seed,
+                threads=self.threads,
+                tracker=running.tracker,
+                code=self.code,
+                afresh=self.afresh,
+            )
+            for name in ("history.csv", self.output.name):
+                running.tracker.log_artifact(self.output.parent / name)

@@ -88,6 +88,11 @@ class Suite(Settings):
         return self
 
     @property
+    def read_dataset(self) -> str | None:
+        """Dataset whose text it reads in the place of the run's own; None: the run's own."""
+        return None
+
+    @property
     def ngrams(self) -> Ngrams | None:
         """N-grams frequent in training that it must be given; None for none."""
         return None

@@ -91,6 +91,11 @@ class ProjectConfig(Settings):
         meaning="Entry of datasets.yaml that language-modelling setups train on instead of "
         "their scale's own corpus",
     )
+    second_corpus: str | None = setting(
+        None,
+        meaning="Entry of datasets.yaml that stands in for `second_text`, which trained models are "
+        "adapted to; it has the first corpus as its base",
+    )
     benchmarks: str | None = setting(
         None,
         meaning="Where suites of language understanding, of hallucination and, but for builtin and "
@@ -135,6 +140,11 @@ class RunEntry(PretrainedOptions):
         meaning="Run that this one continues: it starts from the weights of that run's training "
         "with the same seed; null: from scratch. Inherited from base",
     )
+    adapt: dict[str, Any] | None = setting(
+        None,
+        meaning="How the run of init_from is adapted, in the place of training it on: `method`, a "
+        "file of training/methods, and its settings. Inherited from base as a whole",
+    )
     label: str = setting(meaning="Name of the row in tables and figures", min_length=1)
     look: int | None = setting(
         None,
@@ -159,7 +169,7 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "init_from", "set", "match"} & self.model_fields_set
+        ours = {"base", "setup", "init_from", "adapt", "set", "match"} & self.model_fields_set
         theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")

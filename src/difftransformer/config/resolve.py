@@ -36,6 +36,8 @@ from difftransformer.errors import ConfigError
 
 S = TypeVar("S", bound=Settings)
 
+SECOND_TEXT = "second_text"
+"""Dataset that `second_corpus` stands in for."""
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
@@ -107,6 +109,9 @@ class Catalogue:
         if self.project.corpus is not None:
             place = f"{self.folder / 'config.yaml'}: corpus"
             lookup(self.datasets, self.project.corpus, "dataset", place)
+        if self.project.second_corpus is not None:
+            place = f"{self.folder / 'config.yaml'}: second_corpus"
+            lookup(self.datasets, self.project.second_corpus, "dataset", place)
         for name in self.datasets:
             self.dataset(name)
         for name, changes in self.project.set.items():
@@ -239,7 +244,12 @@ class Catalogue:
                     f"{layers.origin(('model', 'vocab_size'))}: model.vocab_size: {given} is less "
                     f"than the {size} token ids of dataset {dataset}; raise it, or leave it out"
                 )
-        resolved = {"dataset": dataset, "init_from": self.parent(name), "model": model}
+        resolved = {
+            "dataset": dataset,
+            "init_from": self.parent(name),
+            "adapt": self.adaptation(name),
+            "model": model,
+        }
         raw = values | {"scale": self.project.scale, "run": name} | resolved
         return validate(RunSlice, raw, place, layers.origin)
 
@@ -254,6 +264,8 @@ class Catalogue:
 
         A dataset with a base keeps its name: `corpus` takes the place of its base.
         """
+        if name == SECOND_TEXT:
+            return self.project.second_corpus or name
         corpus = self.project.corpus
         if corpus is None or name in self._derived or self.dataset(name).generated is not None:
             return name
@@ -279,6 +291,10 @@ class Catalogue:
     def parent(self, run: str) -> str | None:
         """Return the run that a run continues; it may come from a base."""
         return self._owner(run, "init_from").init_from
+
+    def adaptation(self, run: str) -> dict[str, Any] | None:
+        """Return how the run that a run continues is adapted; it may come from a base."""
+        return self._owner(run, "adapt").adapt
 
     def _owner(self, run: str, key: str) -> RunEntry:
         """The entry that a run has a key from: its own, or its nearest base's, be it null there."""

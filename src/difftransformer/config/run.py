@@ -32,6 +32,11 @@ class RunSlice(Settings):
         None, meaning="Run whose trained weights it starts from; null: from scratch."
     )
     model: ModelConfig = setting(meaning="The architecture.")
+    adapt: dict[str, Any] | None = setting(
+        None,
+        meaning="How the run that it starts from is adapted: `method`, a file of training/methods, "
+        "and its settings; null: all of the model trains, as in a run from scratch.",
+    )
     training: TrainingConfig = setting(meaning="How it is trained.")
 
 

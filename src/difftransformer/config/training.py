@@ -114,11 +114,6 @@ class TrainingConfig(Settings):
         unit="steps",
         gt=0,
     )
-    method: str = setting(
-        "full",
-        meaning="What is trained and by which optimiser, a file of training/methods. full: every "
-        "parameter by AdamW.",
-    )
     betas: tuple[float, float] = setting(
         (0.9, 0.95),
         meaning="AdamW's decay rates of the first and second moment.",

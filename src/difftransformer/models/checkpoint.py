@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import nn
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import CheckpointError
@@ -60,7 +61,7 @@ def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
-def save_weights(path: Path, model: Transformer) -> None:
+def save_weights(path: Path, model: nn.Module) -> None:
     """Write the tensors of a model alone, atomically; missing folders are made."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     write_bytes(path, save(tensors, metadata={"format": "pt"}))

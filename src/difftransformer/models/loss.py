@@ -70,7 +70,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden, weight = _in_autocast_precision(hidden, weight)
         total = torch.zeros((), device=hidden.device)
         hidden_grad = torch.empty_like(hidden)
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32)
+        weighs = ctx.needs_input_grad[1]  # not where the matrix is frozen
+        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if weighs else None
         for part in _chunks(hidden, weight, chunk):
             logits = product(hidden[part], weight).float()
             losses, slope = _losses_and_slope(logits, targets[part])
@@ -78,7 +79,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             # The position's weight goes to the other factor of each product: D is less than V.
             slope, factor = slope.to(hidden.dtype), weights[part, None]
             torch.mul(product(slope, weight.T), factor, out=hidden_grad[part])
-            weight_grad += product(slope.T, (hidden[part] * factor).to(hidden.dtype).T)
+            if weight_grad is not None:
+                weight_grad += product(slope.T, (hidden[part] * factor).to(hidden.dtype).T)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
@@ -88,7 +90,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_grad, weight_grad = ctx.saved_tensors
         of_hidden, of_weight = ctx.dtypes
         hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(of_hidden)
-        return hidden_grad, (weight_grad * grad).to(of_weight), None, None, None
+        if weight_grad is not None:
+            weight_grad = (weight_grad * grad).to(of_weight)
+        return hidden_grad, weight_grad, None, None, None
 
 
 def _weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.device import autocast
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.transformer import Transformer
 
 _PROBE = 128
@@ -173,8 +174,14 @@ def _small(config: ModelConfig, backend: str, layers: int, device: torch.device)
 def _saved(
     config: ModelConfig, backend: str, layers: int, size: tuple[int, int], device: torch.device
 ) -> int:
-    """Bytes of everything but parameters that autograd keeps, each storage once."""
+    """Bytes of everything but parameters that autograd keeps of some sequences."""
     model = _small(config, backend, layers, device)
+    tokens = torch.zeros(size, dtype=torch.long, device=device)
+    return saved_bytes(model, tokens)
+
+
+def saved_bytes(model: LanguageModel, tokens: Tensor) -> int:
+    """Bytes that autograd keeps of tokens [B, T] beside parameters, each storage once."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
@@ -184,7 +191,6 @@ def _saved(
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    tokens = torch.zeros(size, dtype=torch.long, device=device)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = model.hidden_states(tokens)
     total = sum(kept.values())

@@ -20,6 +20,7 @@ from difftransformer.models.attention.base import Attention, Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import Embedding, Linear, linear
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope, RotaryTable
@@ -90,7 +91,7 @@ class Layer(nn.Module):
         return out
 
 
-class Transformer(nn.Module):
+class Transformer(LanguageModel):
     """A causal language model.
 
     Attributes:

@@ -149,7 +149,7 @@ class Artifacts:
     def evaluations(self, name: str) -> Iterator[tuple[str, str]]:
         """Every (suite, run) that an artifact reads, in the order of its rows."""
         for part in self.known[name].sections:
-            for run, suite in product(self._rows(part), part.suites):
+            for run, suite in product(self._measured(name, part), part.suites):
                 yield suite, run
             for run, suite in product(_twins(part), part.asked.twin_suites):
                 yield suite, run
@@ -252,6 +252,13 @@ class Artifacts:
         """Runs of a section's rows, each at every setup of the family if it has one."""
         members = self.jobs.catalogue.members
         return [run for row in part.rows for run in members(row.run, part.family)]
+
+    def _measured(self, name: str, part: SectionConfig) -> list[str]:
+        """Runs that a section's suites are asked of: those of the sweep where rates are swept."""
+        if not part.asked.swept:
+            return self._rows(part)
+        swept = self._sweep_rows(name)
+        return [one.run_id for row in part.rows for one in swept.get(row.run, [])]
 
     def _trainings(self, name: str) -> list[tuple[str, int]]:
         trained = [run for run in self.runs(name) if self.jobs.trained(run)]

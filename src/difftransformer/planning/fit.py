@@ -2,18 +2,20 @@
 
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
-from difftransformer.errors import ConfigError
-from difftransformer.training.methods import method_module
+from difftransformer.errors import CheckpointError, ConfigError
+from difftransformer.models.upstream import upstream_options
+from difftransformer.training.methods import configure
 
 
 def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
-    """Check that a run's method exists, and that its batches fit its data and its model.
+    """Check that a run's batches fit its data and its model, and that it can be adapted as asked.
 
     Raises:
         ConfigError: What does not.
     """
     place = f"{catalogue.scale_file}: run {slice.run}"
-    method_module(slice.training.method, f"{place}: training.method")
+    if slice.adapt is not None:
+        _check_adaptation(slice, f"{catalogue.runs_place}.{slice.run}")
     training, tokens = slice.training, catalogue.dataset(slice.dataset).tokens
     batch = training.batch_size * (training.seq_len + 1)
     if tokens is not None and tokens < batch:
@@ -28,6 +30,25 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
         )
 
 
+def _check_adaptation(slice: RunSlice, place: str) -> None:
+    assert slice.adapt is not None
+    if slice.init_from is None:
+        raise ConfigError(f"{place}.adapt: there is nothing to adapt; name a run in init_from")
+    configure(slice.adapt, f"{place}.adapt")
+    try:
+        upstream_options(slice.model, "llama")
+    except CheckpointError as error:
+        raise ConfigError(
+            f"{place}.adapt: run {slice.init_from} is no plain Llama: {error}"
+        ) from None
+    for key, given in (
+        ("keep_weights", slice.training.keep_weights),
+        ("compile", slice.training.compile),
+    ):
+        if given:
+            raise ConfigError(f"{place}: training.{key} has no meaning with adapt; leave it out")
+
+
 def check_extension(catalogue: Catalogue, child: RunSlice, parent: RunSlice) -> None:
     """Check that the model and the token ids of a run are those of the run that it continues.
 
@@ -36,11 +57,20 @@ def check_extension(catalogue: Catalogue, child: RunSlice, parent: RunSlice) -> 
     """
     place = f"{catalogue.runs_place}.{child.run}.init_from"
     require_same_model(child.model, parent.model, place, parent.run)
-    owner = catalogue.tokenizer_owner(parent.dataset)
-    ours, theirs = (catalogue.dataset(one.dataset) for one in (child, parent))
-    shared = catalogue.tokenizer_owner(child.dataset) == owner and ours.generated is None
+    check_token_ids(catalogue, child.dataset, parent, place)
+
+
+def check_token_ids(catalogue: Catalogue, dataset: str, run: RunSlice, place: str) -> None:
+    """Check that ids mean the same in a dataset as in that of a run.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    owner = catalogue.tokenizer_owner(run.dataset)
+    ours, theirs = catalogue.dataset(dataset), catalogue.dataset(run.dataset)
+    shared = catalogue.tokenizer_owner(dataset) == owner and ours.generated is None
     if not shared and not same_token_ids(ours, theirs):
         raise ConfigError(
-            f"{place}: dataset {child.dataset} has other token ids than {parent.dataset} of "
-            f"run {parent.run}: give it `base: {owner}`, or use a dataset that has it as base"
+            f"{place}: dataset {dataset} has other token ids than {run.dataset} of "
+            f"run {run.run}: give it `base: {owner}`, or use a dataset that has it as base"
         )

@@ -19,7 +19,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.models.attention.registry import variant_location
-from difftransformer.planning.fit import check_extension, check_training
+from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
@@ -31,6 +31,7 @@ ENTRIES = {
     "tokenise": "difftransformer.data.tokenise",
     "count_ngrams": "difftransformer.data.ngrams",
     "pretrain": "difftransformer.training.pretrain",
+    "adapt": "difftransformer.training.adapt",
     "evaluate": "difftransformer.evaluation.evaluate",
     "measure_timings": "difftransformer.evaluation.timing",
     "build_table": "difftransformer.reporting.table_job",
@@ -83,6 +84,10 @@ class Jobs:
         if slice.init_from is not None:
             check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
+
+    def adapted(self) -> list[str]:
+        """Return the runs that adapt another one, which a rule of their own makes."""
+        return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -168,6 +173,13 @@ class Jobs:
         """Return the manifest of the data that a run trains on, if it is trained here."""
         return [self.layout.manifest(self.run(run).dataset)] if self.trained(run) else []
 
+    def measured_manifest(self, suite: str, run: str) -> list[str]:
+        """Return the manifest of the data that a suite reads, if the run is trained here."""
+        asked = self.catalogue.suite(suite).asked.read_dataset
+        if asked is None or not self.trained(run):
+            return self.manifest(run)
+        return [self.layout.manifest(self.catalogue.dataset_of(asked))]
+
     def training_file(self, run: str, seed: int) -> list[str]:
         """Return the result of the training behind a model, if it is trained here."""
         return [self.layout.training(run, seed)] if self.trained(run) else []
@@ -226,6 +238,9 @@ class Jobs:
             model_files(known)
             return
         slice = self.run(run)
+        own = asked.asked.read_dataset
+        if own is not None:
+            check_token_ids(self.catalogue, self.catalogue.dataset_of(own), slice, place)
         rows = self.catalogue.dataset(slice.dataset).generated
         misfit = asked.asked.misfit(slice.model.max_positions, rows)
         if misfit is not None:
@@ -236,10 +251,11 @@ class Jobs:
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
-            case "pretrain":
+            case "pretrain" | "adapt":
                 run = self.run(parts[0])
                 yield variant_location(run.model.attention["variant"])
-                yield method_module(run.training.method)
+                if run.adapt is not None:
+                    yield method_module(run.adapt["method"])
             case "evaluate":
                 suite = self.catalogue.suite(parts[0])
                 for kind in sorted({suite.kind, suite.asked.kind}):

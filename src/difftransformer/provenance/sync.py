@@ -24,7 +24,7 @@ from difftransformer.provenance.spool import (
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
-STAGES = ("tokenise", "pretrain", "evaluate", "judge", "timings", "tables")
+STAGES = ("tokenise", "pretrain", "adapt", "evaluate", "judge", "timings", "tables")
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)

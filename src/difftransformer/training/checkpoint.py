@@ -24,7 +24,7 @@ from torch import Tensor
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class CheckpointStore:
         """Drop all checkpoints, so that the run starts afresh."""
         self._drop(self._steps())
 
-    def keep_weights(self, step: int, model: Transformer) -> None:
+    def keep_weights(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.
 
         A run resumed from before the step writes the same bytes again.

@@ -16,7 +16,7 @@ from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import write_text
 from difftransformer.training.objective import HiddenStates, Objective
 
@@ -71,7 +71,7 @@ class Measurements:
 
     def __init__(
         self,
-        model: Transformer,
+        model: LanguageModel,
         dataset: PackedDataset,
         config: TrainingConfig,
         objective: Objective,

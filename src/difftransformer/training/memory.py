@@ -21,10 +21,13 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import UserError
+from difftransformer.models.device import autocast
 from difftransformer.models.kernels import choose_backend
+from difftransformer.models.language_model import CausalModel
 from difftransformer.models.loss import rows_of_chunk
-from difftransformer.models.memory import saved_bytes_per_layer
+from difftransformer.models.memory import saved_bytes, saved_bytes_per_layer
 from difftransformer.models.sizes import count_parameters
+from difftransformer.training.method import Method
 
 logger = logging.getLogger(__name__)
 
@@ -83,14 +86,39 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     layer = config.micro_batch * saved_bytes_per_layer(
         model, backend, config.seq_len, device, config.precision
     )
+    activations = layer * (model.num_layers + LAYER_BACKWARD)
+    return MemoryEstimate(states, activations, _logits(slice, device), checkpoint)
+
+
+def estimate_adaptation(
+    slice: RunSlice, model: CausalModel, method: Method, device: torch.device
+) -> MemoryEstimate:
+    """Estimate what training an adapted model needs beyond the model that is there already.
+
+    Runs the model on one sequence and on two for it.
+    """
+    config = slice.training
+    trained = method.trained_parameters
+    state = sum(one.nbytes for one in method.optimiser.tensors().values())
+    copies = 4.0 * trained + (2.0 * trained if config.precision == "bf16" else 0.0)
+    checkpoint = 2 * state + 4.0 * trained if device.type == "cpu" else 0.0
+
+    def kept(sequences: int) -> int:
+        tokens = torch.zeros(sequences, config.seq_len, dtype=torch.long, device=device)
+        with autocast(device, config.precision):
+            return saved_bytes(model, tokens)
+
+    layer = config.micro_batch * (kept(2) - kept(1)) / slice.model.num_layers
+    activations = layer * (slice.model.num_layers + LAYER_BACKWARD)
+    return MemoryEstimate(state + copies, activations, _logits(slice, device), checkpoint)
+
+
+def _logits(slice: RunSlice, device: torch.device) -> float:
+    """A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients."""
+    model, config = slice.model, slice.training
     positions = config.micro_batch * config.seq_len
     rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device.type)
-    # A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients.
-    logits = 4.0 * (
-        3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model
-    )
-    activations = layer * (model.num_layers + LAYER_BACKWARD)
-    return MemoryEstimate(states, activations, logits, checkpoint)
+    return 4.0 * (3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model)
 
 
 def require_memory(slice: RunSlice, device: torch.device) -> None:
@@ -100,14 +128,24 @@ def require_memory(slice: RunSlice, device: torch.device) -> None:
         UserError: it is more; the line says what to lower. DIFFTRANSFORMER_MEMORY_CHECK=off in the
             environment only logs it.
     """
-    estimate = estimate_memory(slice, device)
+    _require(estimate_memory(slice, device), slice, device, "training")
+
+
+def require_memory_to_adapt(
+    slice: RunSlice, model: CausalModel, method: Method, device: torch.device
+) -> None:
+    """Compare the estimate for an adapted model with what is free, as `require_memory`."""
+    _require(estimate_adaptation(slice, model, method, device), slice, device, "adapting")
+
+
+def _require(estimate: MemoryEstimate, slice: RunSlice, device: torch.device, what: str) -> None:
     parts = {
         "weights and optimiser": estimate.states,
         "activations": estimate.activations,
         "logits": estimate.logits,
     }
     cure = f"lower {estimate.lower(slice.training, slice.model)}"
-    require_room(estimate.peak, device, f"run {slice.run}: training", parts, cure)
+    require_room(estimate.peak, device, f"run {slice.run}: {what}", parts, cure)
 
 
 def require_room(

@@ -1,10 +1,12 @@
 """The output folder of a finished training: model, tokenizer, history and, last, the result."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import save
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
@@ -13,12 +15,13 @@ from difftransformer.models.checkpoint import save_model
 from difftransformer.models.device import autocast
 from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import lambda_means, watched_lambdas
-from difftransformer.provenance.atomic import replacing
+from difftransformer.provenance.atomic import replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
+from difftransformer.training.method import Adapter
 
-HISTORY = "history.csv"
+HISTORY, ADAPTER = "history.csv", "adapter.safetensors"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 Metrics = dict[str, float | int | None]
@@ -31,10 +34,12 @@ def publish(
     dataset: PackedDataset,
     result: Result,
     kept: Sequence[Path],
+    adapter: Adapter | None = None,
 ) -> None:
     """Write every declared output whole, the result last; the same bytes at every call.
 
     ``kept`` are weights of steps before the last. Their folder is there without any, too.
+    ``adapter`` goes into a file of its own, its settings into the file's head.
 
     Only the times in the result's provenance differ between calls.
 
@@ -52,6 +57,10 @@ def publish(
             for path in paths:
                 with replacing(folder / path.name) as aside:
                     shutil.copyfile(path, aside)
+        if adapter is not None:
+            # One entry: safetensors writes several in any order.
+            head = {"settings": json.dumps(adapter.settings, sort_keys=True, default=sorted)}
+            write_bytes(output / ADAPTER, save(adapter.tensors, metadata=head))
         history.write_csv(output / HISTORY)
         files = [path for path in output.rglob("*") if path.is_file()]
         write_result(output / TRAINING, result, files)

@@ -14,13 +14,13 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models.device import autocast
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
-from difftransformer.training.methods import prepare
+from difftransformer.training.method import Method
 from difftransformer.training.objective import HiddenStates, Objective
 from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.progress import Progress
@@ -40,7 +40,8 @@ class Trainer:
 
     def __init__(
         self,
-        model: Transformer,
+        model: LanguageModel,
+        method: Method,
         config: TrainingConfig,
         *,
         loader: BatchLoader,
@@ -53,7 +54,7 @@ class Trainer:
         self.diverged_at: int | None = None
         self._loader, self._objective, self._measure = loader, objective, measure
         self._device = device
-        self._method = prepare(model, config)
+        self._method = method
         self._hidden_states: HiddenStates = (
             torch.compile(model.hidden_states) if config.compile else model.hidden_states
         )
@@ -120,7 +121,7 @@ class Trainer:
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
                 tensor.copy_(snapshot.tensors[name])
-        self._method.load_tensors(snapshot.tensors)
+        self._method.optimiser.load_tensors(snapshot.tensors)
         self._loader.load_state_dict(snapshot.state["loader"])
         self.history = History(snapshot.state["history"])
         self._sums = snapshot.tensors["sums"].to(self._device)
@@ -190,7 +191,7 @@ class Trainer:
 
     def _clip(self) -> Tensor:
         """Clip the gradient; return its global norm of the gradient before clipping."""
-        parameters, limit = self._method.parameters, self.config.grad_clip
+        parameters, limit = self._method.optimiser.parameters, self.config.grad_clip
         if limit is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, limit)
         return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -206,7 +207,7 @@ class Trainer:
         self._sums.zero_()
         self._summed_steps = 0
         tokens = self.step * self.config.tokens_per_step
-        row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured
+        row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured | self._method.readings()
         self.history.append({"step": self.step, "tokens": tokens} | row)
         speed = {"tokens_per_second": progress.tokens_per_second}
         tracker.log_metrics(row | {"tokens": float(tokens)} | speed, self.step)
@@ -233,10 +234,17 @@ class Trainer:
             return self._hidden_states(tokens.to(self._device)).float()
 
     def _model_tensors(self) -> dict[str, Tensor]:
-        return {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        """What training changes: frozen parameters are those that the model came with."""
+        trained = {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
+        }
+        found = trained | self._method.residuals()
+        return {f"model.{name}": tensor for name, tensor in found.items()}
 
     def _tensors(self) -> dict[str, Tensor]:
-        return self._model_tensors() | self._method.tensors()
+        return self._model_tensors() | self._method.optimiser.tensors()
 
 
 def learning_rate(step: int, config: TrainingConfig, last: int) -> float:

@@ -11,6 +11,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import TokenizerEntry
 from difftransformer.data.recall import answer_positions, training_rows
 from difftransformer.provenance.tracking import NullTracker, Tracker
+from difftransformer.training.adapt import adapt
 from difftransformer.training.pretrain import pretrain
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
@@ -51,7 +52,7 @@ def recall(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def train(tmp_path: Path, text: Path) -> Train:
-    """Train in ``tmp_path/name`` (folders out and state) and give that folder."""
+    """Train or adapt in ``tmp_path/name`` (folders out and state) and give that folder."""
 
     def run(
         slice: RunSlice,
@@ -61,10 +62,12 @@ def train(tmp_path: Path, text: Path) -> Train:
         seed: int = 0,
         tracker: Tracker | None = None,
         afresh: bool = False,
+        parent: Path | None = None,
     ) -> Path:
         folder = tmp_path / name
-        pretrain(
+        (pretrain if slice.adapt is None else adapt)(
             slice,
+            model=None if parent is None else parent / "out",
             dataset=dataset,
             output=folder / "out",
             state=folder / "state",

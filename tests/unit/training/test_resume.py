@@ -148,7 +148,7 @@ def test_what_had_finished_starts_afresh_where_asked(
 
     with monkeypatch.context() as patch:
         refused = Mock(side_effect=CheckpointError)
-        patch.setattr("difftransformer.training.pretrain.publish", refused)
+        patch.setattr("difftransformer.training.run.publish", refused)
         with pytest.raises(CheckpointError):
             train(slice)
     again = said(afresh=True)  # it never finished: what it has is not thrown away

@@ -21,7 +21,8 @@ from difftransformer.models.watching import attention_layers
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training.optimiser import split_decay
-from difftransformer.training.pretrain import Frame, pretrain
+from difftransformer.training.pretrain import pretrain
+from difftransformer.training.run import Frame
 
 
 def test_loss_falls_and_outputs_are_complete(train: Train) -> None:

@@ -1,44 +1,26 @@
-"""What of a model is trained, and by which optimiser: a choice by name, ``training.method``.
+"""Ways to adapt a trained model: a choice by name, ``adapt.method``.
 
-Adding a method: write ``training/methods/<name>.py`` with a function ``prepare`` that takes the
-model and its `TrainingConfig` and gives a `Method`; nothing else names it. It may freeze parameters
-of the model, or add some. Lazy: only the file of the selected method is imported, and is part of a
-run's fingerprint.
+Adding a method: write ``training/methods/<name>.py`` with its ``Settings`` and a function
+``prepare`` that takes a model, settings and the `Task` and gives a `Method`; nothing else names it.
+It may freeze parameters of the model, or add some. Lazy: only the file of the selected method is
+imported, and is part of a run's fingerprint.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from difftransformer.config.validation import lookup
+from difftransformer.config.validation import lookup, validate
+from difftransformer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from difftransformer.config.training import TrainingConfig
-    from difftransformer.models.transformer import Transformer
+    from difftransformer.models.language_model import CausalModel
+    from difftransformer.training.method import Method, MethodSettings, Task
 
 
-class Method(Protocol):
-    """The parameters that train, and their optimiser."""
-
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """What is trained: the norm of its gradient is logged and clipped."""
-
-    def step(self, lr: float) -> None:
-        """One update from the gradients that there are, which are dropped then."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state that a checkpoint holds beside the model, the tensors themselves."""
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy back what `tensors` gave; others among them are not its own."""
-
-
-def method_module(name: str, where: str = "training.method") -> str:
+def method_module(name: str, where: str = "adapt.method") -> str:
     """Module of a method, without importing it.
 
     Raises:
@@ -49,11 +31,24 @@ def method_module(name: str, where: str = "training.method") -> str:
     return module
 
 
-def prepare(model: Transformer, config: TrainingConfig) -> Method:
-    """Make a model ready for the method that its settings name.
+def configure(options: dict[str, Any], where: str = "adapt") -> MethodSettings:
+    """Check the settings of an adaptation.
+
+    Args:
+        options: As written in the configuration; ``method`` is required.
+        where: File and key path that errors name.
 
     Raises:
-        ConfigError: no method of that name.
+        ConfigError: naming the key, what was found, what is allowed and the nearest name.
     """
-    made: Method = import_module(method_module(config.method)).prepare(model, config)
+    if not isinstance(options.get("method"), str):
+        raise ConfigError(f"{where}.method: missing; name a file of training/methods")
+    module = import_module(method_module(options["method"], f"{where}.method"))
+    settings: MethodSettings = validate(module.Settings, options, where)
+    return settings
+
+
+def prepare(model: CausalModel, settings: MethodSettings, task: Task) -> Method:
+    """Make a model ready for the method that its settings name."""
+    made: Method = import_module(method_module(settings.method)).prepare(model, settings, task)
     return made

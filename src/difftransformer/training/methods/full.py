@@ -1,10 +1,19 @@
 """Full training: every parameter, by AdamW."""
 
-from difftransformer.config.training import TrainingConfig
-from difftransformer.models.transformer import Transformer
+from typing import Literal
+
+from difftransformer.config.base import setting
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Method, MethodSettings, Task
 from difftransformer.training.optimiser import AdamW
 
 
-def prepare(model: Transformer, config: TrainingConfig) -> AdamW:
-    """Return AdamW over all parameters that require a gradient."""
-    return AdamW(model.named_parameters(), config)
+class Settings(MethodSettings):
+    """Full training has no settings of its own."""
+
+    method: Literal["full"] = setting(meaning="Every parameter, by AdamW")
+
+
+def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+    """Return the training of all parameters."""
+    return Method(AdamW(model.named_parameters(), task.training))

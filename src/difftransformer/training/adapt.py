@@ -1,0 +1,117 @@
+"""Adaptation: a finished run, opened as a plain Llama, is changed by a method and folded again.
+
+What comes out has the parent's class and sizes, so that every suite measures it; beside it lies
+``adapter.safetensors``, what the method has besides. See `training.methods`.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.run import RunSlice
+from difftransformer.data.loader import BatchLoader
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.models.kernels import choose_backend
+from difftransformer.models.language_model import CausalModel
+from difftransformer.models.transformer import Transformer
+from difftransformer.training.memory import require_memory_to_adapt
+from difftransformer.training.method import Adapter, Task
+from difftransformer.training.methods import configure, prepare
+from difftransformer.training.outputs import Metrics
+from difftransformer.training.run import Frame, Start, train_run
+from difftransformer.training.upstream import open_weights
+
+STAGE = "adapt"
+
+
+def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
+    """Adapt the run that ``slice`` continues, or go on from the newest whole checkpoint; publish.
+
+    Args:
+        slice: The resolved run; ``adapt`` says how, ``init_from`` what.
+        model: Folder of that run's finished training with the same seed.
+        **frame: See `Frame`; the dataset has the parent's tokenizer.
+
+    Raises:
+        ConfigError: The run names no method or no parent, or its settings cannot be used.
+        CheckpointError: ``model`` holds no finished training, that of another run or seed, weights
+            with another tokenizer, or a model that is no plain Llama.
+        BackendError: An attention implementation that models of transformers do not have.
+        UserError, Interrupted: As `pretrain`.
+    """
+    if slice.adapt is None:
+        raise ConfigError(f"run {slice.run} has no `adapt`: use `pretrain`, or name a method")
+    if model is None:
+        raise ConfigError(f"run {slice.run} adapts {slice.init_from}: give that training's result")
+    settings = configure(slice.adapt, f"run {slice.run}: adapt")
+
+    def start(dataset: PackedDataset, device: torch.device) -> Start:
+        causal = _opened(slice, model, device)
+
+        def batches(sequences: int) -> Iterable[Tensor]:
+            return first_batches(dataset, slice, sequences, frame["seed"])
+
+        method = prepare(causal, settings, Task(slice.training, frame["seed"], batches))
+        require_memory_to_adapt(slice, causal, method, device)
+
+        def finish() -> tuple[Transformer, Metrics]:
+            sizes: Metrics = {
+                "trained_parameters": method.trained_parameters,
+                "extra_parameters": method.extra_parameters,
+            }
+            sizes |= method.readings()
+            method.fold()
+            return _closed(slice, causal), sizes
+
+        def adapter() -> Adapter:
+            return method.adapter() or Adapter({}, {})
+
+        return Start(causal, method, causal.inner.config._attn_implementation, finish, adapter)
+
+    train_run(STAGE, slice, model, start, frame)
+
+
+def first_batches(
+    dataset: PackedDataset, slice: RunSlice, sequences: int, seed: int
+) -> Iterable[Tensor]:
+    """Return the first sequences of a run's training text without their last target, [B, T]."""
+    size = min(slice.training.micro_batch, sequences)
+    loader = BatchLoader(
+        dataset, "train", batch_size=size, seq_len=slice.training.seq_len, seed=seed
+    )
+    number = -(-sequences // size)
+    return islice(iter(lambda: loader.next_batch()[:, :-1], None), number)
+
+
+def _opened(slice: RunSlice, folder: Path, device: torch.device) -> CausalModel:
+    """The parent as transformers' Llama, with the positions of this run."""
+    from difftransformer.models.hf import BACKENDS
+    from difftransformer.models.upstream import to_upstream
+
+    config = slice.training
+    backend = choose_backend(config.backend, device.type, config.precision)
+    theirs = {ours: name for name, ours in BACKENDS.items()}
+    if backend not in theirs and config.backend != "auto":
+        raise BackendError(
+            f"training.backend is {backend}, which models of transformers do not have: take one of "
+            f"{', '.join(theirs)}, or auto"
+        )
+    inner: Any = to_upstream(open_weights(slice, folder, "sdpa"), "llama")
+    inner = inner.to(device)
+    inner.set_attn_implementation(theirs.get(backend, "sdpa"))
+    return CausalModel(inner)
+
+
+def _closed(slice: RunSlice, model: CausalModel) -> Transformer:
+    """Return the folded model as ours, with the settings of its run."""
+    from difftransformer.models.upstream import from_upstream
+
+    device = model.output_weight.device
+    ours = Transformer(slice.model)
+    ours.load_state_dict(from_upstream(model.inner.cpu()).state_dict())
+    return ours.to(device).eval()

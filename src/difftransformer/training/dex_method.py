@@ -1,0 +1,36 @@
+"""Training with Dex: AdamW, and lambda moves with the steps."""
+
+from torch import Tensor
+
+from difftransformer.config.model import lambda_metric
+from difftransformer.models.dex import DexConfig
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Task
+from difftransformer.training.peft_method import PeftMethod
+
+
+class DexMethod(PeftMethod):
+    """Dex in a model."""
+
+    def __init__(self, model: CausalModel, config: DexConfig, task: Task) -> None:
+        super().__init__(model, config, task, replaced="dex_weight")
+
+    def step(self, lr: float) -> None:
+        """One update, after which lambda is that of the next step."""
+        super().step(lr)
+        self.peft.base_model.advance()
+
+    def readings(self) -> dict[str, float]:
+        """lambda_l{l}: lambda of each layer."""
+        return {
+            lambda_metric(layer.layer): layer.current_lambda("default").item()
+            for layer in self.peft.base_model.output_layers()
+        }
+
+    def residuals(self) -> dict[str, Tensor]:
+        """Chosen heads, and steps done."""
+        return {
+            f"{name}.{layer.layer}": getattr(layer, name)["default"]
+            for layer in self.peft.base_model.output_layers()
+            for name in ("dex_heads", "dex_step")
+        }

@@ -1,0 +1,169 @@
+"""GaLore and APOLLO: AdamW whose moments live in a low-rank space of each matrix's gradient.
+
+    GaLore  R = G P',  W <- W - lr s adam(R) P                      (Zhao et al. 2024, 2403.03507)
+    APOLLO  R = G P',  W <- W - lr sqrt(s) G |adam(R)_c| / |R_c|    (Zhu et al. 2024, 2412.05270)
+
+for a matrix with at least as many rows as columns, transposed otherwise. P holds the first r right
+singular vectors of G in GaLore and normal numbers of variance 1/r in APOLLO, anew every `gap`
+steps; c is a channel, a row of R. APOLLO bounds by how much an update's norm may grow.
+
+The authors' packages keep P in objects that only pickle saves, so these are ours, checked against
+them step by step; the state is plain tensors. Shapes: m, n = rows and columns, r = rank.
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.training.optimiser import AdamW
+
+GROWTH = 1.01
+"""An update's norm may grow by this factor from step to step (APOLLO, after Fira)."""
+_TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class LowRankSettings:
+    """r, how often P is made anew, s, and which of the two it is."""
+
+    kind: Literal["galore", "apollo"]
+    rank: int
+    gap: int
+    scale: float
+    seed: int
+
+
+class LowRankAdamW:
+    """GaLore or APOLLO over the matrices of a model's layers, AdamW over all else.
+
+    Args:
+        parameters: Names and parameters, each once.
+        matrices: Names of those that are projected.
+        config: Betas, eps and weight decay.
+        settings: See `LowRankSettings`.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        matrices: Iterable[str],
+        config: TrainingConfig,
+        settings: LowRankSettings,
+    ) -> None:
+        wanted = set(matrices)
+        known = dict(parameters)
+        self._rest = AdamW(((n, p) for n, p in known.items() if n not in wanted), config)
+        self._matrices = [
+            _Matrix(name, p, config, settings) for name, p in known.items() if name in wanted
+        ]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is optimised."""
+        return [*self._rest.parameters, *(one.parameter for one in self._matrices)]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """One update from the gradients that there are, which are dropped then."""
+        self._rest.step(lr)
+        for matrix in self._matrices:
+            if matrix.parameter.grad is not None:
+                matrix.step(lr, matrix.parameter.grad)
+                matrix.parameter.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state as ``{key}.{parameter name}``, the tensors themselves."""
+        own = {
+            f"{key}.{matrix.name}": tensor
+            for matrix in self._matrices
+            for key, tensor in matrix.state.items()
+        }
+        return self._rest.tensors() | own
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Copy back what `tensors` gave."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
+
+
+class _Matrix:
+    """A matrix, P, and the moments of the projected gradient."""
+
+    def __init__(
+        self, name: str, parameter: nn.Parameter, config: TrainingConfig, settings: LowRankSettings
+    ) -> None:
+        self.name, self.parameter = name, parameter
+        self._config, self._settings = config, settings
+        self._tall = parameter.shape[0] >= parameter.shape[1]
+        long, short = sorted(parameter.shape, reverse=True)
+        rank = settings.rank if settings.kind == "apollo" else min(settings.rank, short)
+        device = parameter.device
+        self.state = {
+            "projection": torch.zeros(rank, short, device=device),
+            "low_exp_avg": torch.zeros(long, rank, device=device),
+            "low_exp_avg_sq": torch.zeros(long, rank, device=device),
+            "low_norm": torch.zeros((), device=device),
+            "low_step": torch.zeros((), dtype=torch.int64),
+        }
+
+    def step(self, lr: float, slope: Tensor) -> None:
+        """One update from a gradient."""
+        settings, (beta1, beta2) = self._settings, self._config.betas
+        done = int(self.state["low_step"])
+        grad = slope if self._tall else slope.T  # [long, short]
+        projection = self.state["projection"]
+        if done % settings.gap == 0:
+            projection.copy_(self._projection(slope, done // settings.gap))
+        low = grad @ projection.T
+        first, second = self.state["low_exp_avg"], self.state["low_exp_avg_sq"]
+        first.mul_(beta1).add_(low, alpha=1 - beta1)
+        second.mul_(beta2).addcmul_(low, low, value=1 - beta2)
+        self.state["low_step"] += 1
+        corrected = lr * sqrt(1 - beta2 ** (done + 1)) / (1 - beta1 ** (done + 1))
+        adam = first / second.sqrt().add_(self._config.eps)
+        if settings.kind == "galore":
+            update = (adam @ projection) * settings.scale
+        else:
+            factor = adam.norm(dim=1, keepdim=True) / (low.norm(dim=1, keepdim=True) + _TINY)
+            update = self._limited(grad * factor, done) * sqrt(settings.scale)
+        self.parameter.add_(update if self._tall else update.T, alpha=-corrected)
+        if self._config.weight_decay > 0:
+            self.parameter.mul_(1 - lr * self._config.weight_decay)
+
+    def _projection(self, slope: Tensor, number: int) -> Tensor:
+        rank = len(self.state["projection"])
+        if self._settings.kind == "galore":
+            left, _, right = torch.linalg.svd(slope.float(), full_matrices=False)
+            found: Tensor = right if self._tall else left.T
+            return found[:rank]
+        return random_projection(slope.shape, rank, self._seed(number)).to(slope.device)
+
+    def _seed(self, number: int) -> int:
+        """Seed of a projection, by the matrix's name and how many there were before."""
+        return zlib.crc32(f"{self._settings.seed}:{self.name}:{number}".encode())
+
+    def _limited(self, update: Tensor, done: int) -> Tensor:
+        """Bound the growth of the update's norm."""
+        norm, last = update.norm(), self.state["low_norm"]
+        if done == 0:
+            last.copy_(norm)
+            return update
+        limiter = (norm / (last + _TINY)).clamp(min=GROWTH) / GROWTH
+        last.copy_(norm / limiter)
+        limited: Tensor = update / limiter
+        return limited
+
+
+def random_projection(shape: torch.Size, rank: int, seed: int) -> Tensor:
+    """P of APOLLO for a matrix of a shape, [r, the shorter side], drawn as its authors do."""
+    generator = torch.Generator().manual_seed(seed)
+    short = min(shape)
+    if shape[0] >= shape[1]:
+        return torch.randn(rank, short, generator=generator) / sqrt(rank)
+    return torch.randn(short, rank, generator=generator).T / sqrt(rank)

@@ -1,0 +1,104 @@
+"""What a training changes of a model, and by which optimiser: full training, and the adaptations.
+
+A file of `training.methods` makes one from a model and its settings.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.training import TrainingConfig
+
+
+class Optimiser(Protocol):
+    """Updates parameters from their gradients."""
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained: the norm of its gradient is logged and clipped."""
+
+    def step(self, lr: float) -> None:
+        """One update from the gradients that there are, which are dropped then."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state that a checkpoint holds beside the model, the tensors themselves."""
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Copy back what `tensors` gave; others among them are not its own."""
+
+
+class MethodSettings(Settings):
+    """Settings of one way to adapt a model: the base of every method's own ``Settings``.
+
+    ``method`` is a Literal with the name of its file.
+    """
+
+    method: str = setting(meaning="File of training/methods")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is to adapt a model for.
+
+    Attributes:
+        training: Budget, optimiser, precision.
+        seed: Seed of what the method draws.
+        batches: Gives that many sequences of the training text, fixed by the run alone.
+    """
+
+    training: TrainingConfig
+    seed: int
+    batches: Callable[[int], Iterable[Tensor]]
+
+
+class Adapter(NamedTuple):
+    """What a method has beside the model: how to go on with it, or to undo it.
+
+    Attributes:
+        tensors: Its parts by name.
+        settings: What peft keeps in adapter_config.json.
+    """
+
+    tensors: dict[str, Tensor]
+    settings: Mapping[str, Any]
+
+
+class Method:
+    """A training of all parameters that require a gradient; adaptations are subclasses.
+
+    Args:
+        optimiser: Of these parameters.
+    """
+
+    extra_parameters: int = 0
+    """Parameters beside those of the model, gone when it is folded."""
+
+    def __init__(self, optimiser: Optimiser) -> None:
+        self.optimiser = optimiser
+
+    @property
+    def trained_parameters(self) -> int:
+        """How many numbers train."""
+        return sum(parameter.numel() for parameter in self.optimiser.parameters)
+
+    def step(self, lr: float) -> None:
+        """One update from the gradients that there are, which are dropped then."""
+        self.optimiser.step(lr)
+
+    def readings(self) -> dict[str, float]:
+        """Columns of the history that are the method's own, as they are now."""
+        return {}
+
+    def residuals(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of the model though it does not train."""
+        return {}
+
+    def fold(self) -> None:
+        """Put what was learned into the model, so that it is a plain one of its class."""
+
+    def adapter(self) -> Adapter | None:
+        """What there is beside the model, before it is folded; None for nothing."""
+        return None

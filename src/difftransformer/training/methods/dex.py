@@ -1,0 +1,88 @@
+"""Dex: heads of a trained model are changed by a matrix that is learned (arXiv 2505.16333)."""
+
+from typing import Literal
+
+from difftransformer.config.adapt import HeadChoice, LambdaSchedule
+from difftransformer.config.base import setting
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Method, MethodSettings, Task
+
+
+class Settings(MethodSettings):
+    """What of the heads Dex changes, and how lambda moves; the defaults are the paper's."""
+
+    method: Literal["dex"] = setting(
+        meaning="O'_h = O_h - lambda O_h W_D in selected heads; W_K, W_V, W_O train too"
+    )
+    heads: HeadChoice | Literal["all"] | list[int] = setting(
+        "entropy",
+        meaning="Heads that are changed in every layer: those with the highest entropy of "
+        "attention, the lowest, those with the lowest importance, all, or these indices",
+        source="arXiv 2505.16333, section 3.2",
+    )
+    share: float = setting(
+        0.5,
+        meaning="Share of a layer's heads that are chosen, rounded, one at least",
+        source="arXiv 2505.16333, section 4.1: half",
+        gt=0,
+        le=1,
+    )
+    sequences: int = setting(
+        32,
+        meaning="Sequences of the training text that heads are chosen by",
+        source="ours; not stated",
+        gt=0,
+    )
+    difference: Literal["layer", "head"] = setting(
+        "layer",
+        meaning="One W_D for the selected heads of a layer, or one for each",
+        source="figure 9 passes one; ours where it is not",
+    )
+    start: Literal["random", "zero"] = setting(
+        "random",
+        meaning="W_D at the start; a zero start could not give the instability that figure 11c "
+        "reports without annealing",
+        source="ours; not stated",
+    )
+    lambda_schedule: LambdaSchedule = setting(
+        "annealed",
+        meaning="lambda at a step. annealed: equation 4. learned, learned_from_zero: lambda_learn "
+        "alone, from lambda_init or zero. ramped: rises to lambda_init and stays. fixed: "
+        "lambda_init",
+        source="arXiv 2505.16333, equation 4, table 4, figure 11c",
+    )
+    lambda_init: Literal["exponential"] | float = setting(
+        "exponential",
+        meaning="lambda_init, the same in all layers, or DIFF V1's schedule by depth",
+        source="arXiv 2505.16333, table 5",
+    )
+    annealing: float = setting(
+        0.3,
+        meaning="T of equation 4 as a share of the run's steps",
+        source="ours; not stated",
+        ge=0,
+        le=1,
+    )
+
+
+def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+    """Choose heads by the run's text, and put Dex into the model."""
+    from difftransformer.models.dex import DexConfig, select_heads
+    from difftransformer.training.dex_method import DexMethod
+
+    heads: str | list[int] | dict[str, list[int]]
+    if isinstance(settings.heads, list) or settings.heads == "all":
+        heads = settings.heads
+    else:
+        batches = task.batches(settings.sequences)
+        heads = select_heads(model.inner, batches, settings.heads, settings.share)
+    config = DexConfig(
+        heads=heads,
+        difference=settings.difference,
+        start=settings.start,
+        lambda_schedule=settings.lambda_schedule,
+        lambda_init=settings.lambda_init,
+        annealing_steps=round(settings.annealing * task.training.total_steps),
+        seed=task.seed,
+    )
+    return DexMethod(model, config, task)

@@ -1,0 +1,21 @@
+"""The control of Dex: the same matrices of keys, values and outputs train, without W_D (ours)."""
+
+from typing import Literal
+
+from difftransformer.config.base import setting
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Method, MethodSettings, Task
+
+
+class Settings(MethodSettings):
+    """The control has no settings of its own."""
+
+    method: Literal["kvo"] = setting(meaning="W_K, W_V and W_O, by AdamW: Dex without its W_D")
+
+
+def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+    """Return the training of the projections alone."""
+    from difftransformer.models.dex import DexConfig
+    from difftransformer.training.peft_method import PeftMethod
+
+    return PeftMethod(model, DexConfig(heads="none"), task, replaced="dex_weight")

@@ -1,0 +1,29 @@
+"""PiSSA, as peft has it (Meng et al. 2024, 2404.02948): LoRA on the largest singular values."""
+
+from typing import Literal
+
+from difftransformer.config.base import setting
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Method, MethodSettings, Task
+
+
+class Settings(MethodSettings):
+    """Low-rank updates that start as the principal part of each matrix."""
+
+    method: Literal["pissa"] = setting(meaning="LoRA that starts on the largest singular values")
+    rank: int = setting(32, meaning="r", source="arXiv 2505.16333, section 4.1: 32", gt=0)
+
+
+def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
+    """Return the training of the principal parts."""
+    from peft import LoraConfig
+
+    from difftransformer.training.peft_method import PeftMethod
+
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.rank,
+        target_modules="all-linear",
+        init_lora_weights="pissa",
+    )
+    return PeftMethod(model, config, task, moves_base=True)

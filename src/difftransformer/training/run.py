@@ -1,0 +1,230 @@
+"""A training from its first step to its published outputs, whatever it starts from.
+
+The state folder holds what a resumed call needs (checkpoints, heartbeat), and the caller holds its
+lock; the output folder is written at the end only, its ``training.json`` last. A mark in the state
+folder then says that the training was through.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+import torch
+
+from difftransformer.config.run import RunSlice
+from difftransformer.data.loader import BatchLoader
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.fingerprint import job_fingerprint
+from difftransformer.provenance.result import Result, job_id, origin
+from difftransformer.provenance.tracking import Tracker
+from difftransformer.training.checkpoint import CheckpointStore
+from difftransformer.training.interrupt import listening
+from difftransformer.training.measure import Measurements
+from difftransformer.training.method import Adapter, Method
+from difftransformer.training.objective import Objective
+from difftransformer.training.outputs import Metrics, final_lambdas, publish, training_metrics
+from difftransformer.training.process import prepare_process, resolve_device, seed_everything
+from difftransformer.training.progress import Progress
+from difftransformer.training.trainer import Trainer
+from difftransformer.training.upstream import open_parent, training_inputs
+
+FINISHED = "finished"
+
+logger = logging.getLogger(__name__)
+
+
+class Frame(TypedDict):
+    """What the caller of a training gives besides the run itself."""
+
+    dataset: Path
+    """Folder of a packed dataset."""
+    output: Path
+    """Folder that gets model.safetensors, config.json, tokenizer.json where the dataset has one,
+    history.csv and, last, training.json."""
+    state: Path
+    """Folder of this job and fingerprint alone: lock, checkpoints, progress.json."""
+    seed: int
+    """Seed of the initial weights and of the order of the data."""
+    threads: int
+    """Threads of one operation; they decide the order of sums, hence the bits."""
+    tracker: Tracker
+    """Receives params, metric points and the speed."""
+    code: str
+    """Fingerprint of the code that trains."""
+    afresh: NotRequired[bool]
+    """Train again what had finished, instead of publishing it again from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model that is ready to be trained.
+
+    Attributes:
+        model: What trains.
+        method: What of it trains, and how.
+        backend: Name of its attention implementation, for the record.
+        finish: Gives the trained model as ours, with metrics of how it came about; once.
+        adapter: Gives what there is beside the model, before `finish`.
+    """
+
+    model: LanguageModel
+    method: Method
+    backend: str
+    finish: Callable[[], tuple[Transformer, Metrics]]
+    adapter: Callable[[], Adapter | None] = lambda: None
+
+
+Starting = Callable[[PackedDataset, torch.device], Start]
+"""Makes the start of a training from its data, on a device."""
+
+
+def train_run(
+    stage: str, slice: RunSlice, model: Path | None, starting: Starting, frame: Frame
+) -> None:
+    """Train a run, or continue from its newest whole checkpoint; publish its outputs.
+
+    A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
+    it is to start afresh.
+
+    Args:
+        stage: Name of the job, part of its identity.
+        slice: The resolved run.
+        model: Folder of the finished training that it starts from, if any.
+        starting: Makes the model that it starts with.
+        frame: See `Frame`.
+
+    Raises:
+        ConfigError, CheckpointError, UserError, Interrupted: See `pretrain.pretrain`.
+    """
+    dataset = PackedDataset.open(frame["dataset"])
+    parent = open_parent(slice, model, dataset, frame["seed"])
+    started = datetime.now(UTC)
+    config, seed, tracker = slice.training, frame["seed"], frame["tracker"]
+    device = resolve_device(config)
+    deterministic = prepare_process(config, device, frame["threads"])
+    resolved = {"device": str(device), "deterministic": deterministic}
+    with listening() as stop:
+        inputs = training_inputs(dataset, parent)
+        fingerprint = job_fingerprint(stage, slice, frame["code"], inputs, seed)
+        seed_everything(seed)
+        start = starting(dataset, device)
+        resolved["backend"] = start.backend
+        tracker.log_params({"resolved": resolved})
+        upstream = [] if parent is None else [parent.job_id]
+        if upstream:
+            tracker.set_tags({"upstream": " ".join(upstream)})
+        trainer = _trainer(slice, seed, start, dataset, device)
+        store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
+        _resume(stage, trainer, store, frame)
+        progress = Progress(
+            frame["state"],
+            run=slice.run,
+            seed=seed,
+            step=trainer.step,
+            tokens_per_step=config.tokens_per_step,
+        )
+        trainer.train(store, progress, tracker, stop)
+        history, adapter = trainer.history, start.adapter()
+        transformer, own = start.finish()
+        metrics = training_metrics(transformer, history, config, trainer.step, trainer.diverged_at)
+        metrics |= own
+        if trainer.diverged_at is None:
+            metrics |= final_lambdas(transformer, dataset, config)
+        known = {name: float(value) for name, value in metrics.items() if value is not None}
+        tracker.log_metrics(known, trainer.step)
+        result = Result(
+            kind="training",
+            job_id=job_id(stage, slice.run, seed, fingerprint),
+            scale=slice.scale,
+            run=slice.run,
+            seed=seed,
+            metrics=metrics,
+            settings=slice.model_dump(mode="json")
+            | {"resolved": resolved, "upstream": upstream, "held_out": held_out(dataset)},
+            provenance=origin(fingerprint, started=started, threads=frame["threads"]),
+        )
+        kept = [store.kept_weights(step) for step in config.kept_steps]
+        publish(frame["output"], transformer, history, dataset, result, kept, adapter)
+        (frame["state"] / FINISHED).touch()
+
+
+def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
+    """Size of the validation text and what of it stands in training; None for generated rows."""
+    if (leak := dataset.manifest.leak) is None:
+        return None
+    split = dataset.manifest.splits["validation"]
+    sizes = {"documents": split.documents, "tokens": split.tokens}
+    return sizes | {"n": leak.n, "leak": leak.share}
+
+
+def _trainer(
+    slice: RunSlice, seed: int, start: Start, dataset: PackedDataset, device: torch.device
+) -> Trainer:
+    config, manifest = slice.training, dataset.manifest
+    if manifest.vocab_size > slice.model.vocab_size:
+        raise ConfigError(
+            f"model.vocab_size is {slice.model.vocab_size}, but {dataset.folder} has token ids "
+            f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
+        )
+    _require_one_process()
+    loader = BatchLoader(
+        dataset, "train", batch_size=config.batch_size, seq_len=config.seq_len, seed=seed
+    )
+    objective = Objective(
+        seq_len=config.seq_len,
+        chunk=config.loss_chunk,
+        answers=manifest.answer_positions,
+        weights=config.objective,
+        device=device,
+    )
+    measure = Measurements(start.model, dataset, config, objective)
+    return Trainer(
+        start.model,
+        start.method,
+        config,
+        loader=loader,
+        objective=objective,
+        measure=measure,
+        device=device,
+    )
+
+
+def _require_one_process() -> None:
+    """Refuse to be one of several processes, as torchrun starts them.
+
+    The trainer cannot join them yet: each would silently train the whole model on its own.
+    """
+    if (world := int(os.environ.get("WORLD_SIZE", "1"))) != 1:
+        raise ConfigError(
+            f"WORLD_SIZE is {world}, but training runs in one process: start it without torchrun"
+        )
+
+
+def _resume(stage: str, trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:
+    tracker, mark = frame["tracker"], frame["state"] / FINISHED
+    was_finished = mark.exists()
+    if was_finished and frame.get("afresh", False):
+        logger.info("this training had finished and is asked for again: it starts afresh")
+        store.clear()
+    newest = store.newest_whole(trainer.tensor_names())
+    mark.unlink(missing_ok=True)
+    if newest is not None:
+        trainer.restore(newest)
+        for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some
+            values = {name: float(value) for name, value in row.items() if name != "step"}
+            tracker.log_metrics(values, int(row["step"]))
+        tracker.rewind(newest.step)
+        logger.info("resuming from the checkpoint of step %d", newest.step)
+        if was_finished:
+            logger.info(
+                "this training had finished: it is published again and not trained again, which "
+                "forcing it in the workflow does, or --afresh %s",
+                stage,
+            )

@@ -1,0 +1,245 @@
+"""Adapting a trained run: what each method trains and leaves, folding, and being killed."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from stopping import assert_same_outcome, checkpoints, metrics, start, wait_until
+from tiny_training import Train, column, make_slice
+
+from difftransformer.config.run import RunSlice
+from difftransformer.errors import ConfigError, UserError
+from difftransformer.models.checkpoint import load_model
+from difftransformer.planning.plan import Plan
+from difftransformer.training import methods
+from difftransformer.training.methods import configure
+
+METHODS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "kvo": {},
+    "dex": {"annealing": 0.5},
+    "lora": {"rank": 4},
+    "pissa": {"rank": 4},
+    "galore": {"rank": 4, "gap": 7},
+    "apollo": {"rank": 4, "gap": 7},
+}
+PROJECTIONS = {"qkv_proj", "o_proj"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """What is imported before a fork need not be after it."""
+    import peft  # noqa: F401
+
+    import difftransformer.models.hf  # noqa: F401
+
+
+@pytest.fixture
+def base(train: Train) -> Path:
+    return train(make_slice("softmax", steps=40), "base")
+
+
+def child(method: str, changes: dict[str, Any] | None = None, **training: Any) -> RunSlice:
+    slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
+    adapt = {"method": method} | METHODS[method] | (changes or {})
+    return slice.model_copy(update={"run": method, "init_from": "softmax", "adapt": adapt})
+
+
+def test_every_method_is_tested_here() -> None:
+    folder = Path(methods.__path__[0])
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == METHODS.keys()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_learns_and_leaves_a_plain_model(train: Train, base: Path, method: str) -> None:
+    folder = train(child(method), method, parent=base)
+    before, after = metrics(base), metrics(folder)
+    assert after["validation_loss"] < before["validation_loss"]
+    assert after["parameters"] == before["parameters"]
+    ours, theirs = (load_file(one / "out/model.safetensors") for one in (folder, base))
+    assert ours.keys() == theirs.keys()
+    changed = {name for name in ours if not ours[name].equal(theirs[name])}
+    if method in ("kvo", "dex"):
+        assert {name.split(".")[-2] for name in changed} == PROJECTIONS
+        rows = {name: ours[name].shape[0] // 3 for name in ours if "qkv_proj" in name}
+        for name, queries in rows.items():  # W_Q is frozen
+            assert ours[name][:queries].equal(theirs[name][:queries])
+    elif method in ("lora", "pissa"):
+        matrices = {name for name in ours if ours[name].dim() == 2 and name.startswith("layers")}
+        assert changed == matrices
+    else:
+        assert changed == ours.keys()
+
+
+@pytest.mark.parametrize(
+    ("method", "trained", "extra"),
+    [  # d_model 32, heads of 8, feed-forward 64, two layers, 64 tokens with a matrix for each side
+        ("full", 24_736, 0),
+        ("kvo", 2 * 3 * 32 * 32, 0),
+        ("dex", 2 * (3 * 32 * 32 + 8 * 8 + 1), 2 * (8 * 8 + 1)),
+        ("lora", 2 * 4 * (4 * (32 + 32) + 3 * (32 + 64)), 2 * 4 * (4 * (32 + 32) + 3 * (32 + 64))),
+    ],
+)
+def test_it_counts_what_trains_and_what_is_extra(
+    train: Train, base: Path, method: str, trained: int, extra: int
+) -> None:
+    found = metrics(train(child(method, steps=3), method, parent=base))
+    assert (found["trained_parameters"], found["extra_parameters"]) == (trained, extra)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_it_ends_in_the_same_bytes(
+    train: Train, base: Path, tmp_path: Path, method: str
+) -> None:
+    slice = child(method, steps=61, checkpoint_every=4, log_every=3)
+    undisturbed = train(slice, "undisturbed", parent=base)
+    process = start(train, slice, "killed", parent=base)
+    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 8, process)
+    os.kill(process.pid or 0, 9)
+    process.join()
+    assert process.exitcode == -9 and not (tmp_path / "killed/out/training.json").exists()
+    train(slice, "killed", parent=base)
+    assert_same_outcome(undisturbed, tmp_path / "killed")
+    one, other = (tmp_path / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_checkpoint_holds_what_trains_and_not_the_base(
+    train: Train, base: Path, tmp_path: Path
+) -> None:
+    train(child("lora", steps=4, checkpoint_every=2), "lora", parent=base)
+    newest = max((tmp_path / "lora/state").glob("checkpoint-*"))
+    held = {name for name in load_file(newest / "tensors.safetensors") if name.startswith("model.")}
+    assert held and all("lora_" in name for name in held)
+
+
+@pytest.mark.parametrize("method", ["kvo", "dex", "lora", "pissa"])
+def test_the_adapter_beside_it_gives_the_folded_model(
+    train: Train, base: Path, method: str
+) -> None:
+    """By peft itself: the base, and the saved adapter on it."""
+    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
+
+    from difftransformer.models.upstream import to_upstream
+
+    folder = train(child(method), method, parent=base) / "out"
+    with safe_open(folder / "adapter.safetensors", framework="pt") as file:
+        settings = json.loads(file.metadata()["settings"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    inner = to_upstream(load_model(base / "out"), "llama")
+    model = get_peft_model(inner, PeftConfig.from_peft_type(**settings))
+    set_peft_model_state_dict(model, tensors)
+    tokens = torch.arange(20)[None] % 64
+    with torch.no_grad():
+        logits, folded = model(tokens).logits, load_model(folder)(tokens)
+        assert (logits - load_model(base / "out")(tokens)).abs().max() > 1e-3
+    torch.testing.assert_close(folded, logits, atol=1e-5, rtol=0)
+
+
+def test_lambda_stands_in_the_history_and_at_the_end(train: Train, base: Path) -> None:
+    folder = train(child("dex", {"annealing": 1.0}, log_every=1), "dex", parent=base)
+    for layer, initial in enumerate((0.2, 0.8 - 0.6 * 0.7408182206817179)):
+        course = column(folder, f"lambda_l{layer}")
+        assert len(course) == 24
+        assert course[11] == pytest.approx(0.25 * initial, abs=0.02)  # the bump of equation 4
+        assert abs(course[-1]) < 0.1
+        assert metrics(folder)[f"lambda_l{layer}"] == course[-1]
+
+
+def test_the_same_text_chooses_the_same_heads(train: Train, base: Path) -> None:
+    def heads(name: str, choice: str) -> Any:
+        folder = train(child("dex", {"heads": choice}, steps=3), name, parent=base)
+        with safe_open(folder / "out/adapter.safetensors", framework="pt") as file:
+            return json.loads(file.metadata()["settings"])["heads"]
+
+    high, low = heads("high", "entropy"), heads("low", "low_entropy")
+    assert heads("again", "entropy") == high
+    for layer in ("0", "1"):
+        assert sorted(high[layer] + low[layer]) == [0, 1, 2, 3]
+    assert heads("all", "all") == "all"
+
+
+@pytest.mark.parametrize(
+    ("adapt", "said"),
+    [
+        ({}, "adapt.method: missing"),
+        ({"method": "lorra"}, "unknown method 'lorra'; did you mean 'lora'"),
+        ({"method": "lora", "rnk": 4}, "rnk"),
+        ({"method": "lora", "rank": 0}, "rank"),
+        ({"method": "dex", "share": 0}, "share"),
+        ({"method": "dex", "heads": "entropie"}, "heads"),
+        ({"method": "dex", "annealing": 2.0}, "annealing"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_line(adapt: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refusal:
+        configure(adapt, "runs.x.adapt")
+    assert "\n" not in str(refusal.value) and "runs.x.adapt" in str(refusal.value)
+
+
+def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None:
+    with pytest.raises(ConfigError, match="4 is no head of layer 0, which has 0 to 3"):
+        train(child("dex", {"heads": [0, 4]}), "dex", parent=base)
+
+
+def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) -> None:
+    with pytest.raises(ConfigError, match="give that training's result"):
+        train(child("lora"), "no parent")
+    other = child("lora").model_copy(update={"init_from": "another"})
+    with pytest.raises(UserError, match="holds run softmax"):
+        train(other, "another", parent=base)
+
+
+def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
+    base = train(make_slice("diff_v1", steps=3), "diff")
+    slice = make_slice("diff_v1").model_copy(
+        update={"run": "child", "init_from": "diff_v1", "adapt": {"method": "lora"}}
+    )
+    with pytest.raises(UserError, match="the model's attention is diff_v1, llama is softmax"):
+        train(slice, "child", parent=base)
+
+
+def test_a_lambda_that_diverges_is_one_line(train: Train, base: Path) -> None:
+    slice = child("dex", {"lambda_init": 3e38, "lambda_schedule": "fixed"})
+    with pytest.raises(UserError, match="training diverged at step 1/24") as refusal:
+        train(slice, "dex", parent=base)
+    assert "\n" not in str(refusal.value)
+
+
+ENTRY = """
+  adapted:
+    base: transformer
+    init_from: transformer
+    label: Adapted
+    adapt: {adapt}
+"""
+
+
+@pytest.mark.parametrize(
+    ("adapt", "changes", "said"),
+    [
+        ("{method: dexx}", "", "did you mean 'dex'"),
+        ("{method: lora, rnak: 8}", "", "rnak"),
+        ("{method: lora}", "init_from: null", "there is nothing to adapt"),
+        ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
+        ("{method: lora}", "set: {training: {keep_weights: [0.5]}}", "training.keep_weights"),
+    ],
+)
+def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
+    config_folder: Path, adapt: str, changes: str, said: str
+) -> None:
+    runs = config_folder / "runs.yaml"
+    entry = ENTRY.format(adapt=adapt)
+    for line in filter(None, changes.split("\n    ")):
+        key = line.partition(":")[0]
+        kept = [one for one in entry.splitlines() if not one.startswith(f"    {key}:")]
+        entry = "\n".join([*kept, f"    {line}", ""])
+    runs.write_text(runs.read_text() + entry)
+    with pytest.raises(ConfigError, match=said) as refusal:
+        Plan.load(config_folder, {"scale": "smoke"})
+    assert "\n" not in str(refusal.value) and "adapted" in str(refusal.value)
