@@ -60,20 +60,6 @@ def test_editing_the_trainer_reruns_all_training(checkout: Checkout) -> None:
     assert checkout.planned() == jobs(*ROWS) | END
 
 
-def test_a_method_is_the_code_of_the_runs_that_it_trains(checkout: Checkout) -> None:
-    full = checkout.folder / "src/difftransformer/training/methods/full.py"
-    full.with_name("other.py").write_text(full.read_text())
-    assert checkout.planned() == set()
-    checkout.edit(
-        "config/runs.yaml",
-        "attention: {norm: false}",
-        "attention: {norm: false}}, training: {method: other",
-    )
-    assert checkout.planned() == jobs("diff_no_groupnorm") | END
-    full.write_text(full.read_text() + "\nADDED = 1\n")
-    assert checkout.planned() == jobs(*ROWS) | END
-
-
 def test_editing_a_report_rebuilds_what_it_shows(checkout: Checkout) -> None:
     path = checkout.folder / REPORT
     path.write_text(path.read_text() + "\nADDED = 1\n")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from fake_adaptation import METHODS, adaptations, swept_adaptations
 from fake_judgements import judgements
 from fake_many_shot import many_shot_results
 from fake_mathematics import mathematics
@@ -65,14 +66,15 @@ class FakeResults:
             needle_results(self, seed)
             many_shot_results(self, seed)
             v2_results(self, seed)
+            adaptations(self, seed)
             judgements(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 self.understanding(run, seed, shots)
             self.mathematics(seed)
-        for run in SWEPT:
+        for run, seed in product(SWEPT, seeds):
             for entry in sweep(run):
-                for seed in seeds:
-                    self.swept(entry, seed)
+                self.swept(entry, seed)
+        swept_adaptations(self, {run: sweep(run) for run in METHODS}, seeds)
         hot_sweeps(self, {run: sweep(run) for run in SWEPT_HOT}, seeds)
         for row, seed in product(("transformer", "diff"), seeds):
             for run in CATALOGUE.members(row, "parameters"):

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from fake_adaptation import METHODS
 from fake_v2 import SWEPT_HOT, VARIANT_FACTS, mechanism
 
 from difftransformer.config.artifact_slices import ArtifactSlice, SweepRow
@@ -46,7 +47,7 @@ def artifact_slice(
         scale=SCALE,
         seeds=seeds,
         facts={run: facts(run) for run in declared.labels},
-        sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT)},
+        sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT, *METHODS)},
     )
 
 

@@ -1,0 +1,1 @@
+"""What adapting a trained model teaches, and what it makes it forget."""

@@ -1,0 +1,159 @@
+"""What methods learn and forget: losses, parameters that train, and the frontier over rates."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.adaptation.settings import Options
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Place,
+    mean_cell,
+    mean_cells,
+    paired_differences,
+    seed_values,
+)
+from difftransformer.reporting.collect import metric
+from difftransformer.reporting.document import Cell, Column, Section
+from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.sections import Metric, metric_frame, section_of
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DECIMALS = 3
+TEXTS = (
+    Metric("new", "New text ↓", "loss", compared=True),
+    Metric("old", "Old text ↓", "loss", compared=True),
+)
+SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section: by row, or by row and learning rate."""
+    return _by_rate(view) if view.options.swept else _by_run(view)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw each row in the plane of both losses: a point, or a curve over learning rates."""
+    import matplotlib.pyplot as plt
+
+    drawn, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
+    (_frontier if view.options.swept else _points)(axes, view)
+    tidy(
+        axes,
+        x="loss on the new text, nats (left: has learned)",
+        y="loss on the old text, nats (down: has kept)",
+        title=view.title,
+    )
+    legend_below(drawn, axes)
+    return drawn
+
+
+def _by_run(view: View[Options]) -> Section:
+    cells = []
+    for view_of_text, one in _texts(view):
+        found = mean_cells(metric_frame(view_of_text, [one], _DECIMALS), _DECIMALS, view.paper)
+        cells += [*found, *paired_differences(view.rows, [one.id], found, _DECIMALS)]
+    columns = [Column(id=one.id, header=one.header) for one in TEXTS]
+    if view.compared:
+        columns += [Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}") for one in TEXTS]
+    columns += [Column(id=name, header=header) for name, header in SIZES.items()]
+    cells += [cell for row in view.rows for cell in _sizes(view, row)]
+    notes = [
+        "Losses in nats per token on held-out text: of what the run was adapted to, and of what "
+        "its base was trained on. Trained: parameters that change. Extra: those beside the model's "
+        "own, gone when they are folded into it.",
+        view.training_note(),
+    ]
+    if view.compared:
+        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+    return section_of(view, columns, cells, notes)
+
+
+def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
+    """The section with the suite of each text alone."""
+    return [
+        (view.having(suites=[suite]), one)
+        for suite, one in zip(view.part.suites, TEXTS, strict=True)
+    ]
+
+
+def _sizes(view: View[Options], row: RowSlice) -> list[Cell]:
+    """Numbers of parameters; a row that was not adapted has none."""
+    cells = []
+    for name in SIZES:
+        values = [
+            (result, metric(result, name)) for result in view.trained(row) if name in result.metrics
+        ]
+        if values:
+            cell = mean_cell(Place(row.run, name), seed_values(values, 0), 0, view.paper)
+            cells.append(cell.model_copy(update={"text": count(cell.value or 0.0)}))
+    return cells
+
+
+def _by_rate(view: View[Options]) -> Section:
+    columns = [
+        Column(id=f"{one.id}@{rate(lr)}", header=f"{one.header.removesuffix(' ↓')}, lr {rate(lr)}")
+        for lr in view.rates
+        for one in TEXTS
+    ]
+    cells = [cell for row in view.rows for points in _swept(view, row) for cell in points]
+    note = "The same number of rates for every method, with seeds of its own."
+    return section_of(view, columns, cells, [note])
+
+
+def _swept(view: View[Options], row: RowSlice) -> list[tuple[Cell, Cell]]:
+    """Losses on both texts at each rate of a row, ascending."""
+    return [
+        (
+            _at(view, row, entry.run_id, entry.learning_rate, 0),
+            _at(view, row, entry.run_id, entry.learning_rate, 1),
+        )
+        for entry in view.swept(row)
+    ]
+
+
+def _at(view: View[Options], row: RowSlice, run: str, lr: float, text: int) -> Cell:
+    suite, one = view.part.suites[text], TEXTS[text]
+    results: Sequence[Result] = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
+    values = seed_values([(result, one.value(result)) for result in results], _DECIMALS)
+    return mean_cell(Place(row.run, f"{one.id}@{rate(lr)}"), values, _DECIMALS, view.paper)
+
+
+def _points(axes: "Axes", view: View[Options]) -> None:
+    made = section(view)
+    for row in view.rows:
+        look, new, old = view.look[row.run], made.cell(row.run, "new"), made.cell(row.run, "old")
+        assert new is not None and old is not None
+        if new.value is None or old.value is None:
+            continue
+        axes.plot(new.value, old.value, look.marker, color=look.colour, label=printable(row.label))
+
+
+def _frontier(axes: "Axes", view: View[Options]) -> None:
+    for row in view.rows:
+        look = view.look[row.run]
+        points = [
+            (new.value, old.value, entry.learning_rate)
+            for (new, old), entry in zip(_swept(view, row), view.swept(row), strict=True)
+            if new.value is not None and old.value is not None
+        ]
+        if not points:
+            continue
+        axes.plot(
+            [one[0] for one in points],
+            [one[1] for one in points],
+            color=look.colour,
+            linestyle=look.dash,
+            marker=look.marker,
+            label=printable(row.label),
+        )
+        for new, old, lr in (points[0], points[-1]):
+            axes.annotate(
+                rate(lr), (new, old), textcoords="offset points", xytext=(4, 4), fontsize=7
+            )

@@ -1,0 +1,56 @@
+"""What is asked about learning and forgetting."""
+
+from typing import ClassVar, Literal
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.model import ModelConfig
+
+
+class Suite(WindowSuite):
+    """Loss on the held-out text of a dataset, whatever a run was trained on."""
+
+    kind: Literal["adaptation"] = setting(meaning="Which measurement the suite is.")
+    dataset: str = setting(
+        meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the run's."
+    )
+    max_tokens: int | None = setting(
+        None,
+        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+    loss_chunk: int = setting(
+        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
+    )
+
+    @property
+    def read_dataset(self) -> str:
+        """See `Suite.read_dataset`."""
+        return self.dataset
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, a batch at a time, and the logits of a chunk of them."""
+        found = super().reading(model, longest)
+        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        return ["loss", "tokens"]
+
+
+class Options(measurement.Options):
+    """Which runs are shown: each at its own learning rate, or at those of a sweep."""
+
+    suites: ClassVar[int] = 2
+    """That of the new text, then that of the old."""
+
+    by: Literal["run", "learning_rate"] = setting(
+        "run", meaning="Each row at its own rate, or a curve for each row over a sweep of rates"
+    )
+
+    @property
+    def swept(self) -> bool:
+        """Whether it is by learning rate."""
+        return self.by == "learning_rate"

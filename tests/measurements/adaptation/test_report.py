@@ -1,0 +1,52 @@
+"""Learning and forgetting as a table and as curves, of made-up results."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from fake_adaptation import METHODS
+from fake_results import FakeResults
+from fake_slices import RATES, SCALE, artifact_slice
+from pictures import picture_of
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table
+
+
+def read(fake: FakeResults, name: str, folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    build_table(artifact_slice(name), fake.results, folder / name)
+    with (folder / f"{name}.csv").open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path: Path) -> None:
+    cells = read(fake, "dex_methods", tmp_path)
+    for method, (new, old, trained, extra) in METHODS.items():
+        assert float(cells[method, "new"]["value"]) == pytest.approx(new, abs=0.03)
+        assert float(cells[method, "old"]["value"]) == pytest.approx(old, abs=0.03)
+        assert float(cells[method, "trained_parameters"]["value"]) == trained
+        assert float(cells[method, "extra_parameters"]["value"]) == extra
+    dex, control = (float(cells[f"adapted_{name}", "new"]["value"]) for name in ("dex", "kvo"))
+    difference = float(cells["adapted_dex", "new_difference"]["value"])
+    assert difference == pytest.approx(dex - control, abs=1e-9)
+    assert ("adapted_kvo", "new_difference") not in cells
+
+
+def test_the_frontier_has_a_point_for_each_rate(fake: FakeResults, tmp_path: Path) -> None:
+    cells = read(fake, "dex_frontier", tmp_path)
+    columns = {column for row, column in cells if row == "adapted_dex"}
+    assert len(columns) == 2 * len(RATES)
+    new = [float(cells["adapted_dex", f"new@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]
+    old = [float(cells["adapted_dex", f"old@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]
+    assert new[1] < new[0] - 0.4 and old[1] > old[0] + 0.4
+
+
+def test_the_picture_draws_every_method_where_its_losses_are(fake: FakeResults) -> None:
+    results = load_results(fake.results, SCALE)
+    drawn = picture_of(artifact_slice("dex_frontier", "figure"), results, fake)
+    (axes,) = drawn.axes
+    labels = {line.get_label(): line for line in axes.lines}
+    assert {"Dex", "KVO (Dex without W_D)", "LoRA"} <= labels.keys()
+    assert all(len(line.get_xdata()) == len(RATES) for line in labels.values())
+    shown = {text.get_text() for text in axes.texts}
+    assert shown == {"1e-3", "8e-3"}

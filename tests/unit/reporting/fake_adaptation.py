@@ -1,0 +1,42 @@
+"""Results of adaptations, with the shape of real ones."""
+
+import random
+from itertools import chain, product
+from typing import Any
+
+from difftransformer.config.artifact_slices import SweepRow
+
+# Method -> (loss on the new text, on the old, parameters that train, those beside the model's).
+METHODS = {
+    "adapted_full": (0.88, 4.20, 459_000, 0),
+    "adapted_kvo": (1.59, 3.95, 98_304, 0),
+    "adapted_dex": (1.59, 3.96, 98_818, 514),
+    "adapted_lora": (1.47, 4.17, 40_960, 40_960),
+    "adapted_lora_32": (1.40, 4.22, 163_840, 163_840),
+    "adapted_pissa": (1.38, 4.28, 163_840, 163_840),
+    "adapted_galore": (0.85, 5.21, 459_000, 0),
+    "adapted_apollo": (1.53, 3.84, 459_000, 0),
+}
+
+
+def adaptations(fake: Any, seed: int) -> None:
+    """Write the trainings and the losses of every method with a seed."""
+    for run in METHODS:
+        _adapted(fake, run, run, seed, 2e-3, 0.0)
+
+
+def swept_adaptations(fake: Any, sweeps: dict[str, list[SweepRow]], seeds: tuple[int, ...]) -> None:
+    """Write those at every learning rate: larger ones learn and forget more."""
+    for entry, seed in product(chain.from_iterable(sweeps.values()), seeds):
+        more = 0.3 * entry.learning_rate / 4e-3
+        _adapted(fake, entry.run, entry.run_id, seed, entry.learning_rate, more)
+
+
+def _adapted(fake: Any, method: str, run: str, seed: int, lr: float, more: float) -> None:
+    noise = random.Random(f"{run}{seed}")
+    new, old, trained, extra = METHODS[method]
+    sizes = {"trained_parameters": trained, "extra_parameters": extra, "validation_loss": new}
+    fake.training(run, seed, sizes, lr=lr)
+    for suite, loss in (("adaptation_new", new - more), ("adaptation_old", old + more)):
+        metrics = {"loss": loss + noise.gauss(0, 0.01), "tokens": 65_536}
+        fake.evaluation(run, seed, suite, metrics, {"kind": "adaptation", "seq_len": 128})
