@@ -22,20 +22,25 @@ FITTING: dict[str, dict[str, Any]] = {
 }
 
 
-def small(variant: str, **changes: Any) -> Transformer:
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{variant: {"variant": variant, **FITTING.get(variant, {})} for variant in variants()},
+    "no subtraction": {"variant": "diff_v1", "lambda_fixed": 0.0},
+    "no headwise norm": {"variant": "diff_v1", "norm": False},
+    "elementwise gate": {"variant": "gated", "gate": "elementwise"},
+}
+
+
+def small(name: str, **changes: Any) -> Transformer:
     sizes = {"vocab_size": VOCAB, "d_model": 8, "num_layers": 2, "ffn_dim": 6, "max_positions": 8}
-    attention = {"variant": variant, "head_dim": 2, "num_heads": 2, "num_kv_heads": 1}
+    attention = {"head_dim": 2, "num_heads": 2, "num_kv_heads": 1} | OPTIONS[name]
     config = ModelConfig.model_validate(
-        sizes
-        | {"attention": attention | FITTING.get(variant, {}), "initializer": "fan_in"}
-        | {"embedding_std": 1.0}
-        | changes
+        sizes | {"attention": attention, "initializer": "fan_in", "embedding_std": 1.0} | changes
     )
     model = Transformer.build(config, "eager", 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("norm.weight"):
+        for one, parameter in model.named_parameters():
+            if one.endswith("norm.weight"):
                 parameter.uniform_(0.5, 1.5, generator=generator)
     return model
 
@@ -84,13 +89,13 @@ def directions(size: int) -> Tensor:
     return torch.randn(4, size, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("variant", variants())
-def test_products_are_those_of_the_exact_hessian(variant: str, windows: Tensor) -> None:
-    single = small(variant)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_products_are_those_of_the_exact_hessian(name: str, windows: Tensor) -> None:
+    single = small(name)
     in_float = LossHessian(single, windows, 8)
     vectors = directions(in_float.size)
     rounded = torch.stack([in_float(one) for one in vectors])
-    model = small(variant).double()
+    model = small(name).double()
     ours = LossHessian(model, windows, 8)
     found = torch.stack([ours(one) for one in vectors])
     matrix = exact(model, windows)
