@@ -128,7 +128,7 @@ def _spectra(view: View[Options], run: str, seed: int) -> Spectra:
 
 def _title(view: View[Options], phase: str) -> str:
     if phase == FINAL:
-        return f"{view.title}, final weights"
+        return "Late: final weights"
     return f"{phase.capitalize()}: after {view.suite.phases[phase]:.0%} of training"
 
 
