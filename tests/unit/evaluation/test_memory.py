@@ -31,6 +31,13 @@ SIZES: dict[str, dict[str, Any]] = {
         "suite": {"kind": "nll_by_position", "length": 512, "batch_size": 8, "backend": "eager"},
         "vocab_size": 512, "max_positions": 512, "d_model": 256, "num_layers": 1, "ffn_dim": 768,
     },
+    "second derivatives": {
+        "suite": {
+            "kind": "curvature", "seq_len": 128, "sequences": 8, "batches": 1, "steps": 8,
+            "backend": "eager",
+        },
+        "vocab_size": 2048, "max_positions": 128, "d_model": 192, "num_layers": 3, "ffn_dim": 512,
+    },
     "cache": {
         "suite": {"kind": "hallucination", "format": "recall", "needles": [1], "samples": 1},
         "vocab_size": 512, "max_positions": 2048, "d_model": 256, "num_layers": 48, "ffn_dim": 256,

@@ -143,4 +143,5 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
     if "lr_sweep_v2" in scale.sweeps:
         swept |= scale.sweeps["lr_sweep_v2"].rates()
     for run, rate in scale.learning_rates.items():
-        assert rate in swept[run.removesuffix("_equal_flops")], run
+        tried = run if run in swept else plan.catalogue.runs[run].base
+        assert tried is not None and rate in swept[tried], run

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from fake_adaptation import METHODS, adaptations, swept_adaptations
+from fake_curvature import curvature
 from fake_judgements import judgements
 from fake_many_shot import many_shot_results
 from fake_mathematics import mathematics
@@ -71,6 +72,7 @@ class FakeResults:
             for run, shots in product(("transformer", "diff"), (0, 5)):
                 self.understanding(run, seed, shots)
             self.mathematics(seed)
+            self.curvature(seed)
         for run, seed in product(SWEPT, seeds):
             for entry in sweep(run):
                 self.swept(entry, seed)
@@ -89,6 +91,11 @@ class FakeResults:
             for stage, suite in stages.items():
                 self.language_model(f"{stage}_{row}", seed)
                 mathematics(self, f"{stage}_{row}", seed, suite)
+
+    def curvature(self, seed: int) -> None:
+        for row in ("transformer", "diff", "diff_lambda_0"):
+            self.language_model(f"curvature_{row}", seed)
+            curvature(self, f"curvature_{row}", seed)
 
     def language_model(self, run: str, seed: int) -> None:
         noise = random.Random(f"{run}{seed}")

@@ -73,7 +73,10 @@ def sweep(run: str) -> list[SweepRow]:
 
 
 def base(run: str) -> str:
-    before, after = r"^(equal_)?(recall|math|reasoning)_", r"_size_\d+$|_more_tokens$|_equal_flops$"
+    before, after = (
+        r"^(equal_)?(recall|math|reasoning|curvature)_",
+        r"_size_\d+$|_more_tokens$|_equal_flops$",
+    )
     return re.sub(f"{before}|{after}", "", run)
 
 

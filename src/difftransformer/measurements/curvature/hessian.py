@@ -1,0 +1,84 @@
+"""Products of vectors with the Hessian of a model's loss, by differentiating twice.
+
+    H v = d (g . v) / d w,  g = d loss / d w      (Pearlmutter 1994, Neural Computation 6(1))
+
+Shapes: B = windows, T = positions, n = parameters.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from difftransformer.models import gradients
+from difftransformer.models.transformer import Transformer
+
+
+@contextmanager
+def plain_formulas() -> Iterator[None]:
+    """Run the formulas that compilers and GPUs get, in the place of hand-written gradients.
+
+    Those have no second derivative, and refuse to give one (see `gradients`): a module that is
+    missed here is an error, never a wrong number. Each module has its own name for `by_hand`.
+    """
+    asked = gradients.by_hand
+    ours = [one for name, one in sys.modules.items() if name.startswith("difftransformer.models.")]
+    asking = [module for module in ours if vars(module).get("by_hand") is asked]
+    try:
+        for module in asking:
+            vars(module)["by_hand"] = lambda x: False
+        yield
+    finally:
+        for module in asking:
+            vars(module)["by_hand"] = asked
+
+
+class LossHessian:
+    """The Hessian of the mean cross-entropy over windows, by all parameters of a model.
+
+    Args:
+        model: Of the backend eager, on any device; its weights must stay as they are.
+        windows: int64 [B, T + 1].
+        batch_size: Windows differentiated at one time. Of one such part the graph of the gradient
+            is kept; of several each is made again for every product.
+
+    Attributes:
+        size: n.
+    """
+
+    def __init__(self, model: Transformer, windows: Tensor, batch_size: int) -> None:
+        assert model.backend == "eager", model.backend
+        self._model, self._windows = model, len(windows)
+        self._parameters = [*model.parameters()]
+        self.size = sum(one.numel() for one in self._parameters)
+        self._parts = torch.split(windows.to(model.output_weight.device), batch_size)
+        self._kept = self._gradient(self._parts[0]) if len(self._parts) == 1 else None
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """[n] -> [n], float64 on the model's device; computed in the model's precision."""
+        if self._kept is not None:
+            return self._product(self._kept, vector, keep=True)
+        total = torch.zeros_like(vector)
+        for part in self._parts:
+            total += self._product(self._gradient(part), vector, keep=False)
+        return total
+
+    def _gradient(self, part: Tensor) -> tuple[Tensor, ...]:
+        """What a part adds to the gradient of the mean, with its graph."""
+        with plain_formulas(), torch.enable_grad():
+            logits = self._model(part[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten())
+            share = loss * (len(part) / self._windows)
+            return torch.autograd.grad(share, self._parameters, create_graph=True)
+
+    def _product(self, gradient: tuple[Tensor, ...], vector: Tensor, *, keep: bool) -> Tensor:
+        sizes = [one.numel() for one in self._parameters]
+        rows = zip(torch.split(vector, sizes), self._parameters, strict=True)
+        directions = [row.view_as(one).to(one.dtype) for row, one in rows]
+        found = torch.autograd.grad(
+            gradient, self._parameters, directions, retain_graph=keep, materialize_grads=True
+        )
+        return torch.cat([one.flatten().double() for one in found])

@@ -1,0 +1,225 @@
+"""Curvature of the loss (Dex, section 2.4 and figure 7): spectra of its Hessian, by batch.
+
+The batches of all phases are measured one by one, and each finished one is kept, so a killed job
+goes on with the next. All models and phases see the same windows.
+
+Shapes: B = windows of a batch, T = seq_len, n = parameters.
+"""
+
+import logging
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.data.loader import Windows
+from difftransformer.errors import CheckpointError, ConfigError, DataError
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.measurements.curvature.hessian import LossHessian
+from difftransformer.measurements.curvature.lanczos import Product, lanczos, power_iteration
+from difftransformer.measurements.curvature.settings import (
+    FINAL,
+    SPECTRA,
+    Spectra,
+    Spectrum,
+    Suite,
+    phase_metric,
+)
+from difftransformer.models.checkpoint import WEIGHTS, load_weights
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.result import TRAINING, Units, read_result
+from difftransformer.training.checkpoint import KEPT, kept_name
+
+logger = logging.getLogger(__name__)
+
+
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Ends of the spectrum and what of it is negative: means over batches, for each phase.
+
+    The details of ``subject`` get the spectra behind them.
+
+    Returns:
+        largest and smallest eigenvalue; ratio, of the smallest's size to the largest (0 where none
+        is negative); negative_top, share of negative ones among the ``top`` of largest magnitude;
+        negative_curvature, the part of the spectrum's summed magnitudes that is negative;
+        negative_mass, share of eigenvalues below -``zero`` times the largest magnitude; error, the
+        largest bound of the error of one of the ``top``, in units of the largest of its batch.
+        All but the last are known by batch. Those of a phase of ``suite.phases`` end in its name.
+
+    Raises:
+        CheckpointError: training did not keep the weights of a phase, or some are damaged.
+        ConfigError: windows longer than the model's context.
+        DataError: the validation split is missing, or has too few windows.
+    """
+    batches = validation_batches(suite, subject)
+    weights = _weights_of_phases(suite, subject)
+    model = subject.scorer.model
+    assert isinstance(model, Transformer), type(model)
+    subject.state.mkdir(parents=True, exist_ok=True)
+    spectra = Spectra(
+        phases={
+            phase: _measured_phase(suite, subject, model, phase, weights[phase], batches)
+            for phase in suite.all_phases
+        }
+    )
+    write_text(subject.details / SPECTRA, spectra.model_dump_json() + "\n")
+    metrics: Metrics = {}
+    units: dict[str, Units] = {}
+    for phase, found in spectra.phases.items():
+        numbers, by_batch = summary(suite, found)
+        metrics |= {phase_metric(name, phase): value for name, value in numbers.items()}
+        units |= {phase_metric(name, phase): one for name, one in by_batch.items()}
+    return Measured(metrics, units)
+
+
+def validation_batches(suite: Suite, subject: Subject) -> list[Tensor]:
+    """Windows spread evenly over the validation split, int64 [B, T + 1] for each batch.
+
+    Raises:
+        ConfigError: windows longer than the model's context.
+        DataError: the split is missing, or has too few windows.
+    """
+    if suite.seq_len > subject.scorer.max_positions:
+        raise ConfigError(
+            f"curvature.seq_len {suite.seq_len} is longer than the model's context: at most its "
+            f"max_positions {subject.scorer.max_positions}"
+        )
+    windows = Windows(subject.dataset, "validation", suite.seq_len)
+    wanted = suite.batches * suite.sequences
+    if len(windows) < wanted:
+        raise DataError(
+            f"{subject.dataset.folder}: split validation has {len(windows)} windows of "
+            f"{suite.seq_len} tokens, {suite.batches} batches of {suite.sequences} need {wanted}: "
+            "lower curvature.batches, sequences or seq_len, or use more text"
+        )
+    places = np.arange(wanted) * len(windows) // wanted
+    return [windows.gather(places[first :: suite.batches]) for first in range(suite.batches)]
+
+
+def spectrum_of(
+    suite: Suite, product: Product, size: int, batch: int, device: torch.device
+) -> Spectrum:
+    """Measure one matrix, known by its products with vectors [n] on a device.
+
+    Args:
+        suite: How.
+        product: The matrix.
+        size: n.
+        batch: Number of the batch, which has random vectors of its own.
+        device: Where the vectors are.
+    """
+    drawn = np.random.default_rng([suite.probe_seed, batch])
+
+    def vector() -> Tensor:
+        return torch.from_numpy(drawn.standard_normal(size)).to(device)
+
+    found = [lanczos(product, vector(), suite.steps) for _ in range(suite.probes)]
+    top, error = min((one.top(suite.top) for one in found), key=lambda one: one[1])
+    if suite.top_by == "power":
+        top, error = power_iteration(
+            product, [vector() for _ in range(suite.top)],
+            iterations=suite.power_iterations, tolerance=suite.power_tolerance,
+        )  # fmt: skip
+    return Spectrum(
+        nodes=[one.nodes for one in found],
+        weights=[one.weights for one in found],
+        top=top,
+        error=error,
+    )
+
+
+def summary(suite: Suite, found: list[Spectrum]) -> tuple[Metrics, dict[str, Units]]:
+    """Metrics of a phase from its batches, see `measure`, and those that are means, by batch."""
+    rows = [_numbers(suite, one) for one in found]
+    column = {name: [row[name] for row in rows] for name in rows[0]}
+    units = {
+        "largest": means("batches", column["largest"]),
+        "smallest": means("batches", column["smallest"]),
+        "ratio": means(
+            "batches", (max(0.0, -one) for one in column["smallest"]), column["largest"]
+        ),
+        "negative_top": means("batches", column["negative_top"]),
+        "negative_curvature": means("batches", column["negative"], column["magnitude"]),
+        "negative_mass": means("batches", column["negative_mass"]),
+    }
+    metrics: Metrics = {name: _mean(one) for name, one in units.items()}
+    return metrics | {"error": max(column["error"])}, units
+
+
+def _mean(units: Units) -> float:
+    (share,) = units.shares
+    weights = share.weights or [1.0] * len(share.values)
+    return sum(share.values) / sum(weights)
+
+
+def _numbers(suite: Suite, one: Spectrum) -> dict[str, float]:
+    nodes, weights = np.concatenate(one.nodes), np.concatenate(one.weights) / len(one.weights)
+    size = float(np.abs(nodes).max())
+    curvature = weights * nodes
+    return {
+        "largest": float(nodes.max()),
+        "smallest": float(nodes.min()),
+        "negative_top": sum(value < 0 for value in one.top) / len(one.top),
+        "negative": float(-curvature[nodes < 0].sum()),
+        "magnitude": float(np.abs(curvature).sum()),
+        "negative_mass": float(weights[nodes < -suite.zero * size].sum()),
+        "error": one.error / size,
+    }
+
+
+def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path]:
+    """File of the weights of each phase."""
+    folder = subject.model
+    assert folder is not None, "this suite needs the folder of the model"
+    files = {FINAL: folder / WEIGHTS}
+    if not suite.phases:
+        return files
+    trained = read_result(folder / TRAINING)
+    training = TrainingConfig.model_validate(trained.settings["training"])
+    for phase, share in suite.phases.items():
+        step = round(share * training.total_steps)
+        files[phase] = folder / KEPT / kept_name(step)
+        if step not in training.kept_steps or not files[phase].is_file():
+            raise CheckpointError(
+                f"{files[phase]}: no such file, which curvature.phases.{phase} asks for: add "
+                f"{share:g} to the keep_weights {training.keep_weights} of run {trained.run} and "
+                "train it again, or leave the phase out"
+            )
+    return files
+
+
+def _measured_phase(
+    suite: Suite, subject: Subject, model: Transformer, phase: str, weights: Path,
+    batches: list[Tensor],
+) -> list[Spectrum]:  # fmt: skip
+    """Measure what is not measured yet."""
+    files = [subject.state / f"{phase}-{number}.json" for number in range(len(batches))]
+    if not all(path.is_file() for path in files):
+        load_weights(model, weights)
+    for number, path in enumerate(files):
+        if path.is_file():
+            continue
+        started = monotonic()
+        hessian = LossHessian(model, batches[number], suite.batch_size)
+
+        def product(vector: Tensor, hessian: LossHessian = hessian) -> Tensor:
+            image = hessian(vector)
+            if not image.isfinite().all():
+                raise CheckpointError(
+                    f"{weights}: its loss has no finite curvature, the weights are damaged or "
+                    "diverged; train the model again"
+                )
+            return image
+
+        one = spectrum_of(suite, product, hessian.size, number, subject.device)
+        write_text(path, one.model_dump_json())
+        ends = min(map(min, one.nodes)), max(map(max, one.nodes))
+        logger.info(
+            "%s, batch %d of %d: eigenvalues from %.4g to %.4g in %.1f s",
+            phase, number + 1, len(batches), *ends, monotonic() - started,
+        )  # fmt: skip
+    return [Spectrum.model_validate_json(path.read_text(encoding="utf-8")) for path in files]

@@ -1,0 +1,168 @@
+"""What is asked about the curvature of the loss."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.generated_rows import GeneratedRows
+from difftransformer.config.measurement import Reading
+from difftransformer.config.measurement import Suite as BaseSuite
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.registry import configure
+
+FINAL = "late"
+"""Phase of the final weights."""
+NAMES = (
+    *("largest", "smallest", "ratio", "negative_top"),
+    *("negative_curvature", "negative_mass", "error"),
+)
+"""Metrics of a phase, see `measure.measure`."""
+SPECTRA = "spectra.json"
+"""File beside a result, a `Spectra`."""
+
+_WIDTH, _INNER, _LOGIT, _WEIGHT = 200.0, 65.0, 27.0, 85.0
+"""Bytes that differentiating twice holds, an allocator's gaps left out, measured on the CPU with
+heads of two maps: of each position for a dimension of d_model and of ffn_dim in a layer and for a
+token id, and of each weight of a head's map."""
+
+
+def phase_metric(name: str, phase: str) -> str:
+    """Metric of a phase; those of the final weights have no ending."""
+    return name if phase == FINAL else f"{name}_{phase}"
+
+
+class Spectrum(Settings):
+    """What was found of the Hessian of one batch."""
+
+    nodes: list[list[float]] = Field(description="Estimates of eigenvalues, ascending, by probe")
+    weights: list[list[float]] = Field(description="Share of the spectrum at each of them")
+    top: list[float] = Field(description="Eigenvalues of largest magnitude, that first")
+    error: float = Field(description="Largest bound of their errors")
+
+
+class Spectra(Settings):
+    """Those of all batches, in their order, by phase."""
+
+    phases: dict[str, list[Spectrum]]
+
+
+class Suite(BaseSuite):
+    """Eigenvalues of the Hessian of the mean cross-entropy, batch by batch of held-out windows.
+
+    Both ends and the density by Lanczos, the few of largest magnitude by it or by power iteration.
+    """
+
+    kind: Literal["curvature"] = setting(meaning="Which measurement the suite is.")
+    seq_len: int = setting(
+        meaning="Positions of a window of the validation split; windows do not overlap.",
+        unit="tokens",
+        gt=1,
+    )
+    sequences: int = setting(
+        16,
+        meaning="Windows of a batch, over which the loss is a mean: each batch has a Hessian.",
+        unit="windows",
+        source="the procedure that Dex follows, arXiv 2202.06709; its batch is not stated, ours",
+        gt=0,
+    )
+    batches: int = setting(
+        4, meaning="Batches; their windows are spread evenly over the split.", unit="batches", gt=0
+    )
+    steps: int = setting(
+        20,
+        meaning="Lanczos steps from a random vector; each is one product with the Hessian.",
+        unit="steps",
+        ge=2,
+    )
+    probes: int = setting(
+        1, meaning="Random vectors of a batch, over which its density is a mean.", gt=0
+    )
+    probe_seed: int = setting(
+        0, meaning="Seed of the random vectors; every batch has vectors of its own.", ge=0
+    )
+    top: int = setting(
+        5,
+        meaning="How many eigenvalues of largest magnitude are looked at.",
+        unit="eigenvalues",
+        source="the procedure that Dex follows, arXiv 2202.06709: five",
+        gt=0,
+    )
+    top_by: Literal["lanczos", "power"] = setting(
+        "lanczos",
+        meaning="How these are found. lanczos: from the same steps as the ends. power: by power "
+        "iteration, each with those before it taken out, as published; four times the products, "
+        "and less exact where magnitudes are close.",
+        source="arXiv 2202.06709 (power)",
+    )
+    power_iterations: int = setting(
+        100, meaning="Most products of a power iteration.", unit="products", gt=1
+    )
+    power_tolerance: float = setting(
+        1e-3, meaning="Relative change of an eigenvalue at which a power iteration ends.", gt=0
+    )
+    zero: float = setting(
+        0.05,
+        meaning="Eigenvalues nearer to zero than this share of the largest magnitude count as zero "
+        "in the density's mass: most are, and so few steps do not tell their signs.",
+        gt=0,
+        lt=1,
+    )
+    phases: dict[
+        Annotated[str, StringConstraints(pattern="^[a-z]+$")], Annotated[float, Field(gt=0, lt=1)]
+    ] = setting(
+        {},
+        meaning="Weights that training kept on its way, by name: shares of `keep_weights`, such as "
+        "{early: 0.1}. The final ones are always measured.",
+    )
+    batch_size: int = setting(
+        16,
+        meaning="Windows differentiated at one time; fewer than `sequences` need less memory, and "
+        "twice the time.",
+        unit="windows",
+        gt=0,
+    )
+    backend: Literal["eager"] = setting(
+        "eager", meaning="Only the slow implementation can be differentiated twice."
+    )
+    precision: Literal["fp32"] = setting(
+        "fp32", meaning="Half precision has too few digits; vectors are float64."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.top > self.steps:
+            raise ValueError(f"top {self.top} exceeds the {self.steps} eigenvalues of steps")
+        if FINAL in self.phases:
+            raise ValueError(f"phases: '{FINAL}' is that of the final weights, name it otherwise")
+        return self
+
+    @property
+    def all_phases(self) -> list[str]:
+        """Names in the order of training, the final one last."""
+        return [*sorted(self.phases, key=lambda name: self.phases[name]), FINAL]
+
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Windows must not be longer than the model's context."""
+        if self.seq_len <= max_positions:
+            return None
+        return f"seq_len {self.seq_len} is longer than its max_positions {max_positions}"
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Windows with both gradients, and the vectors of Lanczos, in float64."""
+        held = min(self.batch_size, self.sequences)
+        length = min(self.seq_len, model.max_positions)
+        heads = configure(model.attention, model.d_model).output_heads
+        layers, width, inner, ids = model.num_layers, model.d_model, model.ffn_dim, model.vocab_size
+        position = layers * (_WIDTH * width + _INNER * inner) + _LOGIT * ids
+        graph = length * position + layers * _WEIGHT * heads * length**2
+        parameters = 2 * ids * width + layers * width * (4 * width + 3 * inner)
+        vectors = (8.0 * (self.steps + 4) + 16.0) * parameters
+        return Reading(
+            held, length, length, 0, self.lower("seq_len", "steps"),
+            map_bytes=(graph + vectors / held) / (heads * length**2),
+        )  # fmt: skip
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        return [phase_metric(name, phase) for phase in self.all_phases for name in NAMES]

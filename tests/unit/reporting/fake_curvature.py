@@ -1,0 +1,56 @@
+"""Results of the suite of curvature, with the shape of real ones."""
+
+import random
+from statistics import fmean
+from typing import Any
+
+from difftransformer.measurements.curvature.settings import (
+    NAMES,
+    SPECTRA,
+    Spectra,
+    Spectrum,
+    phase_metric,
+)
+
+PHASES = {"early": 0.1, "middle": 0.5}
+SUITE = "curvature_phases"
+_BATCHES, _STEPS, _TOP = 3, 20, 5
+
+
+def curvature(fake: Any, run: str, seed: int) -> None:
+    """Write the result of one run, and its spectra beside it."""
+    noise = random.Random(f"curvature{run}{seed}")
+    found = {
+        phase: [_spectrum(noise, growth, run) for _ in range(_BATCHES)]
+        for phase, growth in {"early": 6.0, "middle": 2.0, "late": 1.0}.items()
+    }
+    metrics: dict[str, float | int | None] = {}
+    for phase, batches in found.items():
+        numbers = {
+            "largest": fmean(one.nodes[0][-1] for one in batches),
+            "smallest": fmean(one.nodes[0][0] for one in batches),
+            "ratio": 0.4 + noise.gauss(0, 0.05),
+            "negative_top": fmean(sum(x < 0 for x in one.top) / _TOP for one in batches),
+            "negative_curvature": 0.45 + noise.gauss(0, 0.01),
+            "negative_mass": 0.004,
+            "error": 0.02,
+        }
+        metrics |= {phase_metric(name, phase): numbers[name] for name in NAMES}
+    details = fake.root / f"evaluations/{SUITE}/{run}/{seed}"
+    details.mkdir(parents=True, exist_ok=True)
+    (details / SPECTRA).write_text(Spectra(phases=found).model_dump_json())
+    config = {
+        "kind": "curvature", "seq_len": 64, "sequences": 16, "batches": _BATCHES,
+        "steps": _STEPS, "phases": PHASES,
+    }  # fmt: skip
+    fake.evaluation(run, seed, SUITE, metrics, config)
+
+
+def _spectrum(noise: random.Random, growth: float, run: str) -> Spectrum:
+    low, high = (-0.6 if run.endswith("_diff") else -1.2) * growth, 2.0 * growth
+    low, high = low * noise.uniform(0.8, 1.2), high * noise.uniform(0.8, 1.2)
+    nodes = [low + (high - low) * step / (_STEPS - 1) for step in range(_STEPS)]
+    weights = [10.0 ** (-6 * abs(node) / high) for node in nodes]
+    top = sorted(nodes, key=abs, reverse=True)[:_TOP]
+    shares = [weight / sum(weights) for weight in weights]
+    return Spectrum(nodes=[nodes], weights=[shares], top=top, error=0.02 * high)
