@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -347,3 +348,30 @@ def test_quantised_projections_are_one_line() -> None:
     model.model.layers[0].self_attn.o_proj = torch.nn.Identity()
     with pytest.raises(ConfigError, match="load the model without quantisation"):
         get_peft_model(model, DexConfig())
+
+
+def test_the_page_works_as_it_stands(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every Python block of docs/dex.md, one after another, on a small model in a folder."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{number}": number for number in range(48)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    model_of().save_pretrained(tmp_path / "base")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "base")
+    page = (repository / "docs" / "dex.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, Any] = {"folder": tmp_path / "base", "texts": ["w1 w2 w3 w4", "w9 w8 w7 w6"]}
+    for block in blocks:
+        exec(block, known)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    (tokens,) = known["batches"][:1]
+    torch.testing.assert_close(
+        plain(tokens).logits, known["again"](tokens).logits, atol=1e-5, rtol=0
+    )
+    assert not plain(tokens).logits.equal(model_of()(tokens).logits)
