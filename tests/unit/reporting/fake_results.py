@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fake_adaptation import METHODS, adaptations, swept_adaptations
 from fake_curvature import curvature
+from fake_head_features import HEADS, head_features
 from fake_judgements import judgements
 from fake_many_shot import many_shot_results
 from fake_mathematics import mathematics
@@ -73,6 +74,8 @@ class FakeResults:
                 self.understanding(run, seed, shots)
             self.mathematics(seed)
             self.curvature(seed)
+            for run in HEADS:
+                head_features(self, run, seed)
         for run, seed in product(SWEPT, seeds):
             for entry in sweep(run):
                 self.swept(entry, seed)

@@ -1,0 +1,83 @@
+"""How alike heads are as heat maps, and how evenly they matter as sorted curves."""
+
+from typing import TYPE_CHECKING
+
+from difftransformer.measurements.head_features.measure import DETAILS
+from difftransformer.measurements.head_features.settings import CKA, IMPORTANCE, Options
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import printable, tidy
+from difftransformer.reporting.panels import panels
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+COLUMNS = (
+    Metric(CKA, "CKA in a layer ↓", compared=True),
+    Metric("cka_all", "CKA of all heads ↓"),
+    Metric(IMPORTANCE, "Evenness of importance ↑", compared=True),
+    Metric("dex_cosine", "cos(O, λOW)"),
+    Metric("dex_norm", "|λOW| / |O|"),
+)
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section."""
+    suite = view.suite
+    notes = [
+        f"Windows of {suite.seq_len} tokens. CKA: linear, unbiased, over {suite.samples} positions "
+        "of each batch, mean over pairs of heads; 1 where two heads say the same. Evenness: a "
+        "layer's importances divided by its largest, their mean; 1 where all heads matter as much. "
+        "The last two columns are of the heads that Dex changed.",
+        view.training_note(),
+    ]
+    return metric_section(view, COLUMNS, decimals=3, notes=notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a heat map for each row, or a panel of curves for each layer."""
+    return _heat_maps(view) if view.options.shown == "alignment" else _curves(view)
+
+
+def _heat_maps(view: View[Options]) -> "Figure":
+    rows = view.rows
+    drawn, (places,) = panels(1, len(rows), (3.4 * len(rows), 3.6))
+    for axes, row in zip(places, rows, strict=True):
+        image = axes.imshow(_mean(view, row.run, "cka"), vmin=0, vmax=1, cmap="viridis")
+        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
+        axes.grid(visible=False)
+    drawn.colorbar(image, ax=list(places), shrink=0.7, label="CKA")
+    return drawn
+
+
+def _curves(view: View[Options]) -> "Figure":
+    importances = {row.run: _mean(view, row.run, "importance") for row in view.rows}
+    layers = max(len(one) for one in importances.values())
+    drawn, (places,) = panels(1, layers, (3.8 * layers, 3.6), sharey=True)
+    for layer, axes in enumerate(places):
+        for row in view.rows:
+            look, values = view.look[row.run], importances[row.run][layer].sort(descending=True)[0]
+            ranks = [(place + 0.5) / len(values) for place in range(len(values))]
+            axes.plot(
+                ranks,
+                values.tolist(),
+                color=look.colour,
+                linestyle=look.dash,
+                marker=look.marker,
+                label=printable(row.label),
+            )
+        tidy(axes, x="share of heads", y="importance" if layer == 0 else "", title=f"Layer {layer}")
+    handles, labels = places[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    return drawn
+
+
+def _mean(view: View[Options], run: str, name: str) -> "Tensor":
+    """Mean over seeds of an array that the suite left."""
+    import torch
+    from safetensors.torch import load_file
+
+    found = [load_file(view.detail(run, seed, DETAILS))[name] for seed in view.seeds]
+    return torch.stack(found).mean(0)

@@ -1,0 +1,48 @@
+"""What is asked about the outputs of heads."""
+
+from typing import ClassVar, Literal
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.model import ModelConfig
+
+CKA, IMPORTANCE = "cka", "importance_even"
+OVERALL = (CKA, "cka_all", IMPORTANCE, "dex_cosine", "dex_norm", "tokens")
+"""Metrics of the whole model; the first and third by layer, too."""
+
+
+class Suite(WindowSuite):
+    """Alignment of heads, importance of heads, and the change that Dex makes of them.
+
+    Works on windows of the validation split.
+    """
+
+    kind: Literal["head_features"] = setting(meaning="Which measurement the suite is.")
+    samples: int = setting(
+        256,
+        meaning="Positions of a batch whose features are compared, evenly spaced; the more, the "
+        "larger the matrices of their products, samples² for each head.",
+        unit="positions",
+        source="ours; not stated by arXiv 2505.16333",
+        gt=3,
+    )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows with all their logits, for the slopes."""
+        found = super().reading(model, longest)
+        return found._replace(rows=self.batch_size * found.new)
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        layers = range(model.num_layers)
+        return [*OVERALL, *(f"{name}_l{layer}" for name in (CKA, IMPORTANCE) for layer in layers)]
+
+
+class Options(measurement.Options):
+    """Which of the two is drawn: the alignment of heads, or their importance."""
+
+    shown: Literal["alignment", "importance"] = setting(
+        "alignment", meaning="Heat maps of alignment, or curves of sorted importance"
+    )
+    suites: ClassVar[int] = 1

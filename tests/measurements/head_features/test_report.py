@@ -1,0 +1,40 @@
+"""Alignment and importance of heads as a table and as pictures, of made-up results."""
+
+from pathlib import Path
+
+import pytest
+from fake_head_features import HEADS
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice
+from pictures import picture_of
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table
+
+
+def test_the_table_says_what_dex_did_of_the_row_that_has_it(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    build_table(artifact_slice("dex_heads"), fake.results, tmp_path / "dex_heads")
+    lines = (tmp_path / "dex_heads.md").read_text().splitlines()
+    (dex,) = (line for line in lines if line.startswith("| Dex "))
+    (diff,) = (line for line in lines if line.startswith("| DIFF "))
+    assert "0.100" in dex and "0.020" in dex
+    assert "0.100" not in diff
+
+
+@pytest.mark.parametrize("name", ["dex_heads", "dex_figure6"])
+def test_every_row_is_drawn(fake: FakeResults, name: str) -> None:
+    artifact = artifact_slice(name, "figure")
+    drawn = picture_of(artifact, load_results(fake.results, SCALE), fake)
+    rows = [row.run for row in artifact.sections[0].rows]
+    if name == "dex_figure6":
+        first, second = drawn.axes
+        assert {len(line.get_xdata()) for line in first.lines} == {HEADS[run] for run in rows}
+        for line in (*first.lines, *second.lines):
+            heights = list(line.get_ydata())
+            assert heights == sorted(heights, reverse=True) and heights[0] == 1
+    else:
+        maps = drawn.axes[: len(rows)]
+        sizes = [axes.images[0].get_array().shape for axes in maps]
+        assert sizes == [(2 * HEADS[run], 2 * HEADS[run]) for run in rows]
