@@ -81,6 +81,17 @@ def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() 
     assert not queries[:, 1].any()
 
 
+@pytest.mark.parametrize("lambda_init", ["exponential", 0.35])
+def test_a_lambda_fixed_at_its_start_is_that_number(lambda_init: object) -> None:
+    options = {"variant": "diff_v1", "lambda_init": lambda_init, **HEADS}
+    number = 0.8 - 0.6 * math.exp(-0.3) if lambda_init == "exponential" else 0.35  # layer 1
+    fixed, known = (build(options | {"lambda_fixed": one}, "sdpa") for one in ("init", number))
+    assert not any("lambda" in name for name, _ in fixed.named_parameters())
+    x, rope = inputs(fixed, 9)
+    assert torch.equal(fixed(x, rope), known(x, rope))
+    torch.testing.assert_close(fixed(x, rope), fixed.reference(x, rope), rtol=1e-4, atol=1e-4)
+
+
 def test_a_gain_starts_as_told_and_divides_by_nothing() -> None:
     plain, gained = (
         build({"variant": "softmax", **HEADS, **own}, "sdpa") for own in ({}, {"gain": 3.0})

@@ -20,7 +20,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
 from difftransformer.reporting.verdicts import Verdict
 
-ROWS = ("curvature_transformer", "curvature_diff", "curvature_diff_lambda_0")
+ROWS = ("curvature_transformer", "curvature_diff", "curvature_diff_fixed_lambda")
 
 
 def test_a_section_for_each_phase(fake: FakeResults) -> None:

@@ -19,10 +19,23 @@ METHODS = {
 }
 
 
+SCHEDULES = {"dex_learned": 0.2, "dex_learned_from_zero": 0.01, "dex_ramped": 0.3}
+"""Schedule -> lambda at the end."""
+METHOD_SIZES = {"trained_parameters": 98_818, "extra_parameters": 514}
+
+
 def adaptations(fake: Any, seed: int) -> None:
     """Write the trainings and the losses of every method with a seed."""
     for run in METHODS:
         _adapted(fake, run, run, seed, 2e-3, 0.0)
+    for run in ("adapted_dex", *SCHEDULES):
+        height = 0.1 if run == "adapted_dex" else SCHEDULES[run]
+        points = [
+            {"step": step, "loss": 2.0, "lambda_l0": height * step / 60, "lambda_l1": height}
+            for step in range(2, 62, 2)
+        ]
+        fake.history(run, seed, points)
+        fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
 
 
 def swept_adaptations(fake: Any, sweeps: dict[str, list[SweepRow]], seeds: tuple[int, ...]) -> None:

@@ -35,6 +35,7 @@ SHAPES = {
     "diff_lambda_0_8": (3.935, 560),
     "diff_lambda_0_5": (3.944, 380),
     "diff_lambda_0": (3.930, 300),
+    "diff_fixed_lambda": (3.945, 310),
     "transformer_groupnorm": (3.858, 440),
     "transformer_halved_heads_gain": (3.852, None),
 } | ROWS
@@ -96,7 +97,7 @@ class FakeResults:
                 mathematics(self, f"{stage}_{row}", seed, suite)
 
     def curvature(self, seed: int) -> None:
-        for row in ("transformer", "diff", "diff_lambda_0"):
+        for row in ("transformer", "diff", "diff_fixed_lambda"):
             self.language_model(f"curvature_{row}", seed)
             curvature(self, f"curvature_{row}", seed)
 
@@ -114,7 +115,12 @@ class FakeResults:
                 + noise.gauss(0, 0.004) * (step < STEPS)
             )
             points.append(
-                {"step": step, "loss": loss, "validation_loss": loss if step % 100 == 0 else None}
+                {
+                    "step": step,
+                    "loss": loss,
+                    "grad_norm": 0.4 + 2 * math.exp(-step / 60),
+                    "validation_loss": loss if step % 100 == 0 else None,
+                }
             )
         self.history(run, seed, points)
         self.training(run, seed, {"validation_loss": final})

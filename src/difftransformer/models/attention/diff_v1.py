@@ -34,12 +34,12 @@ class DiffV1Config(AttentionConfig):
         "0-based index l, a number is the same in all layers.",
         source="DIFF paper, section 2.1; table 6 (0.8, 0.5)",
     )
-    lambda_fixed: float | None = setting(
+    lambda_fixed: float | Literal["init"] | None = setting(
         None,
-        meaning="lambda as a number that is not learned, the same in all layers; the factor "
-        "(1 - lambda_init) stays as it is. 0: both maps are made and none is subtracted. Left out: "
-        "lambda is learned.",
-        source="ours (a control)",
+        meaning="lambda as a number that is not learned, the same in all layers, or `init`: it "
+        "stays at the layer's lambda_init. The factor (1 - lambda_init) stays as it is. 0: both "
+        "maps are made and none is subtracted. Left out: lambda is learned.",
+        source="0: ours (a control); init: arXiv 2505.16333, figures 7 and 8",
     )
     norm: bool = setting(
         True,
@@ -81,7 +81,8 @@ class DifferentialAttention(Attention):
             else float(config.lambda_init)
         )
         self.factor = 1 - self.lambda_init
-        self.lambda_fixed = config.lambda_fixed
+        fixed = config.lambda_fixed
+        self.lambda_fixed = self.lambda_init if fixed == "init" else fixed
         if self.lambda_fixed is None:
             self._make_lambdas()
         self.head_norm = RMSNorm(self.value_dim, config.norm_eps) if config.norm else None

@@ -1,0 +1,1 @@
+"""Columns of the training history as curves: gradient norms, lambdas, losses."""

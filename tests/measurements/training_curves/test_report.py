@@ -1,0 +1,59 @@
+"""Columns of histories as a table and as panels, of made-up results."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+from fake_adaptation import SCHEDULES
+from fake_results import STEPS, FakeResults
+from fake_slices import SCALE, artifact_slice
+from pictures import picture_of
+
+from difftransformer.config.artifacts import typed_artifact
+from difftransformer.errors import ConfigError
+from difftransformer.planning.plan import Plan
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table
+
+
+def read(fake: FakeResults, name: str, folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    build_table(artifact_slice(name), fake.results, folder / name)
+    with (folder / f"{name}.csv").open(encoding="utf-8") as file:
+        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def test_values_stand_at_parts_of_the_training(fake: FakeResults, tmp_path: Path) -> None:
+    cells = read(fake, "dex_figure8", tmp_path)
+    for part in (10, 25, 50, 100):
+        expected = 0.4 + 2 * math.exp(-STEPS * part / 100 / 60)
+        for row in ("transformer", "diff", "diff_fixed_lambda"):
+            found = float(cells[row, f"grad_norm_{part}"]["value"])
+            assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_lambda_ends_where_its_schedule_leads(fake: FakeResults, tmp_path: Path) -> None:
+    cells = read(fake, "dex_figure11c", tmp_path)
+    for run, height in SCHEDULES.items():
+        assert float(cells[run, "lambda_l0_100"]["value"]) == pytest.approx(height)
+        assert float(cells[run, "lambda_l1_25"]["value"]) == pytest.approx(height)
+
+
+@pytest.mark.parametrize("name", ["dex_figure8", "dex_figure11c"])
+def test_each_column_has_a_panel_with_every_row(fake: FakeResults, name: str) -> None:
+    artifact = artifact_slice(name, "figure")
+    drawn = picture_of(artifact, load_results(fake.results, SCALE), fake)
+    part = artifact.sections[0]
+    assert [axes.get_ylabel() for axes in drawn.axes] == [c.header for c in part.options.curves]
+    for axes in drawn.axes:
+        labels = {line.get_label() for line in axes.lines}
+        assert {row.label for row in part.rows} <= labels
+
+
+def test_a_section_without_curves_is_one_line(repository: Path) -> None:
+    raw = Plan.load(repository / "config", {"scale": "tiny"}).catalogue.artifacts["dex_figure8"]
+    spoiled = raw.model_dump(mode="json")
+    spoiled["sections"][0]["options"] = {"curves": []}
+    with pytest.raises(ConfigError, match="curves") as refusal:
+        typed_artifact(spoiled, "dex_figure8.yaml")
+    assert "\n" not in str(refusal.value)
