@@ -23,8 +23,7 @@ from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.outputs import Metrics
-from difftransformer.training.run import Frame, Start, train_run
-from difftransformer.training.upstream import open_weights
+from difftransformer.training.run import Frame, Start, open_weights, train_run
 
 STAGE = "adapt"
 

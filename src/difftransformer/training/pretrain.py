@@ -18,8 +18,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Method
 from difftransformer.training.optimiser import AdamW
-from difftransformer.training.run import Frame, Start, train_run
-from difftransformer.training.upstream import open_weights
+from difftransformer.training.run import Frame, Start, open_weights, train_run
 
 STAGE = "pretrain"
 

@@ -15,10 +15,11 @@ from typing import NotRequired, TypedDict
 
 import torch
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import RunSlice, require_same_model
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
+from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
@@ -153,6 +154,20 @@ def train_run(
         kept = [store.kept_weights(step) for step in config.kept_steps]
         publish(frame["output"], transformer, history, dataset, result, kept, adapter)
         (frame["state"] / FINISHED).touch()
+
+
+def open_weights(slice: RunSlice, folder: Path, backend: str) -> Transformer:
+    """Return the model of a run with the weights of the training that it continues.
+
+    Raises:
+        ConfigError: Their models differ in more than their positions.
+        CheckpointError: ``folder`` holds no whole model.
+    """
+    child = Transformer(slice.model, backend)
+    parent = read_config(folder)
+    require_same_model(child.config, parent, f"run {slice.run}", slice.init_from or "")
+    load_weights(child, folder / WEIGHTS)
+    return child
 
 
 def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:

@@ -1,12 +1,13 @@
-"""The finished training that a job starts from: result, tokenizer, weights, share of identities."""
+"""The finished training that a job starts from: its result, tokenizer and share of identities.
+
+Light: torch is not needed.
+"""
 
 from pathlib import Path
 
-from difftransformer.config.run import RunSlice, require_same_model
+from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import TOKENIZER, PackedDataset, file_sha256
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
-from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.result import TRAINING, Result, read_result
 
@@ -69,20 +70,6 @@ def require_same_tokenizer(model: Path, dataset: PackedDataset, cure: str) -> No
         raise CheckpointError(
             f"{model}: was trained with another tokenizer than that of {dataset.folder}: {cure}"
         )
-
-
-def open_weights(slice: RunSlice, folder: Path, backend: str) -> Transformer:
-    """Return the model of a run with the weights of the training that it continues.
-
-    Raises:
-        ConfigError: Their models differ in more than their positions.
-        CheckpointError: ``folder`` holds no whole model.
-    """
-    child = Transformer(slice.model, backend)
-    parent = read_config(folder)
-    require_same_model(child.config, parent, f"run {slice.run}", slice.init_from or "")
-    load_weights(child, folder / WEIGHTS)
-    return child
 
 
 def training_inputs(dataset: PackedDataset, parent: Result | None) -> str:
