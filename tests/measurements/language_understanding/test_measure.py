@@ -130,7 +130,7 @@ def test_a_killed_job_goes_on_with_the_next_task(
     with pytest.raises(KeyboardInterrupt):
         measure(tmp_path / "killed", llama, limit=6)
     assert measure(tmp_path / "killed", llama, limit=6) == whole
-    assert asked == [TASKS[0], TASKS[1], TASKS[1], TASKS[2]]
+    assert asked == [TASKS[0], *TASKS[1:2], *TASKS[1:]]
     for task in TASKS:
         kept = samples(tmp_path / "killed" / "details", task)
         assert len(kept) == whole[f"{task}_samples"] == 6
@@ -144,10 +144,12 @@ def test_the_average_is_over_tasks_and_long_requests_are_counted(
     found = measure(tmp_path, llama, num_fewshot=5)
     assert list(found) == suite().metric_names(model_config(320))
     values = [found[task] for task in TASKS]
-    assert found["average"] == pytest.approx(sum(values) / 3, abs=1e-12)
+    assert found["average"] == pytest.approx(sum(values) / len(TASKS), abs=1e-12)
     errors = [found[f"{task}_stderr"] for task in TASKS]
-    assert found["average_stderr"] == pytest.approx(math.hypot(*errors) / 3, abs=1e-12)
-    assert [found[f"{task}_chance"] for task in TASKS] == [0.25, 0.25, 0.5]
+    assert found["average_stderr"] == pytest.approx(math.hypot(*errors) / len(TASKS), abs=1e-12)
+    assert [found[f"{task}_chance"] for task in TASKS] == pytest.approx(
+        [0.25, 0.25, 0.5, 0.5, 1 / 3, 0.5, 0.5]
+    )
     lengths = found["hellaswag_cut"], found["winogrande_cut"]
     assert lengths[0] == 1.0 and 0 < found["arc_easy_cut"] <= 1, lengths
     short = measure(tmp_path / "short", llama, num_fewshot=0)
@@ -214,3 +216,26 @@ def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
     assert {*found.units} == {*TASKS, "average"}
     assert sizes(found.units[TASKS[0]]) == [(TASKS[0], 6)]
     assert sizes(found.units["average"]) == [(task, 6) for task in TASKS]
+
+
+def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Path) -> None:
+    found = measure(tmp_path, llama, tasks=["wsc", "copa"])
+    for task in ("wsc", "copa"):
+        given = [
+            max(
+                range(len(one["filtered_resps"])),
+                key=lambda i, o=one: float(o["filtered_resps"][i][0]),
+            )
+            for one in samples(tmp_path / "details", task)
+        ]
+        assert found[f"{task}_constant"] == max(map(given.count, set(given))) / len(given)
+
+
+def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None:
+    plain = measure(tmp_path / "acc", llama, tasks=["arc_easy"])
+    normed = measure(tmp_path / "norm", llama, tasks=["arc_easy"], metrics={"arc_easy": "acc_norm"})
+    outcomes = samples(tmp_path / "norm" / "details", "arc_easy")
+    assert normed["arc_easy"] == pytest.approx(sum(o["acc_norm"] for o in outcomes) / len(outcomes))
+    assert plain["arc_easy"] == pytest.approx(sum(o["acc"] for o in outcomes) / len(outcomes))
+    with pytest.raises(ValueError, match="piqa are not among its tasks"):
+        suite(tasks=["arc_easy"], metrics={"piqa": "acc_norm"})

@@ -9,7 +9,7 @@ from judging import verdicts_of
 from pictures import changed, legend_of, picture_of
 
 from difftransformer.errors import UserError
-from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
+from difftransformer.measurements.language_understanding.tasks import DIFF_TASKS, LANGUAGE_TASKS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
@@ -85,7 +85,7 @@ def test_the_panels_of_the_figure_share_limits_that_hold_every_point(fake: FakeR
     results, shares = load_results(fake.results, "tiny"), {0: 0.2, 5: 0.9}
     for shots, share in shares.items():
         suite = f"language_understanding_{shots}shot"
-        results = changed(results, suite, **dict.fromkeys([*LANGUAGE_TASKS, "average"], share))
+        results = changed(results, suite, **dict.fromkeys([*DIFF_TASKS, "average"], share))
     figure = picture_of(artifact_slice("table8", "figure"), results, fake)
     for axes, share in zip(figure.axes, shares.values(), strict=True):
         low, high = axes.get_ylim()
@@ -133,3 +133,17 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
     reach = 1.96 * 3.0  # of its standard errors over items
     assert any(list(bar) == pytest.approx([cell.value - reach, cell.value + reach]) for bar in bars)
     assert legend_of(figure)[0] == "E"
+
+
+def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    (section,) = make_table(artifact_slice("dex_table1"), results).sections
+    whole, rest = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_rest"))
+    tasks = [task for task in LANGUAGE_TASKS if task != "wsc"]
+    cells = [section.cell("adapted_dex", f"{task}_0shot") for task in tasks]
+    values = [cell.value for cell in cells if cell is not None and cell.value is not None]
+    assert whole is not None and rest is not None and len(values) == 10
+    assert rest.value == pytest.approx(sum(values) / 10)
+    assert section.cell("adapted_dex", "average_rest_0shot_difference") is not None
+    (note,) = (one for one in section.notes if one.startswith("One answer to 95%"))
+    assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note

@@ -9,7 +9,7 @@ from small_evaluation import republish, save_run, write_text
 from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
-TASKS = ["arc_easy", "hellaswag", "winogrande"]
+TASKS = ["arc_easy", "hellaswag", "winogrande", "copa", "mnli", "wic", "wsc"]
 TEXT = "A girl digs a hole in the garden. Which of these is a source of light? a burning candle"
 
 
@@ -74,7 +74,10 @@ def write_tasks(folder: Path, shots: int) -> list[str]:
 
     folder.mkdir()
     bundled = Path(lm_eval.tasks.__file__).parent
-    sources = {"arc_easy": "arc_easy", "hellaswag": "hellaswag", "winogrande": "default"}
+    sources = {
+        "arc_easy": "arc_easy", "hellaswag": "hellaswag", "winogrande": "default",
+        "copa": "default", "mnli": "default", "wic": "default", "wsc": "default",
+    }  # fmt: skip
     for task, file in sources.items():
         data = task_files(task, "builtin")["validation"]
         include = bundled / LANGUAGE_TASKS[task].folder / f"{file}.yaml"

@@ -20,6 +20,12 @@ METHODS = {
 }
 
 
+ABLATIONS = (
+    "dex_all", "dex_importance", "dex_low_entropy", "dex_learned", "dex_ramped", "dex_fixed",
+    "dex_lambda_init_0_8", "dex_lambda_init_0_5", "dex_lambda_init_0_3", "dex_quarter",
+    "dex_three_quarters",
+)  # fmt: skip
+"""Rows of Dex's own tables."""
 SCHEDULES = {"dex_learned": 0.2, "dex_learned_from_zero": 0.01, "dex_ramped": 0.3}
 """Schedule -> lambda at the end."""
 METHOD_SIZES = {"trained_parameters": 98_818, "extra_parameters": 514}
@@ -29,6 +35,8 @@ def adaptations(fake: Any, seed: int) -> None:
     """Write the trainings and the losses of every method with a seed."""
     for run in METHODS:
         _adapted(fake, run, run, seed, 2e-3, 0.0)
+    for run in (*ABLATIONS, *SCHEDULES):
+        fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
     for run in ("adapted_dex", *SCHEDULES):
         height = 0.1 if run == "adapted_dex" else SCHEDULES[run]
         points = [
@@ -36,7 +44,6 @@ def adaptations(fake: Any, seed: int) -> None:
             for step in range(2, 62, 2)
         ]
         fake.history(run, seed, points)
-        fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
 
 
 def swept_adaptations(fake: Any, sweeps: dict[str, list[SweepRow]], seeds: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ the registered one, which a dict alone is not.
 
 import logging
 import math
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,7 +56,9 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
 
     Returns:
         For each task: {task} (acc or acc_norm, see `LANGUAGE_TASKS`), {task}_stderr,
-        {task}_samples, {task}_chance (mean over its items of 1 / number of answers), {task}_cut
+        {task}_samples, {task}_chance (mean over its items of 1 / number of answers),
+        {task}_constant (share of items that got the answer that was given most, by its place: 1
+        where a model gives one answer to everything), {task}_cut
         (share of requests too long for the context, which lose their first tokens) and
         {task}_version of the task in lm-eval. Over tasks: average, average_stderr (tasks are
         independent) and average_chance. Accuracies are known by item, too.
@@ -76,7 +79,7 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
     units = {}
     for task, one in kept.items():
         metrics |= one.hand_over(subject.details)["metrics"]
-        scores = [item[LANGUAGE_TASKS[task].metric] for item in one.items()]
+        scores = [item[suite.metric(task)] for item in one.items()]
         units[task] = means("items", scores, of=task)
     units[AVERAGE] = mean_over(units.values())
     metrics |= average(suite.tasks, metrics, "chance")
@@ -153,21 +156,28 @@ def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[st
             started, requests, cut = monotonic(), model.requests, model.cut
             found = ask(model, loaded[task], suite.limit)
             share = (model.cut - cut) / (model.requests - requests)
-            _keep(subject.state, task, found, share)
+            _keep(subject.state, suite, task, found, share)
             seconds = monotonic() - started
             logger.info("%s: %d items in %.1f s", task, len(found["samples"][task]), seconds)
 
 
-def _keep(folder: Path, task: str, found: dict[str, Any], cut: float) -> None:
+def _most_given(samples: list[dict[str, Any]]) -> int:
+    """Items that got the answer, by its place among them, that was given most."""
+    scores = [[float(score) for score, *_ in sample["filtered_resps"]] for sample in samples]
+    return max(Counter(one.index(max(one)) for one in scores).values())
+
+
+def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: float) -> None:
     """Write the items, then the summary that marks the task as measured."""
     samples, results = found["samples"][task], found["results"][task]
-    name = LANGUAGE_TASKS[task].metric
+    name = suite.metric(task)
     choices = [len(sample["filtered_resps"]) for sample in samples]
     metrics = {
         "": results[f"{name},none"],
         "stderr": results[f"{name}_stderr,none"],
         "samples": len(samples),
         "chance": math.fsum(1 / count for count in choices) / len(choices),
+        "constant": _most_given(samples) / len(samples),
         "cut": cut,
         "version": float(found["versions"][task]),
     }

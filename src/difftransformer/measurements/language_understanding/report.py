@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from difftransformer.config.measurement import AVERAGE, Options
-from difftransformer.measurements.language_understanding.settings import Suite, metric_of
+from difftransformer.config.measurement import AVERAGE
+from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
@@ -47,6 +47,8 @@ ERROR = "_stderr"
 """Ending of the column of lm-eval's standard errors of another column."""
 GUESSING = "guessing"
 """Row of the accuracy of guessing."""
+NEARLY_ALL = 0.95
+"""Share of items with the same answer from which on a model is said to give one answer."""
 _WRITE = partial(plain, decimals=DECIMALS)
 _BREADTH = 0.72
 _NORMAL = 1.96  # of standard errors to either side of an interval of 95%
@@ -58,20 +60,23 @@ def section(view: View[Options]) -> Section:
     suite: Suite = view.suite
     columns = {f"{task}_{suite.num_fewshot}shot": task for task in [*suite.tasks, AVERAGE]}
     cells = _measured(view, columns)
-    cells += paired_differences(view.rows, list(columns), cells, DECIMALS)
+    if more := _more(view, suite):
+        cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
+    ids = [*columns, *(one.id for one in more if not one.hidden)]
+    cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
     cells += of_them
     cells += [_guessing(column, task, view.evaluated()[0]) for column, task in columns.items()]
     return Section(
         title=view.title,
-        columns=_columns(view, columns),
+        columns=[*_columns(view, columns), *_columns_of(view, more)],
         rows=[
             *(Row(run=row.run, label=row.label) for row in view.rows),
             *published,
             Row(run=GUESSING, label="Guessing"),
         ],
         cells=cells,
-        notes=_notes(view),
+        notes=[*_notes(view), *_constant_note(view, suite)],
         stand_in=suite.stand_in is not None,
     )
 
@@ -126,6 +131,56 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
     return cells
 
 
+def _more(view: View[Options], suite: Suite) -> list[Metric]:
+    """The average without some tasks, and the shares of the answer given most."""
+    ending, found = f"{suite.num_fewshot}shot", []
+    if left_out := view.options.without:
+        rest = [task for task in suite.tasks if task not in left_out]
+        labels = " and ".join(map(_label, left_out))
+        terms = {metric_of(task): 100 / len(rest) for task in rest}
+        found.append(Metric(f"{AVERAGE}_rest_{ending}", f"Avg without {labels} ↑", terms))
+    if view.options.constant:
+        found += [
+            Metric(f"{task}_constant_{ending}", f"{_label(task)}, one answer",
+                   {metric_of(task, "constant"): 100.0}, hidden=True)
+            for task in suite.tasks
+        ]  # fmt: skip
+    return found
+
+
+def _columns_of(view: View[Options], more: list[Metric]) -> list[Column]:
+    found = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in more]
+    if view.compared:
+        found += [
+            Column(id=one.id + DIFFERENCE, header=f"Δ {one.header.removesuffix(' ↑')}")
+            for one in more
+            if not one.hidden
+        ]
+    return found
+
+
+def _constant_note(view: View[Options], suite: Suite) -> list[str]:
+    """Name where a row gives one answer to nearly everything: what it scores says nothing."""
+    if not view.options.constant:
+        return []
+    found = {
+        (row.label, task)
+        for row in view.rows
+        for one in view.evaluated(row)
+        for task in suite.tasks
+        if defined(one, metric_of(task, "constant")) >= NEARLY_ALL
+    }
+    said = "; ".join(
+        f"{_label(task)}: {', '.join(row.label for row in view.rows if (row.label, task) in found)}"
+        for task in suite.tasks
+        if any(known == task for _, known in found)
+    )
+    return [
+        f"One answer to {NEARLY_ALL:.0%} of the items or more, in one seed at least: "
+        f"{said or 'none'}."
+    ]
+
+
 def _published(view: View[Options], columns: set[str]) -> tuple[list[Row], list[Cell]]:
     """Rows that are published and not measured, where they have any of these columns."""
     measured = {row.run for row in view.rows}
@@ -150,7 +205,7 @@ def _guessing(column: str, task: str, one: Result) -> Cell:
 
 def _notes(view: View[Options]) -> list[str]:
     suite, everything = view.suite, view.evaluated()
-    others = [_label(task) for task in suite.tasks if LANGUAGE_TASKS[task].metric != "acc"]
+    others = [_label(task) for task in suite.tasks if suite.metric(task) != "acc"]
     normed = f", and acc_norm for {' and '.join(others)}" if others else ""
     versions = {result.provenance.versions.get("lm-eval", "unknown") for result in everything}
     words = {

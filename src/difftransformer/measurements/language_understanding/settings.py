@@ -2,22 +2,40 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
+from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Suite as Base
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import BUILTIN, named_digest
-from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
+from difftransformer.measurements.language_understanding.tasks import (
+    DIFF_TASKS,
+    LANGUAGE_TASKS,
+    task_files,
+)
 
 
 def metric_of(task: str, part: str = "") -> str:
     """Metric of a task or of the average over them: its accuracy, or a part beside that."""
     return f"{task}_{part}" if part else task
+
+
+class Options(measurement.Options):
+    """What a section shows beside the tasks and their average."""
+
+    without: list[str] = setting(
+        [], meaning="Tasks that a second average leaves out; none: there is no second"
+    )
+    constant: bool = setting(
+        False,
+        meaning="Whether a note names the tasks in which a row gives nearly all items one answer; "
+        "the shares are in the csv",
+    )
 
 
 class Suite(Base):
@@ -31,10 +49,15 @@ class Suite(Base):
 
     kind: Literal["language_understanding"] = setting(meaning="Which measurement the suite is.")
     tasks: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = setting(
-        list(LANGUAGE_TASKS),
+        list(DIFF_TASKS),
         meaning="Tasks by lm-eval's names; the average is over all of them.",
         source="arXiv 2410.05258, tables 1 and 8",
         min_length=1,
+    )
+    metrics: dict[str, Literal["acc", "acc_norm"]] = setting(
+        {},
+        meaning="Metrics of single tasks where they are not those of arXiv 2410.05258.",
+        source="arXiv 2505.16333 does not say; inferred from its baselines",
     )
     num_fewshot: int = setting(
         0, meaning="Solved examples before each question.", unit="examples", ge=0
@@ -64,6 +87,16 @@ class Suite(Base):
         """It always does."""
         return True
 
+    @model_validator(mode="after")
+    def _metrics_are_of_its_tasks(self) -> Self:
+        if foreign := sorted(set(self.metrics) - set(self.tasks)):
+            raise ValueError(f"metrics: {', '.join(foreign)} are not among its tasks")
+        return self
+
+    def metric(self, task: str) -> str:
+        """Metric of lm-eval that counts for a task."""
+        return self.metrics.get(task, LANGUAGE_TASKS[task].metric)
+
     def files(self) -> list[Path]:
         """Files of all tasks."""
         return [path for task in self.tasks for path in task_files(task, self.data).values()]
@@ -84,6 +117,6 @@ class Suite(Base):
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""
-        parts = ("", "stderr", "samples", "chance", "cut", "version")
+        parts = ("", "stderr", "samples", "chance", "constant", "cut", "version")
         of_tasks = [metric_of(task, part) for task in self.tasks for part in parts]
         return [*of_tasks, *(metric_of(AVERAGE, part) for part in ("", "stderr", "chance"))]

@@ -1,10 +1,12 @@
-"""The seven tasks: columns, metrics, pinned data, and their items in files.
+"""The tasks: columns, metrics, pinned data, and their items in files.
 
 A folder of items holds ``<task>/<split>.jsonl`` or ``.jsonl.gz``, one item a line with the fields
 of the data set on the hub. Our own few items lie in such a folder beside this file.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from difftransformer.errors import DataError
@@ -30,6 +32,7 @@ class LanguageTask(NamedTuple):
         dataset: Where lm-eval loads it from, for messages.
         revision: Commit of that data set on the hub.
         fields: Keys that an item in a file must have; a dot leads into a mapping.
+        values: What some of them may be, for those that lm-eval looks up.
     """
 
     label: str
@@ -38,18 +41,20 @@ class LanguageTask(NamedTuple):
     dataset: str
     revision: str
     fields: tuple[str, ...]
+    values: Mapping[str, Sequence[Any]] = MappingProxyType({})
 
 
 _CHOICES = ("choices.text", "choices.label", "answerKey")
 _ARC_COMMIT = "210d026faf9955653af8916fad021475a3f00453"
 _ARC = ("allenai/ai2_arc", _ARC_COMMIT, ("question", *_CHOICES))
 
+_SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
+
 LANGUAGE_TASKS = {
     "arc_challenge": LanguageTask("ARC-C", "acc", "arc", *_ARC),
     "arc_easy": LanguageTask("ARC-E", "acc", "arc", *_ARC),
     "boolq": LanguageTask(
-        "BoolQ", "acc", "super_glue/boolq",
-        "aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646",
+        "BoolQ", "acc", "super_glue/boolq", *_SUPER_GLUE,
         ("question", "passage", "label"),
     ),
     "hellaswag": LanguageTask(
@@ -72,10 +77,29 @@ LANGUAGE_TASKS = {
         "allenai/winogrande", "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
         ("sentence", "option1", "option2", "answer"),
     ),
+    "copa": LanguageTask(
+        "COPA", "acc", "super_glue/copa", *_SUPER_GLUE,
+        ("premise", "choice1", "choice2", "question", "label"), {"question": ("cause", "effect")},
+    ),
+    "mnli": LanguageTask(
+        "MNLI", "acc", "glue/mnli", "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        ("premise", "hypothesis", "label"), {"label": (0, 1, 2)},
+    ),
+    "wic": LanguageTask(
+        "WiC", "acc", "super_glue/wic", *_SUPER_GLUE,
+        ("sentence1", "sentence2", "start1", "end1", "label"),
+    ),
+    "wsc": LanguageTask(
+        "WSC", "acc", "super_glue/wsc", *_SUPER_GLUE,
+        ("text", "span1_text", "span2_text", "span2_index", "label"),
+    ),
 }  # fmt: skip
-"""By lm-eval's name, in the order of the paper's tables. The paper does not say which metric it
-prints: `acc` everywhere but for HellaSwag is inferred from its OpenLLaMA row, whose numbers stand
-with their metric in the README of openlm-research/open_llama."""
+"""By lm-eval's name: the seven of Differential Transformer in the order of its tables, and four
+more of Dex. Neither says which metric it prints. `acc` everywhere but for HellaSwag is inferred
+from the former's OpenLLaMA row, whose numbers stand with their metric in the README of
+openlm-research/open_llama; a suite may ask for others."""
+DIFF_TASKS = tuple(LANGUAGE_TASKS)[:7]
+"""Those of Differential Transformer, tables 1 and 8."""
 
 SPLITS = ("train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
@@ -123,6 +147,7 @@ def check_items(task: str, path: Path) -> None:
                 )
         try:
             _check_answer(item, place)
+            _check_values(item, LANGUAGE_TASKS[task], place)
         except (AttributeError, TypeError) as error:
             raise DataError(
                 f"{place}: a field has another type than {task} needs ({error})"
@@ -144,10 +169,25 @@ def _check_answer(item: dict[str, Any], place: str) -> None:
             raise DataError(f"{place}: field 'sentence' has no blank '_'")
         if item["answer"] not in ("1", "2"):
             raise DataError(f"{place}: field 'answer' is {item['answer']!r}, not '1' or '2'")
-    else:
+    elif "hypothesis" not in item:
         choices = len(item.get("endings", "ny"))
         if str(item["label"]) not in {str(index) for index in range(choices)}:
             raise DataError(f"{place}: field 'label' is {item['label']!r}, not 0 to {choices - 1}")
+
+
+def _check_values(item: dict[str, Any], task: LanguageTask, place: str) -> None:
+    """Other fields that lm-eval looks up, or cuts texts by."""
+    for field, known in task.values.items():
+        if item[field] not in known:
+            raise DataError(
+                f"{place}: field '{field}' is {item[field]!r}, not {' or '.join(map(repr, known))}"
+            )
+    if "span2_index" in item and not 0 <= item["span2_index"] < len(item["text"].split()):
+        raise DataError(
+            f"{place}: field 'span2_index' is {item['span2_index']}, no word of its text"
+        )
+    if "start1" in item and not 0 <= item["start1"] < item["end1"] <= len(item["sentence1"]):
+        raise DataError(f"{place}: fields 'start1' and 'end1' are no part of sentence1")
 
 
 def _value(item: Any, field: str) -> Any:
