@@ -1,11 +1,12 @@
 """Learning and forgetting as a table and as curves, of made-up results."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
-from fake_adaptation import METHODS
-from fake_results import FakeResults
+from fake_adaptation import METHODS, adaptations
+from fake_results import FakeResults, rewrite
 from fake_slices import RATES, SCALE, artifact_slice
 from pictures import picture_of
 
@@ -50,3 +51,27 @@ def test_the_picture_draws_every_method_where_its_losses_are(fake: FakeResults) 
     assert all(len(line.get_xdata()) == len(RATES) for line in labels.values())
     shown = {text.get_text() for text in axes.texts}
     assert shown == {"1e-3", "8e-3"}
+
+
+def test_a_row_that_ends_where_its_control_does_is_named(
+    small: FakeResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In made-up results without chance, where Dex differs by as much as is told."""
+
+    def note(difference: float) -> str:
+        monkeypatch.setitem(METHODS, "adapted_dex", (1.59 + difference, 3.95, 98_818, 514))
+        for seed in (0, 1, 2):
+            adaptations(small, seed)
+        for path in small.results:
+            if "evaluations" in str(path):
+                content = json.loads(path.read_text())
+                new, old = METHODS[content["run"]][:2]
+                content["metrics"]["loss"] = (new if "new" in str(path) else old) + (
+                    1e-5 * content["seed"] if content["run"] == "adapted_dex" else 0.0
+                )
+                rewrite(path, json.dumps(content))
+        build_table(artifact_slice("dex_methods"), small.results, tmp_path / "out")
+        return (tmp_path / "out.md").read_text()
+
+    assert "- Dex: the same as KVO" in note(0.002)
+    assert "the same as" not in note(0.02)

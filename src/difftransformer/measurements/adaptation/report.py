@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DECIMALS = 3
+SAME = 0.01
+"""Nats below which a note calls two losses the same; the margin of the claims on it."""
 TEXTS = (
     Metric("new", "New text ↓", "loss", compared=True),
     Metric("old", "Old text ↓", "loss", compared=True),
@@ -72,7 +74,30 @@ def _by_run(view: View[Options]) -> Section:
     ]
     if view.compared:
         notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+        notes += _equal(view, cells)
     return section_of(view, columns, cells, notes)
+
+
+def _equal(view: View[Options], cells: Sequence[Cell]) -> list[str]:
+    """Name the rows that end where the one does that they are compared with."""
+    differences = {(cell.row, cell.column): cell for cell in cells}
+
+    def is_same(cell: Cell | None) -> bool:
+        if cell is None or cell.ci_low is None or cell.ci_high is None:
+            return False
+        return -SAME < cell.ci_low <= cell.ci_high < SAME
+
+    equal = [
+        row.label
+        for row in view.rows
+        if all(is_same(differences.get((row.run, one.id + DIFFERENCE))) for one in TEXTS)
+    ]
+    if not equal:
+        return []
+    return [
+        f"{' and '.join(equal)}: the same as {' and '.join(view.references)} on both texts; the "
+        f"95% intervals of the differences lie within {SAME} nats of zero."
+    ]
 
 
 def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
