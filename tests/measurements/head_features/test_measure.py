@@ -14,8 +14,8 @@ from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
 from difftransformer.data.packed import PackedDataset
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.head_features import measure as module
-from difftransformer.measurements.head_features.measure import DETAILS, measure, slopes
-from difftransformer.measurements.head_features.settings import Suite
+from difftransformer.measurements.head_features.measure import measure, slopes
+from difftransformer.measurements.head_features.settings import DETAILS, Suite
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 

@@ -23,14 +23,17 @@ from difftransformer.config.model import lambda_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.evaluation.watching import AFTER, watched_heads
 from difftransformer.measurements.head_features.alignment import Alignment
-from difftransformer.measurements.head_features.settings import CKA, IMPORTANCE, OVERALL, Suite
+from difftransformer.measurements.head_features.settings import (
+    CKA,
+    DETAILS,
+    IMPORTANCE,
+    OVERALL,
+    Suite,
+)
 from difftransformer.models.device import autocast
 from difftransformer.models.watching import attention_layers, hooked
 from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.outputs import ADAPTER
-
-DETAILS = "heads.safetensors"
-"""``cka`` [L H, L H], ``importance`` [L, H] and, of Dex, ``cosine`` and ``norm`` [L, H]."""
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:

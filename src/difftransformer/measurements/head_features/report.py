@@ -2,8 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from difftransformer.measurements.head_features.measure import DETAILS
-from difftransformer.measurements.head_features.settings import CKA, IMPORTANCE, Options
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from difftransformer.measurements.head_features.settings import CKA, DETAILS, IMPORTANCE, Options
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import printable, tidy
 from difftransformer.reporting.panels import panels
@@ -12,7 +15,6 @@ from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
 COLUMNS = (
     Metric(CKA, "CKA in a layer ↓", compared=True),
@@ -58,7 +60,7 @@ def _curves(view: View[Options]) -> "Figure":
     drawn, (places,) = panels(1, layers, (3.8 * layers, 3.6), sharey=True)
     for layer, axes in enumerate(places):
         for row in view.rows:
-            look, values = view.look[row.run], importances[row.run][layer].sort(descending=True)[0]
+            look, values = view.look[row.run], np.sort(importances[row.run][layer])[::-1]
             ranks = [(place + 0.5) / len(values) for place in range(len(values))]
             axes.plot(
                 ranks,
@@ -74,10 +76,8 @@ def _curves(view: View[Options]) -> "Figure":
     return drawn
 
 
-def _mean(view: View[Options], run: str, name: str) -> "Tensor":
+def _mean(view: View[Options], run: str, name: str) -> NDArray[np.floating]:
     """Mean over seeds of an array that the suite left."""
-    import torch
-    from safetensors.torch import load_file
-
     found = [load_file(view.detail(run, seed, DETAILS))[name] for seed in view.seeds]
-    return torch.stack(found).mean(0)
+    mean: NDArray[np.floating] = np.mean(found, axis=0)
+    return mean

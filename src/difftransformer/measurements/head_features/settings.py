@@ -8,6 +8,9 @@ from difftransformer.config.measurement import Reading, WindowSuite
 from difftransformer.config.model import ModelConfig
 
 CKA, IMPORTANCE = "cka", "importance_even"
+DETAILS = "heads.safetensors"
+"""What is left for L layers of H heads: ``cka`` [L H, L H], ``importance`` [L, H] and, of Dex,
+``cosine`` and ``norm`` [L, H]."""
 OVERALL = (CKA, "cka_all", IMPORTANCE, "dex_cosine", "dex_norm", "tokens")
 """Metrics of the whole model; the first and third by layer, too."""
 

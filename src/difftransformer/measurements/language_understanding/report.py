@@ -250,7 +250,7 @@ def _drawn(view: View[Options]) -> Section:
 
 
 def _panel(axes: "Axes", part: Section, look: dict[str, Look]) -> None:
-    columns = [column for column in part.visible() if DIFFERENCE not in column.id]
+    columns = [one for one in part.visible() if part.cell(GUESSING, one.id) is not None]
     shown = [row.run for row in part.rows if row.run != GUESSING]
     step = _BREADTH / len(shown)
     for place, column in enumerate(columns):
