@@ -35,7 +35,7 @@ def adaptations(fake: Any, seed: int) -> None:
     """Write the trainings and the losses of every method with a seed."""
     for run in METHODS:
         _adapted(fake, run, run, seed, 2e-3, 0.0)
-    for run in (*ABLATIONS, *SCHEDULES):
+    for run in dict.fromkeys((*ABLATIONS, *SCHEDULES)):
         fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
     for run in ("adapted_dex", *SCHEDULES):
         height = 0.1 if run == "adapted_dex" else SCHEDULES[run]
