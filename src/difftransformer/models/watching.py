@@ -1,6 +1,6 @@
 """Hooks on the attention layers of a model, and what they multiply the maps by that they subtract.
 
-Shapes: B = windows, T = positions, H = output heads.
+Shapes: B = windows, T = positions, L = layers, H = output heads.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +42,37 @@ def lambda_means(found: Lambdas) -> dict[str, float]:
 def attention_layers(model: Any) -> list[Attention]:
     """Attention layers of a model, in their order."""
     return [module for module in model.modules() if isinstance(module, Attention)]
+
+
+def gate_slopes(
+    projections: Sequence[nn.Module], sequences: int, heads: int, losses: Callable[[], Tensor]
+) -> Tensor:
+    """Slope of each sequence's loss in a gate of one on each head (Michel et al. 2019).
+
+    Args:
+        projections: The output projection of every layer, which gets its heads joined.
+        sequences: B.
+        heads: H.
+        losses: Runs the model and gives the losses, [B].
+
+    Returns:
+        [B, L, H] in float64 on the CPU.
+    """
+    device = next(projections[0].parameters()).device
+    gates = torch.ones(sequences, len(projections), heads, device=device, requires_grad=True)
+
+    def hook(layer: int) -> Callable[[nn.Module, Any], tuple[Tensor]]:
+        def look(module: nn.Module, inputs: Any) -> tuple[Tensor]:
+            by_head = inputs[0].view(*inputs[0].shape[:-1], heads, -1)
+            gate = gates[:, layer, None, :, None].to(by_head.dtype)
+            return ((by_head * gate).flatten(-2),)
+
+        return look
+
+    hooks = [(one, hook(layer)) for layer, one in enumerate(projections)]
+    with hooked(hooks), torch.enable_grad():
+        (found,) = torch.autograd.grad(losses().sum(), gates)
+    return found.double().cpu()
 
 
 @contextmanager

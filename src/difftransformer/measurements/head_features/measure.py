@@ -10,14 +10,11 @@ Shapes: B = windows, T = positions, L = layers, H = heads, e = width, n = sample
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from difftransformer.config.model import lambda_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
@@ -30,8 +27,7 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
-from difftransformer.models.device import autocast
-from difftransformer.models.watching import attention_layers, hooked
+from difftransformer.models.watching import attention_layers, gate_slopes
 from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.outputs import ADAPTER
 
@@ -83,31 +79,14 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
 def slopes(subject: Subject, windows: Tensor, heads: int) -> Tensor:
     """Slope of each window's mean loss in a gate on each head, [B, T + 1] -> [B, L, H]."""
-    scorer = subject.scorer
-    layers = attention_layers(scorer.model)
-    gates = torch.ones(len(windows), len(layers), heads, device=subject.device, requires_grad=True)
-    tokens = windows.to(subject.device)
-    with _gated(layers, gates), torch.enable_grad():
-        with autocast(subject.device, "fp32"):
-            logits = scorer.model(tokens[:, :-1])
-        losses = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none").mean(1)
-        (found,) = torch.autograd.grad(losses.sum(), gates)
-    return found.double().cpu()
+    model, tokens = subject.scorer.model, windows.to(subject.device)
 
+    def losses() -> Tensor:
+        logits = model(tokens[:, :-1])
+        return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
-@contextmanager
-def _gated(layers: list[Any], gates: Tensor) -> Iterator[None]:
-    """Multiply what each W_O gets by its layer's gates."""
-
-    def hook(layer: int) -> Callable[[nn.Module, Any], tuple[Tensor]]:
-        def look(module: nn.Module, inputs: Any) -> tuple[Tensor]:
-            by_head = inputs[0].view(*inputs[0].shape[:-1], gates.shape[-1], -1)
-            return ((by_head * gates[:, layer, None, :, None]).flatten(-2),)
-
-        return look
-
-    with hooked([(one.o_proj, hook(place)) for place, one in enumerate(layers)]):
-        yield
+    projections = [layer.get_submodule("o_proj") for layer in attention_layers(model)]
+    return gate_slopes(projections, len(windows), heads, losses)
 
 
 def _outputs(subject: Subject, tokens: Tensor, heads: int) -> Tensor:

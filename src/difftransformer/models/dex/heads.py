@@ -9,16 +9,18 @@ Shapes: B = sequences, T = positions, H = heads, e = width of a head.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.adapt import HeadChoice
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.tuner import attention_modules, num_heads, require_projections
+from difftransformer.models.watching import gate_slopes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,42 +88,22 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
 
     The loss is a sequence's mean cross-entropy of the next token.
     """
-    modules = attention_modules(model)
-    sums = torch.zeros(len(modules), num_heads(model), dtype=torch.float64)
+    projections = [module.get_submodule("o_proj") for module in attention_modules(model)]
+    sums = torch.zeros(len(projections), num_heads(model), dtype=torch.float64)
     sequences = 0
     for batch in batches:
-        gates = torch.ones(
-            len(modules), len(batch), 1, num_heads(model), 1,
-            device=model.device, requires_grad=True,
-        )  # fmt: skip
-        with _gated(modules, gates), _training(model, False), torch.enable_grad():
-            tokens = batch.to(model.device)
-            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1]
-            losses = nn.functional.cross_entropy(
-                logits.float().transpose(1, 2), tokens[:, 1:], reduction="none"
-            )
-            (slope,) = torch.autograd.grad(losses.mean(1).sum(), gates)
-        sums += slope.double().square().sum((1, 2, 4)).cpu()
+        tokens = batch.to(model.device)
+
+        def losses(tokens: Tensor = tokens) -> Tensor:
+            logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].float()
+            return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
+
+        with _training(model, False):
+            slopes = gate_slopes(projections, len(batch), num_heads(model), losses)
+        sums += slopes.square().sum(0)
         sequences += len(batch)
     _require_batches(sequences)
     return sums / sequences
-
-
-@contextmanager
-def _gated(modules: Sequence[Any], gates: Tensor) -> Iterator[None]:
-    """Multiply the joined heads before each output projection by a layer's gates, [B, 1, H, 1]."""
-
-    def watch(gate: Tensor) -> Callable[..., tuple[Tensor]]:
-        def hook(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            by_head = inputs[0].view(*inputs[0].shape[:-1], gate.shape[-2], -1)
-            return ((by_head * gate.to(by_head.dtype)).flatten(-2),)
-
-        return hook
-
-    with ExitStack() as handles:
-        for module, gate in zip(modules, gates, strict=True):
-            handles.callback(module.o_proj.register_forward_pre_hook(watch(gate)).remove)
-        yield
 
 
 @contextmanager
