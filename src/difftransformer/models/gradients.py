@@ -6,7 +6,9 @@ with hand-written gradients touch memory about a third as often. GPUs have fused
 same, and compilers fuse on their own, so there the plain formulas run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -15,10 +17,22 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+_plain: ContextVar[bool] = ContextVar("plain formulas", default=False)
+
 
 def by_hand(x: Tensor) -> bool:
     """Whether to take the hand-written gradient for ``x``: on the CPU, outside of compilation."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not _plain.get()
+
+
+@contextmanager
+def plain_formulas() -> Iterator[None]:
+    """Run the formulas that compilers and GPUs get, which can be differentiated again."""
+    before = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(before)
 
 
 def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
@@ -37,7 +51,7 @@ def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
         if torch.is_grad_enabled():
             raise NotImplementedError(
                 f"{backward.__qualname__} is written by hand and has no second derivative: "
-                "leave create_graph=True out, or differentiate the plain `Attention.reference`"
+                "leave create_graph=True out, or run the model under `plain_formulas`"
             )
         return backward(ctx, *grads)
 

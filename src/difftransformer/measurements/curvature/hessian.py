@@ -5,35 +5,12 @@
 Shapes: B = windows, T = positions, n = parameters.
 """
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from difftransformer.models import gradients
+from difftransformer.models.gradients import plain_formulas
 from difftransformer.models.transformer import Transformer
-
-
-@contextmanager
-def plain_formulas() -> Iterator[None]:
-    """Run the formulas that compilers and GPUs get, in the place of hand-written gradients.
-
-    Those have no second derivative, and refuse to give one (see `gradients`): a module that is
-    missed here is an error, never a wrong number. Each module has its own name for `by_hand`.
-    """
-    asked = gradients.by_hand
-    ours = [one for name, one in sys.modules.items() if name.startswith("difftransformer.models.")]
-    asking = [module for module in ours if vars(module).get("by_hand") is asked]
-    try:
-        for module in asking:
-            vars(module)["by_hand"] = lambda x: False
-        yield
-    finally:
-        for module in asking:
-            vars(module)["by_hand"] = asked
 
 
 class LossHessian:
