@@ -8,7 +8,6 @@ Shapes as in `models.attention.base`; each of the H heads has two queries of d, 
 key/value heads two keys of d and one value of 2d.
 """
 
-import math
 from typing import ClassVar, Literal
 
 import torch
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
+from difftransformer.config.model import AttentionConfig, resolve_lambda_init
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import differential_map
 from difftransformer.models.normalisation import RMSNorm
@@ -75,11 +74,7 @@ class DifferentialAttention(Attention):
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
-        self.lambda_init = (
-            0.8 - 0.6 * math.exp(-0.3 * self.layer_index)
-            if config.lambda_init == "exponential"
-            else float(config.lambda_init)
-        )
+        self.lambda_init = resolve_lambda_init(config.lambda_init, self.layer_index)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed

@@ -1,8 +1,7 @@
 """Settings of Dex as peft keeps them, in adapter_config.json."""
 
-import math
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Literal, get_args
 
 from peft import PeftConfig
 
@@ -37,7 +36,7 @@ class DexConfig(PeftConfig):
     difference: str = field(default="layer")
     start: str = field(default="random")
     lambda_schedule: str = field(default="annealed")
-    lambda_init: str | float = field(default="exponential")
+    lambda_init: Literal["exponential"] | float = field(default="exponential")
     annealing_steps: int = field(default=0)
     seed: int = field(default=0)
     unfolded: bool = field(default=False)
@@ -91,9 +90,3 @@ class DexConfig(PeftConfig):
                     f"{number - 1}"
                 )
         return found
-
-    def initial_lambda(self, layer: int) -> float:
-        """lambda_init of a layer, counted from 0."""
-        if self.lambda_init == "exponential":
-            return 0.8 - 0.6 * math.exp(-0.3 * layer)
-        return float(self.lambda_init)

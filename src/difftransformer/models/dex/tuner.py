@@ -22,6 +22,7 @@ from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_t
 from peft.utils import register_peft_method
 from torch import Tensor, nn
 
+from difftransformer.config.model import resolve_lambda_init
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.config import PROJECTIONS, DexConfig
 
@@ -179,7 +180,7 @@ class DexOutput(DexLinear):
             generator = torch.Generator().manual_seed(own)
             difference.uniform_(-(e**-0.5), e**-0.5, generator=generator)
         learned = config.lambda_schedule == "learned"
-        start = config.initial_lambda(self.layer) if learned else 0.0
+        start = resolve_lambda_init(config.lambda_init, self.layer) if learned else 0.0
         self.dex_difference[adapter_name] = nn.Parameter(difference)
         self.dex_lambda[adapter_name] = nn.Parameter(torch.tensor(start, dtype=weight.dtype))
         self.dex_heads[adapter_name] = torch.tensor(heads)
@@ -192,7 +193,7 @@ class DexOutput(DexLinear):
         return lambda_at(
             self.dex_step[adapter_name],
             self.dex_lambda[adapter_name],
-            self.configs[adapter_name].initial_lambda(self.layer),
+            resolve_lambda_init(self.configs[adapter_name].lambda_init, self.layer),
             self.configs[adapter_name],
         )
 
