@@ -20,12 +20,37 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from difftransformer.config.base import setting
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.method import Method, MethodSettings, Task
 from difftransformer.training.optimiser import AdamW
 
 GROWTH = 1.01
 """An update's norm may grow by this factor from step to step (APOLLO, after Fira)."""
 _TINY = 1e-8
+
+
+class LowRankMethodSettings(MethodSettings):
+    """What both have, with the defaults of transformers."""
+
+    rank: int = setting(128, meaning="r", source="transformers", gt=0)
+    gap: int = setting(
+        200, meaning="Steps after which the space is made anew", source="transformers", gt=0
+    )
+
+
+def low_rank_method(
+    kind: Literal["galore", "apollo"],
+    model: CausalModel,
+    settings: LowRankMethodSettings,
+    scale: float,
+    task: Task,
+) -> Method:
+    """Return the training of all parameters, the matrices of the layers by one of the two."""
+    low = LowRankSettings(kind, settings.rank, settings.gap, scale, task.seed)
+    matrices = model.layer_matrices()
+    return Method(LowRankAdamW(model.named_parameters(), matrices, task.training, low))
 
 
 @dataclass(frozen=True)

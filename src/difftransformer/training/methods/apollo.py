@@ -4,18 +4,15 @@ from typing import Literal
 
 from difftransformer.config.base import setting
 from difftransformer.models.language_model import CausalModel
-from difftransformer.training.method import Method, MethodSettings, Task
+from difftransformer.training.low_rank import LowRankMethodSettings, low_rank_method
+from difftransformer.training.method import Method, Task
 
 
-class Settings(MethodSettings):
-    """Rank, refreshing and scale, with the defaults of transformers."""
+class Settings(LowRankMethodSettings):
+    """Rank, refreshing and scale."""
 
     method: Literal["apollo"] = setting(
         meaning="Every parameter, channels scaled by moments in a random space"
-    )
-    rank: int = setting(128, meaning="r", source="transformers", gt=0)
-    gap: int = setting(
-        200, meaning="Steps after which the space is made anew", source="transformers", gt=0
     )
     scale: float = setting(
         1.0, meaning="Square of the factor of updates", source="transformers", gt=0
@@ -24,8 +21,4 @@ class Settings(MethodSettings):
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     """Return the training of all parameters."""
-    from difftransformer.training.low_rank import LowRankAdamW, LowRankSettings
-
-    low = LowRankSettings("apollo", settings.rank, settings.gap, settings.scale, task.seed)
-    matrices = model.layer_matrices()
-    return Method(LowRankAdamW(model.named_parameters(), matrices, task.training, low))
+    return low_rank_method("apollo", model, settings, settings.scale, task)
