@@ -141,22 +141,13 @@ class Suite(Settings):
         return f"{name}, share right"
 
 
-class WindowSuite(Suite):
-    """What is measured on windows of tokens from the start of the validation split."""
-
-    map_bytes: ClassVar[float] = 0.0
-    """See `Reading`."""
+class SplitSuite(Suite):
+    """What is measured on windows of the validation split, wherever they lie in it."""
 
     seq_len: int = setting(
         meaning="Positions of a window of the validation split; windows do not overlap.",
         unit="tokens",
         gt=1,
-    )
-    max_tokens: int | None = setting(
-        65_536,
-        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
-        unit="tokens",
-        gt=0,
     )
 
     def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
@@ -164,6 +155,20 @@ class WindowSuite(Suite):
         if self.seq_len <= max_positions:
             return None
         return f"seq_len {self.seq_len} is longer than its max_positions {max_positions}"
+
+
+class WindowSuite(SplitSuite):
+    """What is measured on windows of tokens from the start of the validation split."""
+
+    map_bytes: ClassVar[float] = 0.0
+    """See `Reading`."""
+
+    max_tokens: int | None = setting(
+        65_536,
+        meaning="Tokens read, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, a batch at a time."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from difftransformer.config.measurement import WindowSuite
+from difftransformer.config.measurement import SplitSuite, WindowSuite
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
@@ -93,11 +95,7 @@ def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    if suite.seq_len > subject.scorer.max_positions:
-        raise ConfigError(
-            f"{suite.kind}.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {subject.scorer.max_positions}"
-        )
+    require_context(suite, subject)
     return sequential_windows(
         subject.dataset,
         "validation",
@@ -105,6 +103,46 @@ def validation_windows(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]
         batch_size=suite.batch_size,
         max_tokens=suite.max_tokens,
     )
+
+
+def require_context(suite: SplitSuite, subject: Subject) -> None:
+    """Check that the windows of a suite fit into the model's context.
+
+    Raises:
+        ConfigError: They are longer.
+    """
+    if suite.seq_len > subject.scorer.max_positions:
+        raise ConfigError(
+            f"{suite.kind}.seq_len {suite.seq_len} is longer than the model's context: at most its "
+            f"max_positions {subject.scorer.max_positions}"
+        )
+
+
+def losses_by_window(
+    suite: WindowSuite, subject: Subject, chunk: int
+) -> Iterator[tuple[Tensor, NDArray[np.float64], NDArray[np.int64]]]:
+    """Yield windows of the validation split with the loss of each target and whose it is.
+
+    Windows tile the split in order and cross document boundaries, as in training.
+
+    Args:
+        suite: The windows.
+        subject: Model and data.
+        chunk: Positions whose logits exist at one time.
+
+    Returns:
+        int64 [B, T + 1]; losses in nats and numbers of the documents of the targets, [B T] each.
+
+    Raises:
+        ConfigError, DataError: As `validation_windows`.
+    """
+    ends, start = subject.dataset.split("validation").document_ends(), 1
+    for windows in validation_windows(suite, subject):
+        losses = subject.scorer.losses(windows, chunk).numpy().reshape(-1)
+        # The first target of a window is its second token.
+        places = start + np.arange(len(losses))
+        yield windows, losses, np.searchsorted(ends, places, side="right")
+        start += len(losses)
 
 
 def validation_inputs(suite: WindowSuite, subject: Subject) -> Iterator[Tensor]:

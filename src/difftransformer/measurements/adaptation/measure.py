@@ -1,12 +1,8 @@
-"""Loss on held-out text, by document.
-
-Windows of ``seq_len`` targets tile the validation split in order and cross document boundaries, as
-in training. Shapes: T = seq_len, D = documents.
-"""
+"""Loss on held-out text, by document."""
 
 import numpy as np
 
-from difftransformer.evaluation.subject import Measured, Subject, means, validation_windows
+from difftransformer.evaluation.subject import Measured, Subject, losses_by_window, means
 from difftransformer.measurements.adaptation.settings import Suite
 
 
@@ -21,15 +17,11 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: the validation split is missing or too short.
     """
     split = subject.dataset.split("validation")
-    ends = split.document_ends()
-    losses, tokens = np.zeros(len(ends)), np.zeros(len(ends))
-    start = 1  # the first target of a window is its second token
-    for windows in validation_windows(suite, subject):
-        found = subject.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
-        owners = np.searchsorted(ends, start + np.arange(len(found)), side="right")
-        losses += np.bincount(owners, weights=found, minlength=len(ends))
-        tokens += np.bincount(owners, minlength=len(ends))
-        start += len(found)
+    documents = len(split.document_ends())
+    losses, tokens = np.zeros(documents), np.zeros(documents)
+    for _, found, owners in losses_by_window(suite, subject, suite.loss_chunk):
+        losses += np.bincount(owners, weights=found, minlength=documents)
+        tokens += np.bincount(owners, minlength=documents)
     read = int(tokens.nonzero()[0].max()) + 1
     unit = "documents" if split.row_length is None else "rows"
     return Measured(

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import Windows
-from difftransformer.errors import CheckpointError, ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
+from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, require_context
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.measurements.curvature.lanczos import Product, lanczos, power_iteration
 from difftransformer.measurements.curvature.settings import (
@@ -83,11 +83,7 @@ def validation_batches(suite: Suite, subject: Subject) -> list[Tensor]:
         ConfigError: windows longer than the model's context.
         DataError: the split is missing, or has too few windows.
     """
-    if suite.seq_len > subject.scorer.max_positions:
-        raise ConfigError(
-            f"curvature.seq_len {suite.seq_len} is longer than the model's context: at most its "
-            f"max_positions {subject.scorer.max_positions}"
-        )
+    require_context(suite, subject)
     windows = Windows(subject.dataset, "validation", suite.seq_len)
     wanted = suite.batches * suite.sequences
     if len(windows) < wanted:

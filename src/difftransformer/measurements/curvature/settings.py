@@ -5,9 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.measurement import Reading
-from difftransformer.config.measurement import Suite as BaseSuite
+from difftransformer.config.measurement import Reading, SplitSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
 
@@ -47,18 +45,13 @@ class Spectra(Settings):
     phases: dict[str, list[Spectrum]]
 
 
-class Suite(BaseSuite):
+class Suite(SplitSuite):
     """Eigenvalues of the Hessian of the mean cross-entropy, batch by batch of held-out windows.
 
     Both ends and the density by Lanczos, the few of largest magnitude by it or by power iteration.
     """
 
     kind: Literal["curvature"] = setting(meaning="Which measurement the suite is.")
-    seq_len: int = setting(
-        meaning="Positions of a window of the validation split; windows do not overlap.",
-        unit="tokens",
-        gt=1,
-    )
     sequences: int = setting(
         16,
         meaning="Windows of a batch, over which the loss is a mean: each batch has a Hessian.",
@@ -141,12 +134,6 @@ class Suite(BaseSuite):
     def all_phases(self) -> list[str]:
         """Names in the order of training, the final one last."""
         return [*sorted(self.phases, key=lambda name: self.phases[name]), FINAL]
-
-    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
-        """Windows must not be longer than the model's context."""
-        if self.seq_len <= max_positions:
-            return None
-        return f"seq_len {self.seq_len} is longer than its max_positions {max_positions}"
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Windows with both gradients, and the vectors of Lanczos, in float64."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from difftransformer.data.ngrams import Keys, contains, ngram_keys
 from difftransformer.data.packed import PackedSplit
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_windows
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, losses_by_window, means
 from difftransformer.measurements.validation_slices.settings import Suite
 from difftransformer.provenance.published import SUMS, require_published
 
@@ -120,16 +120,12 @@ def _sums(suite: Suite, subject: Subject, frequent: Keys) -> tuple[np.ndarray, n
     """Summed losses and numbers of tokens by document, Others before AR-Hit, [D, 2] each."""
     ends = subject.dataset.split("validation").document_ends()
     losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
-    vocab_size, start = subject.dataset.manifest.vocab_size, 0
-    for windows in validation_windows(suite, subject):
+    vocab_size = subject.dataset.manifest.vocab_size
+    for windows, found, owners in losses_by_window(suite, subject, suite.loss_chunk):
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
-        found = subject.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
-        # The first target of a window is its second token.
-        places = start + 1 + np.arange(len(found))
-        slots = 2 * np.searchsorted(ends, places, side="right") + hits
+        slots = 2 * owners + hits
         losses += np.bincount(slots, weights=found, minlength=len(losses))
         tokens += np.bincount(slots, minlength=len(tokens))
-        start += len(found)
     read = max(int(tokens.nonzero()[0].max()) // 2 + 1, 1)
     return losses.reshape(-1, 2)[:read], tokens.reshape(-1, 2)[:read]
 
