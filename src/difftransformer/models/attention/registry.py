@@ -51,6 +51,11 @@ _VARIANTS = {
         "the published kernel has the map alone; head layout, the learned lambda, the fixed beta "
         "and the headwise norm are ours",
     ),
+    "grouped_diff": Variant(
+        "grouped_diff:GroupedDifferentialAttention",
+        "the paper's summary alone could be read; the layer is that of its authors' code, with one "
+        "noise head to each key/value head as in Motif-2-12.7B, and V1's lambda_init by depth",
+    ),
 }
 UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
 """Variant of each upstream model type that is one of ours."""
