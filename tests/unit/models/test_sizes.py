@@ -35,6 +35,8 @@ OWN: list[dict[str, Any]] = [
     {"variant": "diff_v2", "pairing": "across_groups"},
     {"variant": "diff_v2", "lambda_form": "none"},
     {"variant": "diff_v1", "lambda_fixed": 0.0},
+    {"variant": "dex_s", "share": 0.5},
+    {"variant": "dex_s", "difference": "head"},
     {"variant": "shared_diff", "rank": 2},
     {"variant": "softmax", "gain": 4.0},
     {"variant": "softmax", "num_heads_multiplier": 1.5},

@@ -56,6 +56,11 @@ _VARIANTS = {
         "the paper's summary alone could be read; the layer is that of its authors' code, with one "
         "noise head to each key/value head as in Motif-2-12.7B, and V1's lambda_init by depth",
     ),
+    "dex_s": Variant(
+        "dex_s:DexAttention",
+        "the source says no more than that Dex is attached from the beginning; that all heads are "
+        "changed and that lambda is learned without annealing are ours",
+    ),
 }
 UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
 """Variant of each upstream model type that is one of ours."""
