@@ -155,6 +155,8 @@ REFUSED = [
     ("diff_v1", {"lambda_fixed": 0.0}, "diffllama", "learns lambda, here it is 0.0"),
     ("diff_v1", {"lambda_fixed": "init"}, "diffllama", "learns lambda, here it is init"),
     ("diff_v1", {"norm_eps": 1e-6}, "diffllama", "norm_eps"),
+    ("grouped_diff", {}, "diffllama", "attention is grouped_diff, diffllama is diff_v1"),
+    ("dex_s", {}, "llama", "attention is dex_s, llama is softmax"),
     ("softmax", {}, "gguf", "unknown format 'gguf'"),
 ]
 
