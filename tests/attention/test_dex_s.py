@@ -7,6 +7,7 @@ import torch
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.measurements.quantised.rounding import rounded_weights
 from difftransformer.models.attention.dex_s import DexAttention
 from difftransformer.models.dex.tuner import changed
 from difftransformer.models.transformer import Transformer
@@ -70,8 +71,40 @@ def test_one_matrix_of_a_layer_is_drawn_and_kept_once() -> None:
     )  # fmt: skip
     model = Transformer.build(config, "eager", 0)
     names = [name for name in model.state_dict() if "difference" in name]
-    assert names == [f"layers.{index}.attention.difference_proj.matrix" for index in (0, 1)]
+    assert names == [f"layers.{index}.attention.difference_proj.weight" for index in (0, 1)]
     first, second = (model.get_parameter(name).detach() for name in names)
     assert float(first.std()) == pytest.approx(16**-0.5, rel=0.2) and not torch.equal(first, second)
     starts = [layer.attention.lambda_learned.item() for layer in model.layers]
     assert starts == pytest.approx([0.2, 0.8 - 0.6 * 0.7408182], abs=1e-6)
+
+
+@pytest.mark.parametrize("difference", ["layer", "head"])
+def test_gradients_of_a_share_of_heads_are_those_of_the_reference(difference: str) -> None:
+    layer = dex_s(share=0.5, difference=difference).double()
+    x, rope = inputs(layer, 9)
+    exact_x, turns = x.double().requires_grad_(), (rope[0].double(), rope[1].double())
+    parameters = [exact_x, *layer.parameters()]
+    found, wanted = (
+        torch.autograd.grad((call(exact_x, turns) ** 2).sum(), parameters)
+        for call in (layer, layer.reference)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        assert one.abs().max() > 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("difference", ["layer", "head"])
+def test_its_matrix_is_printed_and_rounded_as_all_others_are(difference: str) -> None:
+    config = ModelConfig(
+        vocab_size=8, d_model=64, num_layers=1, ffn_dim=8, max_positions=8,
+        attention={"variant": "dex_s", "head_dim": 16, "difference": difference},
+    )  # fmt: skip
+    model = Transformer.build(config, "eager", 0)
+    assert "difference_proj" in repr(model)
+    matrix = model.layers[0].attention.difference_proj.weight
+    exact = matrix.clone()
+    with rounded_weights(model, 3, "row"):
+        assert not torch.equal(matrix, exact) and (matrix - exact).abs().max() < 0.5
+        assert all(len(row.unique()) <= 8 for row in matrix)
+    assert torch.equal(matrix, exact)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.matrices import Linear, linear
+from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 
 DEX = "arXiv 2505.16333"
@@ -59,29 +59,26 @@ class DexSConfig(AttentionConfig):
         return max(round(self.share * self.output_heads), 1)
 
 
-class _Shared(Linear):
-    """One matrix [d, d] for k heads: heads [..., k, d] times it, transposed.
+class _FurtherUses(Linear):
+    """What all heads but the first make of one matrix [d, d], for those that count operations.
 
-    Its ``weight`` is [k, d, d], the matrix as often as a position meets it, so that whoever counts
-    operations by the sizes of weights (`models.sizes`) counts them all.
+    `models.sizes` counts them by the sizes of weights, so ``weight`` is the matrix as often as it
+    is used again. It has no parameters, draws nothing and is never called.
     """
 
-    def __init__(self, heads: int, head_dim: int) -> None:
+    def __init__(self, matrix: Linear, times: int) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features, self.heads = head_dim, head_dim, heads
-        self.matrix = nn.Parameter(torch.empty(head_dim, head_dim))
+        self.in_features, self.out_features, self.times = *matrix.weight.shape[::-1], times
+        self.register_parameter("bias", None)
+        self._used = (matrix,)  # in a tuple it is no part of this one
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        return self.matrix.expand(self.heads, -1, -1)
+        return self._used[0].weight.expand(self.times, -1, -1)
 
     def matrices(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """See `Linear.matrices`: the one."""
-        yield name, self.matrix
-
-    def forward(self, heads: Tensor) -> Tensor:
-        """[B, T, k, d] -> [B, T, k, d]."""
-        return linear(heads, self.matrix)
+        """See `Linear.matrices`: none."""
+        return iter(())
 
 
 class _Own(Linear):
@@ -97,7 +94,11 @@ class _Own(Linear):
 
 
 class DexAttention(Attention):
-    """Grouped-query softmax attention; `attention_maps` are those of the softmax."""
+    """Grouped-query softmax attention; `attention_maps` are those of the softmax.
+
+    No map is subtracted, so `learned_lambdas` has none: its lambda is a factor of what W_D makes
+    of a head, and its size means nothing without W_D's.
+    """
 
     config_class: ClassVar[type[AttentionConfig]] = DexSConfig
 
@@ -109,8 +110,12 @@ class DexAttention(Attention):
             if config.lambda_init == "exponential"
             else float(config.lambda_init)
         )
-        kind = _Own if config.difference == "head" else _Shared
-        self.difference_proj = kind(self.selected, self.head_dim)  # times W_D
+        k, d = self.selected, self.head_dim
+        if config.difference == "head":
+            self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D
+        else:
+            self.difference_proj = Linear(d, d)
+            self.further_uses = _FurtherUses(self.difference_proj, k - 1)
         self.lambda_learned = nn.Parameter(torch.empty(1))
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
@@ -125,7 +130,10 @@ class DexAttention(Attention):
         o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
         if h >= self.selected:
             return o
-        w_d = self.difference_proj.weight.view(self.selected, self.head_dim, self.head_dim)[h].T
+        own = torch.split(
+            self.difference_proj.weight, self.head_dim
+        )  # for each head, or one for all
+        w_d = own[min(h, len(own) - 1)].T
         return o - self.lambda_learned * (o @ w_d)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
