@@ -72,6 +72,12 @@ def test_v1_with_half_the_heads_costs_as_much_as_a_transformer() -> None:
     assert forward_flops(config("diff_v1", **shape), 8) == forward_flops(config("softmax"), 8)
 
 
+def test_as_many_noise_heads_as_signal_heads_cost_what_v1_costs() -> None:
+    shape = {"num_heads": 4, "num_kv_heads": 4}
+    found = [forward_flops(config(one, **shape), 8) for one in ("grouped_diff", "diff_v1")]
+    assert found[0] == found[1]
+
+
 LAYERS, HEAD_DIM = 3, 8
 
 

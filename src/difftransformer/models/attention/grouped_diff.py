@@ -23,7 +23,7 @@ from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
-from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.kernels.eager import attention_map, gathered
 from difftransformer.models.rotary import Rope, rotate
 
 
@@ -56,7 +56,9 @@ class GroupedDifferentialAttention(DifferentialAttention):
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
     ) -> Tensor:
-        """See `Attention.context`."""
+        """See `Attention.context`; eager as the equation has it, by the difference of maps."""
+        if self.backend == "eager":
+            return gathered(self._map(q, k, mask), v)
         signal, noise = self._signal_and_noise(q)
         first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
         second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
@@ -64,9 +66,12 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `Attention.weights`."""
+        return self._map(q, k, None)
+
+    def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         signal, noise = self._signal_and_noise(q)
-        first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=None)
-        second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=None)
+        first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
+        second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
         return first - self.current_lambda() * second.repeat_interleave(self.ratio, dim=1)
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
@@ -89,6 +94,6 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:
-        """H + G maps, each with its own product with the value of 2d."""
-        maps = config.output_heads + config.kv_heads
-        return maps * (config.head_dim + config.value_dim)
+        """H + G logits of d, and H differences with the value of 2d, as V1 is counted."""
+        logits = (config.output_heads + config.kv_heads) * config.head_dim
+        return logits + config.output_heads * config.value_dim
