@@ -43,12 +43,16 @@ def configurations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _choices(annotation: Any) -> list[Any]:
-    """What a setting may be, where that is a switch, a choice of words, or a number or none."""
+    """What a setting may be: switches, words, and a number where there may be none."""
     if annotation is bool:
         return [True, False]
-    if set(get_args(annotation)) == {float, NoneType}:
-        return [0.4]
-    return list(get_args(annotation)) if get_origin(annotation) is Literal else []
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    parts = get_args(annotation)
+    number = [0.4] if {float, NoneType} <= set(parts) else []
+    return number + [
+        word for part in parts if get_origin(part) is Literal for word in get_args(part)
+    ]
 
 
 def build(options: dict[str, Any], backend: str, layer_index: int = 1) -> Attention:

@@ -34,6 +34,12 @@ COUNTS: dict[str, Callable[[Any, int, int, int], int]] = {
     "dint": lambda c, H, G, d: (
         4 * (H + G) * d * D_MODEL + 4 * d * (c.lambda_fixed is None) + 2 * d * c.norm
     ),
+    "grouped_diff": lambda c, H, G, d: (
+        (3 * H + 5 * G) * d * D_MODEL + 4 * d * (c.lambda_fixed is None) + 2 * d * c.norm
+    ),
+    "dex_s": lambda c, H, G, d: (
+        2 * (H + G) * d * D_MODEL + d**2 * (c.selected if c.difference == "head" else 1) + 1
+    ),
     "tda": lambda c, H, G, d: (
         4 * (H + G) * d * D_MODEL + H * (c.lambda_fixed is None) + 2 * d * c.norm
     ),

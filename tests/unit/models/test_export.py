@@ -153,7 +153,10 @@ REFUSED = [
     ("diff_v1", {"norm": False}, "diffllama", "headwise norm"),
     ("diff_v1", {"lambda_init": 0.8}, "diffllama", "lambda_init is exponential, not 0.8"),
     ("diff_v1", {"lambda_fixed": 0.0}, "diffllama", "learns lambda, here it is 0.0"),
+    ("diff_v1", {"lambda_fixed": "init"}, "diffllama", "learns lambda, here it is init"),
     ("diff_v1", {"norm_eps": 1e-6}, "diffllama", "norm_eps"),
+    ("grouped_diff", {}, "diffllama", "attention is grouped_diff, diffllama is diff_v1"),
+    ("dex_s", {}, "llama", "attention is dex_s, llama is softmax"),
     ("softmax", {}, "gguf", "unknown format 'gguf'"),
 ]
 

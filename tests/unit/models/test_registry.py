@@ -94,7 +94,7 @@ def test_the_file_of_a_variant_is_imported_only_when_selected() -> None:
 
 def test_what_a_source_leaves_open_is_told() -> None:
     told = {name for name in variants() if interpretation(name)}
-    assert told == {"dint", "shared_diff", "tda"}
+    assert told == {"dint", "shared_diff", "tda", "grouped_diff", "dex_s"}
     for name in variants():
         docstring = sys.modules[attention_class(name).__module__].__doc__ or ""
         assert ("nterpretation" in docstring) == (name in told), name

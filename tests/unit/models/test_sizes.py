@@ -35,6 +35,8 @@ OWN: list[dict[str, Any]] = [
     {"variant": "diff_v2", "pairing": "across_groups"},
     {"variant": "diff_v2", "lambda_form": "none"},
     {"variant": "diff_v1", "lambda_fixed": 0.0},
+    {"variant": "dex_s", "share": 0.5},
+    {"variant": "dex_s", "difference": "head"},
     {"variant": "shared_diff", "rank": 2},
     {"variant": "softmax", "gain": 4.0},
     {"variant": "softmax", "num_heads_multiplier": 1.5},
@@ -68,6 +70,12 @@ def test_a_longer_context_costs_its_maps() -> None:
 def test_v1_with_half_the_heads_costs_as_much_as_a_transformer() -> None:
     shape = {"num_heads": 2, "num_kv_heads": 1}
     assert forward_flops(config("diff_v1", **shape), 8) == forward_flops(config("softmax"), 8)
+
+
+def test_as_many_noise_heads_as_signal_heads_cost_what_v1_costs() -> None:
+    shape = {"num_heads": 4, "num_kv_heads": 4}
+    found = [forward_flops(config(one, **shape), 8) for one in ("grouped_diff", "diff_v1")]
+    assert found[0] == found[1]
 
 
 LAYERS, HEAD_DIM = 3, 8

@@ -24,11 +24,18 @@ ROWS = {
     "dint": (3.925, 360),
     "shared_diff": (3.940, 400),
     "tda": (3.980, None),
+    "grouped_diff_2_1": (3.928, 350),
+    "grouped_diff": (3.915, 330),
+    "grouped_diff_5_1": (3.935, 370),
+    "dex_s_gqa": (3.850, None),
 }
 HOT = tuple(f"hot_{row.removesuffix('_gqa')}" for row in list(ROWS)[:7])
 SWEPT_HOT = ("hot_transformer", "hot_diff", "hot_diff_v2")
 ABLATIONS = ("diff_v2_across_groups", "diff_v2_no_lambda", "diff_v2_raw_lambda")
-MORE_WORK = ("transformer_1_5_heads", "diff_v2", "dint")
+MORE_WORK = (
+    "transformer_1_5_heads", "diff_v2", "dint", "grouped_diff", "grouped_diff_2_1",
+    "grouped_diff_5_1", "dex_s_gqa",
+)  # fmt: skip
 """Rows that have a twin with the Transformer's FLOPs."""
 MECHANISMS = {
     "transformer_gqa": "softmax", "transformer_1_5_heads": "softmax", "diff_gqa": "diff_v1",

@@ -51,6 +51,16 @@ _VARIANTS = {
         "the published kernel has the map alone; head layout, the learned lambda, the fixed beta "
         "and the headwise norm are ours",
     ),
+    "grouped_diff": Variant(
+        "grouped_diff:GroupedDifferentialAttention",
+        "the paper's summary alone could be read; the layer is that of its authors' code, with one "
+        "noise head to each key/value head as in Motif-2-12.7B, and V1's lambda_init by depth",
+    ),
+    "dex_s": Variant(
+        "dex_s:DexAttention",
+        "the source says no more than that Dex is attached from the beginning; that all heads are "
+        "changed and that lambda is learned without annealing are ours",
+    ),
 }
 UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
 """Variant of each upstream model type that is one of ours."""

@@ -1,0 +1,141 @@
+"""Dex from scratch (Dex-S of arXiv 2505.16333, appendix D and table 8), an interpretation.
+
+    O_h = softmax(Q_h K_h' / sqrt(d)) V_h
+    eq. 5   O'_h = O_h - lambda O_h W_D      for the selected heads h; O'_h = O_h for the others
+    Y = concat(O'_1, ..., O'_H) W_O
+
+One W_D of d x d for a layer, or one for each of its selected heads; lambda is one for a layer. Any
+kernel serves, since only what the heads have gathered is changed; `models.dex` has the same for
+models that are trained already.
+
+Interpretation: the source says that Dex was attached from the beginning, and no more. Before
+training no data tell heads apart, so ours are all of them, or the first of a layer; no annealing
+has anything to spare, so lambda is learned from equation 4's lambda_init on; W_D is drawn like all
+matrices. Shapes as in `models.attention.base`; k = selected heads.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.base import Attention
+from difftransformer.models.matrices import Linear
+from difftransformer.models.rotary import Rope
+
+DEX = "arXiv 2505.16333"
+
+
+class DexSConfig(AttentionConfig):
+    """Options of `dex_s`."""
+
+    share: float = setting(
+        1.0,
+        meaning="Share of a layer's heads that are selected, rounded, one at least: the first.",
+        source="ours; not stated",
+        gt=0,
+        le=1,
+    )
+    difference: Literal["layer", "head"] = setting(
+        "layer",
+        meaning="One W_D for the selected heads of a layer, or one for each.",
+        source=f"{DEX}, figure 9 passes one; ours where it is not",
+    )
+    lambda_init: Literal["exponential"] | float = setting(
+        "exponential",
+        meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
+        "0-based index l, a number is the same in all layers; at 0 a model starts as if without.",
+        source=f"{DEX}, equation 4",
+    )
+
+    @property
+    def selected(self) -> int:
+        """Selected heads of a layer."""
+        return max(round(self.share * self.output_heads), 1)
+
+
+class _FurtherUses(Linear):
+    """What all heads but the first make of one matrix [d, d], for those that count operations.
+
+    `models.sizes` counts them by the sizes of weights, so ``weight`` is the matrix as often as it
+    is used again. It has no parameters, draws nothing and is never called.
+    """
+
+    def __init__(self, matrix: Linear, times: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features, self.times = *matrix.weight.shape[::-1], times
+        self.register_parameter("bias", None)
+        self._used = (matrix,)  # in a tuple it is no part of this one
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self._used[0].weight.expand(self.times, -1, -1)
+
+    def matrices(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """See `Linear.matrices`: none."""
+        return iter(())
+
+
+class _Own(Linear):
+    """A matrix for each of k heads, their rows one below the other: [k d, d]."""
+
+    def __init__(self, heads: int, head_dim: int) -> None:
+        super().__init__(head_dim, heads * head_dim)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """[B, T, k, d] -> [B, T, k, d]."""
+        weight = self.weight.view(*heads.shape[2:], -1)
+        return torch.einsum("btke,kfe->btkf", heads, weight)
+
+
+class DexAttention(Attention):
+    """Grouped-query softmax attention; `attention_maps` are those of the softmax.
+
+    No map is subtracted, so `learned_lambdas` has none: its lambda is a factor of what W_D makes
+    of a head, and its size means nothing without W_D's.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = DexSConfig
+
+    def _make_parameters(self, config: AttentionConfig) -> None:
+        assert isinstance(config, DexSConfig)
+        self.selected = config.selected
+        self.lambda_init = (
+            0.8 - 0.6 * math.exp(-0.3 * self.layer_index)
+            if config.lambda_init == "exponential"
+            else float(config.lambda_init)
+        )
+        k, d = self.selected, self.head_dim
+        if config.difference == "head":
+            self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D
+        else:
+            self.difference_proj = Linear(d, d)
+            self.further_uses = _FurtherUses(self.difference_proj, k - 1)
+        self.lambda_learned = nn.Parameter(torch.empty(1))
+
+    def output(self, context: Tensor, x: Tensor) -> Tensor:
+        """See `Attention.output`: equation 5, and the projection."""
+        selected, others = context.tensor_split((self.selected,), dim=2)
+        lam = self.lambda_learned.to(selected.dtype)
+        changed = selected - lam * self.difference_proj(selected)
+        return super().output(torch.cat((changed, others), dim=2), x)
+
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
+        if h >= self.selected:
+            return o
+        own = torch.split(
+            self.difference_proj.weight, self.head_dim
+        )  # for each head, or one for all
+        w_d = own[min(h, len(own) - 1)].T
+        return o - self.lambda_learned * (o @ w_d)
+
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Set lambda."""
+        parameter.fill_(self.lambda_init)

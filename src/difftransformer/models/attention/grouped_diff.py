@@ -1,0 +1,99 @@
+"""Grouped differential attention (arXiv 2510.06949; Motif-2-12.7B), an interpretation.
+
+    O_h = (softmax(Q1_h K1_g' / sqrt(d)) - lambda softmax(Q2_g K2_g' / sqrt(d))) V_g
+    Y = concat(..., (1 - lambda_init) N(O_h), ...) W_O        g = h // (H / G), the group of head h
+
+The H / G signal heads of a group share one noise head, as they share keys and values: the ratio of
+signal to noise is 2:1 with two output heads to a key/value head, and 1:1 is V1. Lambda (one for a
+layer), its start and N are V1's, equations 2 and 3.
+
+Interpretation: of the paper the summary could be read, which has the unequal numbers and the shared
+noise maps alone; the layer is what the authors' code computes for their models (github
+MotifTechnologies/vllm at 477e4d7, models/motif.py). Ours are one noise head to each key/value head,
+as Motif-2-12.7B has it (32 signal and 8 noise heads over 8 values; the code lets key/value heads be
+fewer), and a lambda_init that counts layers from 0 as V1's does: theirs is a layer behind, with
+-0.01 in the first. Shapes as in `models.attention.base`.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from difftransformer.config.model import AttentionConfig
+from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
+from difftransformer.models.kernels.eager import attention_map, gathered
+from difftransformer.models.rotary import Rope, rotate
+
+
+class GroupedDiffConfig(DiffV1Config):
+    """Options of `grouped_diff`, which are V1's; ``num_heads`` counts the signal heads.
+
+    Signal heads for each noise head are ``heads_per_kv_head`` times ``num_heads_multiplier``.
+    """
+
+
+class GroupedDifferentialAttention(DifferentialAttention):
+    """V1 whose second maps are as many as the key/value heads, two calls of the kernel.
+
+    Rows of ``qkv_proj``: queries [G, H / G + 1, d], the noise head of a group behind its signal
+    heads; keys [G, 2, d] and values [G, 2d] as in V1.
+    """
+
+    config_class: ClassVar[type[AttentionConfig]] = GroupedDiffConfig
+
+    def _make_projections(self, config: AttentionConfig) -> None:
+        self.num_queries = self.num_heads + self.num_kv_heads
+        self.ratio = self.num_heads // self.num_kv_heads
+        super()._make_projections(config)
+
+    def _signal_and_noise(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries [B, G + H, T, d] -> [B, H, T, d] and [B, G, T, d]."""
+        groups = q.view(len(q), self.num_kv_heads, self.ratio + 1, *q.shape[2:])
+        return groups[:, :, : self.ratio].flatten(1, 2), groups[:, :, self.ratio]
+
+    def context(
+        self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """See `Attention.context`; eager as the equation has it, by the difference of maps."""
+        if self.backend == "eager":
+            return gathered(self._map(q, k, mask), v)
+        signal, noise = self._signal_and_noise(q)
+        first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
+        second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
+        return first - self.current_lambda() * second.repeat_interleave(self.ratio, dim=2)
+
+    def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
+        """See `Attention.weights`."""
+        return self._map(q, k, None)
+
+    def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        signal, noise = self._signal_and_noise(q)
+        first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
+        second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
+        return first - self.current_lambda() * second.repeat_interleave(self.ratio, dim=1)
+
+    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
+        """See `Attention.one_head`."""
+        group, place = divmod(h, self.ratio)
+        signal = group * (self.ratio + 1) + place
+        noise = group * (self.ratio + 1) + self.ratio
+        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
+        first, second = (F.softmax(self.one_logits(x, rope, j), dim=-1) for j in (signal, noise))
+        o = self.combined(first, second, lam) @ self.one_value(x, signal)
+        return self.factor * (o if self.head_norm is None else self.head_norm.formula(o))
+
+    def one_pair(self, x: Tensor, rope: Rope, j: int) -> tuple[Tensor, Tensor]:
+        """See `Attention.one_pair`: the last query of a group meets its second key."""
+        group, place = divmod(j, self.ratio + 1)
+        key = self.num_queries + 2 * group + int(place == self.ratio)
+        rows = torch.split(self.projection(), self.head_dim)
+        q, k = (rotate((x @ rows[i].T).unsqueeze(1), rope).squeeze(1) for i in (j, key))
+        return q, k
+
+    @classmethod
+    def multiplications_per_pair(cls, config: AttentionConfig) -> int:
+        """H + G logits of d, and H differences with the value of 2d, as V1 is counted."""
+        logits = (config.output_heads + config.kv_heads) * config.head_dim
+        return logits + config.output_heads * config.value_dim
