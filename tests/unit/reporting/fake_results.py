@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from fake_adaptation import ABLATIONS, METHODS, adaptations, swept_adaptations
+from fake_attention_maps import MAPS, attention_maps
 from fake_curvature import curvature
 from fake_head_features import HEADS, head_features
 from fake_judgements import judgements
@@ -91,6 +92,8 @@ class FakeResults:
     def of_dex(self, seed: int) -> None:
         for run in HEADS:
             head_features(self, run, seed)
+        for run in MAPS:
+            attention_maps(self, run, seed)
         tasks = tuple(LANGUAGE_TASKS)
         for run in ("transformer", *METHODS, *ABLATIONS):
             self.understanding(run, seed, 0, tasks=tasks, suite="language_understanding_dex")

@@ -36,7 +36,7 @@ NAMES = {
 SCORES = {
     "below_1e4": "Below 1e-4",
     "below_1e6": "Below 1e-6",
-    "entropy": "Entropy of |A|",
+    "entropy": "Entropy",
     "entropy_maps": "Entropy of A₁ and A₂",
     "negative_share": "Negative",
     "positive_size": "Size of positive",
