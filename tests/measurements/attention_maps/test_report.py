@@ -25,8 +25,8 @@ def test_agreement_is_shown_with_what_salience_changes(fake: FakeResults, tmp_pa
 
 def test_a_row_without_a_second_map_has_no_number_of_it(fake: FakeResults, tmp_path: Path) -> None:
     shown, _ = table("dex_figure2", fake, tmp_path)
-    header = next(line for line in shown.splitlines() if "Entropy of A₁" in line).split("|")
-    place = next(i for i, cell in enumerate(header) if cell.strip() == "Entropy of A₁ and A₂")
+    header = next(line for line in shown.splitlines() if "Entropy of each map" in line).split("|")
+    place = next(i for i, cell in enumerate(header) if cell.strip() == "Entropy of each map")
     cells = {
         row.split("|")[1].strip(): row.split("|")[place]
         for row in shown.splitlines()

@@ -37,7 +37,7 @@ SCORES = {
     "below_1e4": "Below 1e-4",
     "below_1e6": "Below 1e-6",
     "entropy": "Entropy",
-    "entropy_maps": "Entropy of A₁ and A₂",
+    "entropy_maps": "Entropy of each map",
     "negative_share": "Negative",
     "positive_size": "Size of positive",
     "negative_size": "Size of negative",
@@ -47,7 +47,7 @@ _PANELS = (
     ("Weights below 1e-4", ("below_1e4",)),
     ("Weights below 1e-6", ("below_1e6",)),
     ("Entropy of |A|, nats", ("entropy",)),
-    ("Entropy of A₁ and A₂, nats", ("entropy_first", "entropy_second")),
+    ("Entropy of each map, nats", ("entropy_first", "entropy_second")),
     ("Share of negative weights", ("negative_share",)),
     ("Mean size, + and −", ("positive_size", "negative_size")),
 )
@@ -141,7 +141,7 @@ def _score_curves(view: View[Options]) -> "Figure":
     drawn, places = panels(2, 3, (11, 6))
     for axes, (title, names) in zip(places.flat, _PANELS, strict=True):
         _curves(axes, view, names, title)
-    handles = _line_styles("A₁, positive", "A₂, negative")
+    handles = _line_styles("first map, positive", "second map, negative")
     legend_below(drawn, places.flat[0], handles=handles)
     return drawn
 
