@@ -216,3 +216,10 @@ def test_windows_longer_than_the_context(text: Path, tmp_path: Path) -> None:
 def test_settings_that_leave_nothing_to_compare(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         suite(**changes)
+
+
+def test_damaged_weights_show(text: Path, tmp_path: Path) -> None:
+    one = subject_of(text, tmp_path, "diff_v1")
+    with torch.no_grad():
+        one.scorer.model.layers[0].attention.qkv_proj.weight.fill_(torch.nan)
+    assert np.isnan(measure(suite(), one).metrics["entropy"])

@@ -120,7 +120,7 @@ def _add_scores(tally: Tally, layer: int, weights: Tensor, seen: Tensor) -> None
 
 
 def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Tensor) -> None:
-    nats = entropy(shares(weights, seen)).nan_to_num(0.0)
+    nats = entropy(shares(weights, seen)).masked_fill((weights == 0).all(-1), 0.0)
     tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
 
 
