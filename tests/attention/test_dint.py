@@ -1,5 +1,6 @@
 """What the causal form of DINT promises beyond the contract."""
 
+import pytest
 import torch
 from small_layers import build, inputs
 
@@ -34,3 +35,12 @@ def test_the_mean_counts_no_padding_while_decoding() -> None:
         turn = (rope[0][rows], rope[1][rows])
         parts.append(layer(x[:1, rows], turn, mask[None, None, rows, :stop], cache))
     torch.testing.assert_close(torch.cat(parts, 1)[:, 5:], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_before_a_block_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = build(OPTIONS, "eager")
+    x, rope = inputs(layer, 13)
+    whole = layer.attention_maps(x, rope)
+    monkeypatch.setattr(dint, "ROWS", 3)
+    *_, last = layer.row_blocks(x, rope, 4)
+    torch.testing.assert_close(last.weights, whole[:, :, 12:])

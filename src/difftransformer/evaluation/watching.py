@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from difftransformer.models.attention.base import Attention
+from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.attention.base import Attention, Rows
 from difftransformer.models.watching import attention_layers, hooked
 
 SeeMaps = Callable[[int, Tensor], None]
@@ -30,6 +32,33 @@ def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield
+
+
+def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[Rows]]:
+    """Run a model on [B, T] tokens; for each block of queries yield the rows of every layer.
+
+    The rows of a layer are made when they are asked for, so that no whole map ever exists; beyond
+    them queries and keys of all layers are kept.
+
+    Args:
+        scorer: The model.
+        tokens: [B, T].
+        block: Queries whose rows exist at one time.
+    """
+    layers: list[Iterator[Rows]] = []
+
+    def hook(layer: Attention, inputs: Any) -> None:
+        layers.append(layer.row_blocks(inputs[0], inputs[1], block))
+
+    with hooked([(layer, hook) for layer in attention_layers(scorer.model)]):
+        scorer.states(tokens)
+    for _ in range(0, tokens.shape[1], block):
+        yield map(_following, layers)
+
+
+@torch.inference_mode()
+def _following(rows: Iterator[Rows]) -> Rows:
+    return next(rows)
 
 
 @contextmanager

@@ -31,6 +31,13 @@ SIZES: dict[str, dict[str, Any]] = {
         "suite": {"kind": "nll_by_position", "length": 512, "batch_size": 8, "backend": "eager"},
         "vocab_size": 512, "max_positions": 512, "d_model": 256, "num_layers": 1, "ffn_dim": 768,
     },
+    "rows of maps": {
+        "suite": {
+            "kind": "attention_maps", "seq_len": 1024, "max_tokens": 1024, "batch_size": 1,
+            "block": 512,
+        },
+        "vocab_size": 512, "max_positions": 1024, "d_model": 256, "num_layers": 2, "ffn_dim": 512,
+    },
     "second derivatives": {
         "suite": {
             "kind": "curvature", "seq_len": 128, "sequences": 8, "batches": 1, "steps": 8,

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from fake_adaptation import ABLATIONS, METHODS, adaptations, swept_adaptations
+from fake_attention_maps import MAPS, attention_maps
 from fake_curvature import curvature
 from fake_head_features import HEADS, head_features
 from fake_judgements import judgements
@@ -91,6 +92,8 @@ class FakeResults:
     def of_dex(self, seed: int) -> None:
         for run in HEADS:
             head_features(self, run, seed)
+        for run in MAPS:
+            attention_maps(self, run, seed)
         tasks = tuple(LANGUAGE_TASKS)
         self.training("dex_s", seed, {"validation_loss": 3.85})
         for run in ("transformer", "diff", "dex_s", *METHODS, *ABLATIONS):

@@ -6,7 +6,8 @@ D = d_model, H = output heads, G = key/value heads, d = head_dim, e = value_dim.
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,20 @@ class Cache(Protocol):
 
     def get_seq_length(self) -> int:
         """Positions held so far."""
+
+
+class Rows(NamedTuple):
+    """Rows of a layer's maps for some neighbouring queries, b of them.
+
+    Attributes:
+        start: Position of the first query.
+        weights: What each head gives to the values, signed, [B, H, b, start + b].
+        pair: The two maps that it is made of, each like the weights; None: the head has one.
+    """
+
+    start: int
+    weights: Tensor
+    pair: tuple[Tensor, Tensor] | None
 
 
 class Attention(nn.Module, ABC):
@@ -152,6 +167,13 @@ class Attention(nn.Module, ABC):
         """Rows of the maps that `context` applies to the values, [B, H, T, S], written out."""
         return attention_map(q, k, scale=self.scale, mask=None)
 
+    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the map of each head that is kept and the one that is subtracted, for analysis.
+
+        Each [B, H, T, S] and before any factor; arguments as for `weights`. None: heads have one.
+        """
+        return None
+
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """Turn what the heads have gathered into the layer's output: here, project it.
 
@@ -180,6 +202,22 @@ class Attention(nn.Module, ABC):
         """
         q, _, _, further = self._split(x, rope)
         return self.weights(q, keys, further)
+
+    def row_blocks(self, x: Tensor, rope: Rope, block: int) -> Iterator[Rows]:
+        """Return the rows of `attention_maps` and of the pairs, up to ``block`` queries at a time.
+
+        Without the keys that none of these queries sees. Queries and keys are made now, rows when
+        they are asked for; other arguments as for `forward`.
+        """
+        q, k, _, further = self._split(x, rope)
+        further = further.clone()  # a view would keep all that is projected
+
+        def rows(start: int, stop: int) -> Rows:
+            seen = q[:, :, start:stop], k[:, :, :stop], further[:, start:stop]
+            return Rows(start, self.weights(*seen), self.pair(*seen))
+
+        T = x.shape[1]
+        return (rows(start, min(start + block, T)) for start in range(0, T, block))
 
     def learned_lambdas(self, x: Tensor) -> Tensor | None:
         """Return what each head multiplies the map by that it subtracts; None: it subtracts none.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig, resolve_lambda_init
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.kernels.eager import differential_map
+from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope
 
@@ -112,6 +112,12 @@ class DifferentialAttention(Attention):
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `Attention.weights`."""
         return differential_map(q, k, self.current_lambda(), scale=self.scale, mask=None)
+
+    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.pair`."""
+        k = k[:, : self.num_keys]
+        first = attention_map(q[:, 0::2], k[:, 0::2], scale=self.scale, mask=None)
+        return first, attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
 
     def output(self, context: Tensor, x: Tensor) -> Tensor:
         """See `Attention.output`: equation 3."""

@@ -69,6 +69,12 @@ class DifferentialAttentionV2(Attention):
         both = attention_map(q, k, scale=self.scale, mask=None)
         return self._difference(both.transpose(1, 2), further).transpose(1, 2)
 
+    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.pair`."""
+        both = attention_map(q, k, scale=self.scale, mask=None)
+        first, second = self._pair(both.transpose(1, 2))
+        return first.transpose(1, 2), second.transpose(1, 2)
+
     def learned_lambdas(self, x: Tensor) -> Tensor | None:
         """See `Attention.learned_lambdas`: one for each position and head."""
         if self.lambda_form == "none":
@@ -80,12 +86,17 @@ class DifferentialAttentionV2(Attention):
 
     def _difference(self, both: Tensor, lam: Tensor) -> Tensor:
         """[B, T, 2H, *] and X W_lambda [B, T, H] -> [B, T, H, *]."""
-        pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
-        split = both.view(*both.shape[:2], *pairs, both.shape[-1])
-        first, second = split.unbind(2 + pairs.index(2))
+        first, second = self._pair(both)
         if self.lambda_form == "none":
             return first - second
         return first - self._factor(lam).unsqueeze(-1) * second
+
+    def _pair(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, T, 2H, *] -> what is kept and what is subtracted, [B, T, H, *] each."""
+        pairs = (-1, 2) if self.pairing == "same_group" else (2, -1)
+        split = both.view(*both.shape[:2], *pairs, both.shape[-1])
+        first, second = split.unbind(2 + pairs.index(2))
+        return first, second
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`."""

@@ -20,6 +20,9 @@ from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, causal
 from difftransformer.models.rotary import Rope
 
+ROWS = 256
+"""Rows of a map that are summed at one time where their sum alone is needed."""
+
 
 class DintConfig(DiffV1Config):
     """Options of `dint`, which are V1's."""
@@ -53,12 +56,24 @@ class DintAttention(DifferentialAttention):
         return context.to(rows.dtype)
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
-        """See `Attention.weights`; quadratic in S, for A3."""
-        (k, first_q), T = k.tensor_split((self.num_keys,), dim=1), q.shape[2]
-        rows = attention_map(first_q, k[:, 0::2], scale=self.scale, mask=None)
-        second = attention_map(q[:, 1::2], k[:, 1::2], scale=self.scale, mask=None)
-        means = _row_means(rows.transpose(1, 2), T, None).transpose(1, 2)
-        return rows[:, :, -T:] + self.current_lambda() * (means - second)
+        """See `Attention.weights`; takes S^2 T / 2 products of numbers for A3, and S T memory."""
+        first, second = self.pair(q, k, further)
+        T, S = first.shape[2:]
+        sums = causal(T, T, q.device).to(first.dtype) @ first + self._earlier(k, S - T)
+        counts = torch.arange(S - T + 1, S + 1, device=q.device, dtype=first.dtype)
+        return first + self.current_lambda() * (sums / counts[:, None] - second)
+
+    def _earlier(self, k: Tensor, rows: int) -> Tensor:
+        """Sum of the first rows of A1, [B, H, 1, S], of what `_split` makes of all S positions."""
+        k, first_q = k.tensor_split((self.num_keys,), dim=1)
+        sums = first_q.new_zeros(*first_q.shape[:2], 1, k.shape[2], dtype=torch.float32)
+        for start in range(0, rows, ROWS):
+            stop = min(start + ROWS, rows)
+            part = attention_map(
+                first_q[:, :, start:stop], k[:, 0::2, :stop], scale=self.scale, mask=None
+            )
+            sums[..., :stop] += part.sum(dim=2, keepdim=True)
+        return sums
 
     def combined(self, first: Tensor, second: Tensor, lam: Tensor | float) -> Tensor:
         """See `DifferentialAttention.combined`."""

@@ -69,11 +69,20 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         """See `Attention.weights`."""
         return self._map(q, k, None)
 
+    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.pair`."""
+        return self._pair(q, k, None)
+
     def _learned_lambda(self) -> Tensor:
         return self.lambdas.clamp(0, 1).view(-1, 1, 1)
 
     def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """Return R(q1, k1) - lambda R(q2, k2) in float32, [B, H, T, S]."""
+        first, second = self._pair(q, k, mask)
+        return first - self.current_lambda() * second
+
+    def _pair(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return R(q1, k1) and R(q2, k2) in float32, [B, H, T, S] each."""
         allowed = causal(q.shape[-2], k.shape[-2], q.device) if mask is None else mask
         q, k = (F.normalize(full_precision(part), dim=-1) for part in (q, k))
         B, T, S, d = len(q), q.shape[-2], k.shape[-2], self.head_dim
@@ -85,7 +94,7 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         tau = self.beta * torch.sqrt(2 * visible.log() / d)
         over = (logits.view_as(cosines) - tau.unsqueeze(-3)).relu() ** self.power
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
-        return first - self.current_lambda() * second
+        return first, second
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`: query by query."""

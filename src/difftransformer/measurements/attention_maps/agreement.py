@@ -1,0 +1,91 @@
+"""Agreement of the two maps of a differential head, row by row.
+
+    rank     Spearman's correlation, equal values having the mean of their ranks
+    pearson  Pearson's correlation
+    js       Jensen-Shannon divergence in nats of the two rows, each divided by its sum
+    cosine   1 - cosine
+
+Shapes: K = keys; a row has values for all of them and ``seen`` says which ones count. What a row
+leaves undefined, as the correlation of one whose values are all equal, is NaN.
+"""
+
+import torch
+from torch import Tensor
+
+from difftransformer.measurements.attention_maps.settings import salient
+
+
+def agreement(first: Tensor, second: Tensor, seen: Tensor) -> dict[str, Tensor]:
+    """Every kind, float64 [..., K] with ``seen`` bool [..., K] -> [...]."""
+    return {
+        "rank": correlation(ranks(first, seen), ranks(second, seen), seen),
+        "pearson": correlation(first, second, seen),
+        "js": divergence(first, second, seen),
+        "cosine": cosine_distance(first, second, seen),
+    }
+
+
+def ranks(values: Tensor, seen: Tensor) -> Tensor:
+    """Rank of each value among those seen, from 1, equal ones having their mean."""
+    ordered, order = values.masked_fill(~seen, torch.inf).sort(dim=-1)
+    last_place = values.shape[-1] - 1
+    place = torch.arange(last_place + 1, device=values.device).expand_as(order)
+    changes = ordered[..., 1:] != ordered[..., :-1]
+    edge = torch.ones_like(seen[..., :1]).expand(*changes.shape[:-1], 1)
+    starts, ends = torch.cat((edge, changes), dim=-1), torch.cat((changes, edge), dim=-1)
+    first = place.where(starts, 0).cummax(dim=-1).values
+    last = place.where(ends, last_place).flip(-1).cummin(dim=-1).values.flip(-1)
+    return torch.empty_like(values).scatter_(-1, order, (first + last).to(values.dtype) / 2 + 1)
+
+
+def correlation(x: Tensor, y: Tensor, seen: Tensor) -> Tensor:
+    """Pearson's correlation."""
+    number = seen.sum(dim=-1, keepdim=True)
+    sides, varies = [], []
+    for values in (x, y):
+        mean = values.where(seen, 0).sum(dim=-1, keepdim=True) / number
+        sides.append((values - mean).where(seen, 0))
+        lowest = values.masked_fill(~seen, torch.inf).amin(dim=-1)
+        varies.append(values.masked_fill(~seen, -torch.inf).amax(dim=-1) > lowest)
+    a, b = sides
+    found = (a * b).sum(-1) / (a.square().sum(-1).sqrt() * b.square().sum(-1).sqrt())
+    return found.where(varies[0] & varies[1], torch.nan)
+
+
+def divergence(x: Tensor, y: Tensor, seen: Tensor) -> Tensor:
+    """Jensen-Shannon divergence in nats: entropy of the mean less the mean of entropies."""
+    p, q = (shares(values, seen) for values in (x, y))
+    both = entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
+    return both.clamp_min(0)  # NaN stays
+
+
+def cosine_distance(x: Tensor, y: Tensor, seen: Tensor) -> Tensor:
+    """1 - cosine; undefined of a row of zeros."""
+    x, y = x.where(seen, 0), y.where(seen, 0)
+    lengths = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
+    return (1 - (x * y).sum(-1) / lengths).where(lengths > 0, torch.nan)
+
+
+def shares(values: Tensor, seen: Tensor) -> Tensor:
+    """Sizes of what is seen over their sum; NaN in a row of zeros."""
+    sizes = values.abs().where(seen, 0)
+    return sizes / sizes.sum(dim=-1, keepdim=True)
+
+
+def entropy(distribution: Tensor) -> Tensor:
+    """Entropy in nats, [..., K] -> [...]."""
+    nats: Tensor = torch.special.entr(distribution)
+    return nats.sum(-1)
+
+
+def most_salient(salience: Tensor, seen: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Places of the most salient of the tokens seen, [..., n], and which of the n count.
+
+    Of equal ones the earlier come first. ``seen`` is the same for all but the last two dimensions.
+    """
+    visible = seen.sum(dim=-1)
+    numbers = visible.cpu().apply_(lambda one: salient(share, one)).to(visible.device)
+    order = salience.masked_fill(~seen, -torch.inf).sort(dim=-1, descending=True, stable=True)
+    most = int(numbers.max())
+    counted = torch.arange(most, device=seen.device) < numbers.unsqueeze(-1)
+    return order.indices[..., :most], counted

@@ -1,0 +1,180 @@
+"""Attention maps (arXiv 2505.16333, sections 2.2 and 2.3, figures 1, 2, 3, 5a, 15 and 16).
+
+The weights of a head are what it gives to the values, of a differential head the difference A of
+its two maps A1 and A2. Only pairs of a query and a key that it sees count; rows are equal in a
+mean, and so are heads, layers and windows.
+
+Readings of what the paper leaves open:
+    salient    Figure 1 says "top-5% tokens with highest attention score in each sequence", and
+               there are two scores. Here: of the tokens that a query sees those with the highest
+               A1, the map that is kept. `Suite.salient_by` has other picks, which bias by
+               themselves: by the sum of both, maps that have nothing to do with each other
+               correlate far below 0, by A above 0, by A1 at 0. Any pick narrows the range of
+               values, which brings a correlation nearer to 0.
+    distance   1 - cosine of two heads' signed maps of one window, each map one vector of T (T + 1)
+               / 2 weights.
+
+Shapes: B = windows in memory, N = all, T = positions, L = layers, H = heads, b = queries of a
+block, K = keys that it sees.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
+from difftransformer.evaluation.watching import map_rows
+from difftransformer.measurements.attention_maps.agreement import (
+    agreement,
+    entropy,
+    most_salient,
+    shares,
+)
+from difftransformer.measurements.attention_maps.settings import (
+    BY_LAYER,
+    DETAILS,
+    PARTS,
+    THRESHOLDS,
+    Suite,
+    layer_metric,
+)
+from difftransformer.models.attention.base import Rows
+from difftransformer.models.kernels.eager import causal
+
+
+def measure(suite: Suite, subject: Subject) -> Measured:
+    """Means over windows, queries, heads and layers, and by layer as ..._l{l}.
+
+    Returns:
+        rank, pearson, js and cosine, each as ..._all and ..._top: see `agreement`, from position
+        ``first_query`` on. below_1e4 and below_1e6: share of weights of smaller size. entropy: of
+        a row's absolute weights over their sum, in nats, 0 where there are none; entropy_first
+        and entropy_second: of the rows of A1 and A2; entropy_maps: of both.
+        negative_share: of all weights. positive_size and negative_size: mean size of the positive
+        and of the negative ones. distance: between two heads of a layer; distance_all: between two
+        of all heads. tokens. What takes two maps is None where heads have one, negative_size where
+        no weight is negative, distance where there is one head. All but tokens are known by
+        window, too.
+
+    Raises:
+        ConfigError: windows longer than the model's context.
+        DataError: the validation split is missing or too short.
+    """
+    tallies, distances, tokens = [], [], 0
+    for batch in validation_inputs(suite, subject):
+        tally, gram = _read(suite, subject, batch)
+        apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
+        _add_distances(tally, apart)
+        tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
+        distances.append(apart.cpu())
+        tokens += batch.numel()
+    matrix = torch.cat(distances).nanmean(0)
+    save_file({"distance": matrix.contiguous()}, subject.details / DETAILS)
+    sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
+    return _measured(suite.metric_names(subject.scorer.model.config), sums, tokens)
+
+
+class Tally:
+    """Sums of numbers and how many they are, [2, L, B] by name."""
+
+    def __init__(self, layers: int, windows: int) -> None:
+        self._size = (2, layers, windows)
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, name: str, layer: int, values: Tensor, counted: Tensor) -> None:
+        """Add numbers [B, ...] of a layer, those that are counted."""
+        sums = self.sums.setdefault(
+            name, torch.zeros(self._size, dtype=torch.float64, device=values.device)
+        )
+        sums[0, layer] += values.double().where(counted, 0).flatten(1).sum(1)
+        sums[1, layer] += counted.expand_as(values).flatten(1).sum(1)
+
+
+def _read(suite: Suite, subject: Subject, tokens: Tensor) -> tuple[Tally, Tensor]:
+    """Sums over a batch, and the products of every two heads' maps, float64 [B, L H, L H]."""
+    tally = Tally(subject.scorer.model.config.num_layers, len(tokens))
+    gram = torch.zeros(())
+    for block in map_rows(subject.scorer, tokens, suite.block):
+        flat = []
+        for layer, rows in enumerate(block):
+            weights = rows.weights.double()
+            seen = causal(weights.shape[2], weights.shape[3], weights.device)
+            _add_scores(tally, layer, weights, seen)
+            _add_pair(tally, layer, suite, rows, seen)
+            flat.append(weights.flatten(2))
+        joined = torch.cat(flat, dim=1)
+        gram = gram.to(joined.device) + joined @ joined.mT
+    return tally, gram
+
+
+def _add_scores(tally: Tally, layer: int, weights: Tensor, seen: Tensor) -> None:
+    sizes, negative = weights.abs(), weights < 0
+    for name, threshold in THRESHOLDS.items():
+        tally.add(name, layer, sizes < threshold, seen)
+    tally.add("negative_share", layer, negative, seen)
+    tally.add("positive_size", layer, sizes, weights > 0)
+    tally.add("negative_size", layer, sizes, negative)
+    _add_entropy(tally, "entropy", layer, weights, seen)
+
+
+def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Tensor) -> None:
+    nats = entropy(shares(weights, seen)).masked_fill((weights == 0).all(-1), 0.0)
+    tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
+
+
+def _add_pair(tally: Tally, layer: int, suite: Suite, rows: Rows, seen: Tensor) -> None:
+    if rows.pair is None:
+        return
+    first, second = (one.double() for one in rows.pair)
+    for name, one in (("entropy_first", first), ("entropy_second", second)):
+        _add_entropy(tally, name, layer, one, seen)
+        _add_entropy(tally, "entropy_maps", layer, one, seen)
+    late = slice(max(0, suite.first_query - 1 - rows.start), None)
+    first, second, seen = first[:, :, late], second[:, :, late], seen[late]
+    if not len(seen):
+        return
+    kinds = {"both": first + second, "first": first, "weights": rows.weights[:, :, late].double()}
+    at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
+    top = first.gather(-1, at), second.gather(-1, at), counted.expand_as(at)
+    for part, compared in zip(PARTS, ((first, second, seen.expand_as(first)), top), strict=True):
+        for kind, values in agreement(*compared).items():
+            tally.add(f"{kind}_{part}", layer, values, ~values.isnan())
+
+
+def _add_distances(tally: Tally, apart: Tensor) -> None:
+    """Add those of every two heads of a layer, and of every two heads; [B, L H, L H]."""
+    windows, layers = len(apart), next(iter(tally.sums.values())).shape[1]
+    heads = apart.shape[1] // layers
+    blocks = apart.view(windows, layers, heads, layers, heads)
+    for layer in range(layers):
+        within = _pairs(blocks[:, layer, :, layer])
+        tally.add("distance", layer, within, ~within.isnan())
+    pairs = _pairs(apart)
+    tally.add("distance_all", 0, pairs, ~pairs.isnan())
+
+
+def _pairs(matrix: Tensor) -> Tensor:
+    """What stands above the diagonal of [B, n, n], [B, n (n - 1) / 2]."""
+    size = matrix.shape[-1]
+    rows, columns = torch.triu_indices(size, size, offset=1, device=matrix.device)
+    return matrix[:, rows, columns]
+
+
+def _measured(names: list[str], sums: Mapping[str, Tensor], tokens: int) -> Measured:
+    """Ratios of sums [2, L, N]."""
+    metrics: Metrics = dict.fromkeys(names)
+    units = {}
+    for name, (total, number) in sums.items():
+        metrics[name] = _ratio(total, number)
+        if metrics[name] is not None:
+            units[name] = means("windows", total.sum(0).tolist(), number.sum(0).tolist())
+        if name in BY_LAYER:
+            for layer in range(len(total)):
+                metrics[layer_metric(name, layer)] = _ratio(total[layer], number[layer])
+    return Measured(metrics | {"tokens": tokens}, units)
+
+
+def _ratio(total: Tensor, number: Tensor) -> float | None:
+    return float(total.sum() / number.sum()) if number.sum() else None

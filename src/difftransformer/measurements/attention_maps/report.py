@@ -1,0 +1,217 @@
+"""Attention maps as columns, as curves by layer, and as heat maps of the distances of heads."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.attention_maps.settings import (
+    BY_LAYER,
+    DETAILS,
+    KINDS,
+    Options,
+    layer_metric,
+)
+from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.curves import draw, over_seeds
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
+from difftransformer.reporting.numbers import count
+from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from torch import Tensor
+
+NAMES = {
+    "rank": "Rank correlation",
+    "pearson": "Pearson correlation",
+    "js": "JS divergence",
+    "cosine": "Cosine distance",
+}
+"""Kinds of agreement."""
+SCORES = {
+    "below_1e4": "Below 1e-4",
+    "below_1e6": "Below 1e-6",
+    "entropy": "Entropy",
+    "entropy_maps": "Entropy of each map",
+    "negative_share": "Negative",
+    "positive_size": "Size of positive",
+    "negative_size": "Size of negative",
+}
+"""Metrics of weights; their places in the figure are `_PANELS`."""
+_PANELS = (
+    ("Weights below 1e-4", ("below_1e4",)),
+    ("Weights below 1e-6", ("below_1e6",)),
+    ("Entropy of |A|, nats", ("entropy",)),
+    ("Entropy of each map, nats", ("entropy_first", "entropy_second")),
+    ("Share of negative weights", ("negative_share",)),
+    ("Mean size, + and −", ("positive_size", "negative_size")),
+)
+_DASHED = (0, (2, 1.5))
+"""Of two lines of a row in one panel the second."""
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section of what is shown; numbers by layer are in the csv."""
+    return _SECTIONS[view.options.shown](view)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw what is shown."""
+    return _FIGURES[view.options.shown](view)
+
+
+def _agreement(view: View[Options]) -> Section:
+    parts = {"all": "all", "top": f"top {view.suite.top_share:.0%}"}
+    metrics = []
+    for kind in KINDS:
+        name = NAMES[kind]
+        metrics += [Metric(f"{kind}_{end}", f"{name}, {part}") for end, part in parts.items()]
+        change = {f"{kind}_top": 1.0, f"{kind}_all": -1.0}
+        metrics.append(Metric(f"{kind}_change", f"{name}, top − all", change))
+    note = (
+        "Agreement of the two maps of a head in a row, mean over rows, heads and layers: over all "
+        f"tokens that a query sees, and over the {view.suite.top_share:.0%} most salient of them, "
+        f"{_SALIENT[view.suite.salient_by]}, from position {view.suite.first_query} on. Whatever "
+        "the maps, tokens of a narrow range correlate less than all. "
+    )
+    return _table(view, metrics, 3, note)
+
+
+_SALIENT = {
+    "both": "by the sum of the two maps",
+    "first": "by the map that is kept",
+    "weights": "by the signed weights",
+}
+
+
+def _scores(view: View[Options]) -> Section:
+    compared = ("below_1e4", "entropy")
+    metrics = [Metric(id, header, compared=id in compared) for id, header in SCORES.items()]
+    note = (
+        "Weights of pairs of a query and a token that it sees: share of those of a smaller size "
+        "than a threshold, entropy in nats of a row's absolute weights over their sum and of the "
+        "rows of the two maps, share of negative weights, mean sizes. What is below a fixed "
+        "threshold depends on the length of the windows. "
+    )
+    return _table(view, metrics, 4, note)
+
+
+def _redundancy(view: View[Options]) -> Section:
+    metrics = [
+        Metric("distance", "Distance in a layer ↑", compared=True),
+        Metric("distance_all", "Distance of all heads"),
+    ]
+    note = (
+        "Cosine distance of the signed maps of two heads, each map one vector, mean over pairs of "
+        "heads and windows; 0 where they are the same up to a factor. "
+    )
+    return _table(view, metrics, 3, note)
+
+
+def _table(view: View[Options], metrics: Sequence[Metric], decimals: int, note: str) -> Section:
+    """Make a section of metrics, with every layer's own in the csv."""
+    named = {one.id: one.header for one in metrics if one.id in BY_LAYER}
+    hidden = [
+        Metric(layer_metric(name, layer), f"{header}, layer {layer + 1}", hidden=True)
+        for name, header in named.items()
+        for layer in range(_layers(view.rows))
+    ]
+    tokens = count(defined(view.evaluated()[0], "tokens"))
+    measured = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all."
+    notes = [note + measured, view.training_note()]
+    return metric_section(view, [*metrics, *hidden], decimals=decimals, notes=notes)
+
+
+def _agreement_curves(view: View[Options]) -> "Figure":
+    drawn, (places,) = panels(1, len(KINDS), (13, 3.4))
+    for axes, kind in zip(places, KINDS, strict=True):
+        names = (f"{kind}_all", f"{kind}_top")
+        _curves(axes, view, names, NAMES[kind])
+    handles = _line_styles("all tokens", f"top {view.suite.top_share:.0%}")
+    legend_below(drawn, places[0], handles=handles)
+    return drawn
+
+
+def _score_curves(view: View[Options]) -> "Figure":
+    drawn, places = panels(2, 3, (11, 6))
+    for axes, (title, names) in zip(places.flat, _PANELS, strict=True):
+        _curves(axes, view, names, title)
+    handles = _line_styles("first map, positive", "second map, negative")
+    legend_below(drawn, places.flat[0], handles=handles)
+    return drawn
+
+
+def _heat_maps(view: View[Options]) -> "Figure":
+    rows = view.rows
+    drawn, (places,) = panels(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
+    _curves(places[0], view, ("distance",), "Distance in a layer")
+    legend_below(drawn, places[0])
+    matrices = [_distances(view, row.run) for row in rows]
+    top = max(float(one.nan_to_num(0.0).max()) for one in matrices)
+    for axes, row, matrix in zip(places[1:], rows, matrices, strict=True):
+        image = axes.imshow(matrix, vmin=0, vmax=top or 1.0, cmap="viridis")
+        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
+        axes.grid(visible=False)
+    drawn.colorbar(image, ax=list(places[1:]), shrink=0.7, label="cosine distance")
+    return drawn
+
+
+def _curves(axes: "Axes", view: View[Options], names: Sequence[str], title: str) -> None:
+    """Draw metrics by layer, of every row that has them; the second of two is dashed."""
+    for row in view.rows:
+        layers = range(_layers([row]))
+        for place, name in enumerate(names):
+            found = [
+                [metric(one, layer_metric(name, layer)) for layer in layers]
+                for one in view.evaluated(row)
+            ]
+            known = [[value for value in seed if value is not None] for seed in found]
+            if any(len(seed) < len(layers) for seed in known):
+                continue
+            look = view.look[row.run]
+            if len(names) > 1:
+                look = look._replace(dash=_DASHED if place else "-")
+            label = printable(row.label) if not place else ""
+            draw(axes, over_seeds([*layers], known), look, label or "_", marks=4)
+    name_places(axes, [str(layer + 1) for layer in range(_layers(view.rows))])
+    tidy(axes, x="layer", y="", title=title)
+
+
+def _line_styles(solid: str, dashed: str) -> "list[Line2D]":
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], color=INK, lw=1.4, ls=dash, label=label)
+        for dash, label in (("-", solid), (_DASHED, dashed))
+    ]
+
+
+def _layers(rows: Sequence[RowSlice]) -> int:
+    return max(int(row.facts["layers"] or 0) for row in rows)
+
+
+def _distances(view: View[Options], run: str) -> "Tensor":
+    """Mean over seeds of the matrix that the suite left."""
+    import torch
+    from safetensors.torch import load_file
+
+    return torch.stack(
+        [load_file(view.detail(run, seed, DETAILS))["distance"] for seed in view.seeds]
+    ).mean(0)
+
+
+_SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {
+    "agreement": _agreement,
+    "scores": _scores,
+    "redundancy": _redundancy,
+}
+_FIGURES: "Mapping[str, Callable[[View[Options]], Figure]]" = {
+    "agreement": _agreement_curves,
+    "scores": _score_curves,
+    "redundancy": _heat_maps,
+}

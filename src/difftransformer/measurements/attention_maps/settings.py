@@ -1,0 +1,113 @@
+"""What is asked about attention maps."""
+
+from math import ceil
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.model import ModelConfig
+
+KINDS = ("rank", "pearson", "js", "cosine")
+"""Ways to compare the two maps of a head, see `agreement`."""
+PARTS = ("all", "top")
+"""Tokens over which they are compared: all that a query sees, or the most salient of them."""
+THRESHOLDS = {"below_1e4": 1e-4, "below_1e6": 1e-6}
+"""Share of weights -> what their size stays below."""
+BY_LAYER = (
+    *(f"{kind}_{part}" for kind in KINDS for part in PARTS),
+    *THRESHOLDS,
+    *("entropy", "entropy_first", "entropy_second", "entropy_maps"),
+    *("negative_share", "positive_size", "negative_size"),
+    "distance",
+)
+"""Metrics of the whole model that each layer has, too."""
+DETAILS = "maps.safetensors"
+"""File beside a result: ``distance`` of every two heads [L H, L H], mean over windows."""
+KEPT_BYTES, MADE_BYTES = 16.0, 130.0
+"""Bytes for each weight of a block of rows: kept of every layer, and made of one at a time."""
+FEWEST = 3
+"""Tokens that a correlation takes at least; one of two tokens is 1 or -1 whatever they are."""
+
+
+def layer_metric(name: str, layer: int) -> str:
+    """Metric of a layer, which count from 0."""
+    return f"{name}_l{layer}"
+
+
+def salient(share: float, visible: int) -> int:
+    """How many tokens are the most salient of those that a query sees: a share, rounded up."""
+    return ceil(share * visible - 1e-9)
+
+
+class Suite(WindowSuite):
+    """What the maps of a model look like (Dex, sections 2.2 and 2.3).
+
+    Agreement of the two maps of a differential head, over all tokens and over the most salient
+    ones; weights near zero, negative ones, entropy; how alike the maps of different heads are.
+    """
+
+    kind: Literal["attention_maps"] = setting(meaning="Which measurement the suite is.")
+    top_share: float = setting(
+        0.05,
+        meaning="Share of the tokens that a query sees that are its most salient, rounded up.",
+        source="arXiv 2505.16333, figure 1: 5%",
+        gt=0,
+        lt=1,
+    )
+    salient_by: Literal["first", "both", "weights"] = setting(
+        "first",
+        meaning="What makes a token salient: the map that is kept, the sum of both maps, or the "
+        "signed weights. By the last two, maps that have nothing in common correlate, too.",
+        source="ours; arXiv 2505.16333 says the highest attention score, of two maps",
+    )
+    first_query: int = setting(
+        61,
+        meaning="First position whose two maps are compared: the salient tokens of earlier ones "
+        "are too few to correlate.",
+        unit="tokens",
+        gt=0,
+    )
+    block: int = setting(
+        64, meaning="Queries whose rows of the maps exist at one time.", unit="positions", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _queries_can_be_compared(self) -> "Suite":
+        if self.first_query > self.seq_len:
+            raise ValueError(f"first_query {self.first_query} is beyond seq_len {self.seq_len}")
+        if (number := salient(self.top_share, self.first_query)) < FEWEST:
+            raise ValueError(
+                f"first_query {self.first_query} has {number} salient tokens by top_share "
+                f"{self.top_share:g}; a correlation takes {FEWEST}"
+            )
+        return self
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, with queries and keys of all layers, and a block of rows of each."""
+        found = super().reading(model, longest)
+        block = min(self.block, found.total)
+        bytes_of_rows = MADE_BYTES + KEPT_BYTES * model.num_layers
+        return found._replace(
+            cached=True,
+            map_bytes=bytes_of_rows * block / found.total,
+            lower=self.lower("seq_len", "block"),
+        )
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        layers = range(model.num_layers)
+        by_layer = [layer_metric(name, layer) for name in BY_LAYER for layer in layers]
+        return [*BY_LAYER, "distance_all", "tokens", *by_layer]
+
+
+class Options(measurement.Options):
+    """Which of the three is shown."""
+
+    shown: Literal["agreement", "scores", "redundancy"] = setting(
+        meaning="Agreement of the two maps of a head; weights near zero, entropy and negative "
+        "ones; or how alike heads are"
+    )
+    suites: ClassVar[int] = 1

@@ -1,0 +1,61 @@
+"""Rows of maps by blocks, and the two maps of a head, of every variant of the registry."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_layers import build, inputs
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("block", [1, 4, 9, 20])
+def test_blocks_of_rows_make_the_whole_maps(options: dict[str, Any], block: int) -> None:
+    layer = build(options, "eager")
+    x, rope = inputs(layer, 13)
+    maps = layer.attention_maps(x, rope)
+    reached = 0
+    for rows in layer.row_blocks(x, rope, block):
+        stop = min(reached + block, 13)
+        assert rows.start == reached
+        torch.testing.assert_close(rows.weights, maps[:, :, reached:stop, :stop])
+        reached = stop
+    assert reached == 13
+
+
+@torch.no_grad()
+def test_the_weights_are_the_first_map_less_lambda_times_the_second(
+    options: dict[str, Any],
+) -> None:
+    layer = build(options, "eager")
+    x, rope = inputs(layer, 13)
+    (rows,) = layer.row_blocks(x, rope, 13)
+    if rows.pair is None:
+        assert layer.queries_per_head == 1 and layer.learned_lambdas(x) is None
+        return
+    first, second = rows.pair
+    lam = layer.learned_lambdas(x)
+    lam = torch.ones(1, 1, 1) if lam is None else lam
+    made = first - lam.mT.unsqueeze(-1) * second
+    if options["variant"] == "dint":
+        counts = torch.arange(1, 14)[:, None]
+        made += lam.mT.unsqueeze(-1) * first.cumsum(2) / counts
+    torch.testing.assert_close(rows.weights, made)
+
+
+@torch.no_grad()
+def test_the_two_maps_are_those_of_the_queries_of_a_head(options: dict[str, Any]) -> None:
+    layer = build(options, "eager").double()
+    x, rope = inputs(layer, 9)
+    x, rope = x.double(), (rope[0].double(), rope[1].double())
+    (rows,) = layer.row_blocks(x, rope, 9)
+    if rows.pair is None or options["variant"] == "tda":  # whose maps are no softmax
+        return
+    heads = layer.num_heads
+    for h in range(heads):
+        queries = (
+            (h, heads + h) if options.get("pairing") == "across_groups" else (2 * h, 2 * h + 1)
+        )
+        for j, found in zip(queries, rows.pair, strict=True):
+            slow = F.softmax(layer.one_logits(x, rope, j), dim=-1)
+            torch.testing.assert_close(found[:, h], slow, rtol=1e-6, atol=1e-8)

@@ -1,0 +1,84 @@
+"""Agreement of rows against scipy, row by row."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cosine, jensenshannon
+from scipy.stats import pearsonr, rankdata, spearmanr
+
+from difftransformer.measurements.attention_maps.agreement import (
+    agreement,
+    entropy,
+    most_salient,
+    ranks,
+    shares,
+)
+
+SEEN = torch.ones(9, 40, dtype=torch.bool).tril(diagonal=31)
+
+
+def rows(seed: int, *, ties: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(2, 3, 9, 40, generator=generator, dtype=torch.float64).mul(3).softmax(-1)
+    return (values * 30).round() if ties else values  # most are 0
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_every_kind_is_that_of_scipy(ties: bool) -> None:
+    first, second = rows(0, ties=ties), rows(1, ties=ties)
+    found = agreement(first, second, SEEN.expand_as(first))
+    for place in np.ndindex(2, 3, 9):
+        x, y = (side[place][SEEN[place[-1]]].numpy() for side in (first, second))
+        expected = {
+            "rank": spearmanr(x, y).statistic,
+            "pearson": pearsonr(x, y).statistic,
+            "js": jensenshannon(x, y) ** 2,
+            "cosine": cosine(x, y),
+        }
+        for kind, value in expected.items():
+            assert found[kind][place] == pytest.approx(value, rel=1e-9, abs=1e-14), kind
+
+
+def test_equal_values_share_their_rank() -> None:
+    values = rows(2, ties=True)
+    found = ranks(values, SEEN.expand_as(values))
+    for place in np.ndindex(2, 3, 9):
+        seen = SEEN[place[-1]]
+        np.testing.assert_array_equal(found[place][seen], rankdata(values[place][seen]))
+
+
+def test_what_a_row_leaves_undefined_is_nan() -> None:
+    flat, zeros = torch.full((1, 5), 0.2), torch.zeros(1, 5)
+    other = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]])
+    flat, zeros, other = flat.double(), zeros.double(), other.double()
+    seen = torch.ones(1, 5, dtype=torch.bool)
+    against_flat = agreement(flat, other, seen)
+    assert math.isnan(against_flat["rank"]) and math.isnan(against_flat["pearson"])
+    assert not math.isnan(against_flat["js"]) and not math.isnan(against_flat["cosine"])
+    assert all(math.isnan(one) for one in agreement(other, zeros, seen).values())
+
+
+def test_a_map_agrees_with_itself() -> None:
+    found = agreement(rows(3), rows(3), SEEN.expand(2, 3, 9, 40))
+    for kind, best in (("rank", 1), ("pearson", 1), ("js", 0), ("cosine", 0)):
+        torch.testing.assert_close(found[kind], torch.full((2, 3, 9), best).double())
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.25])
+def test_the_most_salient_are_a_share_of_those_seen(share: float) -> None:
+    values = rows(4)
+    at, counted = most_salient(values, SEEN, share)
+    for place in np.ndindex(2, 3, 9):
+        visible = int(SEEN[place[-1]].sum())
+        slow = np.argsort(-values[place][:visible].numpy(), kind="stable")
+        number = math.ceil(round(share * visible, 6))
+        assert at[place][counted[place[-1]]].tolist() == slow[:number].tolist()
+
+
+def test_entropy_of_signed_rows_is_that_of_their_sizes() -> None:
+    row = torch.tensor([[0.5, -0.5, 1.0, 7.0]]).double()
+    seen = torch.tensor([[True, True, True, False]])
+    expected = -(2 * 0.25 * math.log(0.25) + 0.5 * math.log(0.5))
+    assert float(entropy(shares(row, seen))) == pytest.approx(expected)

@@ -1,0 +1,61 @@
+"""Attention maps as tables and pictures, of made-up results."""
+
+from pathlib import Path
+
+import pytest
+from fake_attention_maps import LAYERS, MAPS
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+from pictures import legend_of, picture
+
+from difftransformer.reporting.table_job import build_table
+
+
+def table(name: str, fake: FakeResults, tmp_path: Path) -> tuple[str, str]:
+    build_table(artifact_slice(name), fake.results, tmp_path / name)
+    return (tmp_path / f"{name}.md").read_text(), (tmp_path / f"{name}.csv").read_text()
+
+
+def test_agreement_is_shown_with_what_salience_changes(fake: FakeResults, tmp_path: Path) -> None:
+    shown, csv = table("dex_figure1", fake, tmp_path)
+    assert "Rank correlation, top 5%" in shown and "JS divergence, top − all" in shown
+    assert "by the map that is kept, from position 61 on" in shown
+    assert "rank_change" in csv and "cosine_all_l1" in csv and "rank_change_l0" not in csv
+
+
+def test_a_row_without_a_second_map_has_no_number_of_it(fake: FakeResults, tmp_path: Path) -> None:
+    shown, _ = table("dex_figure2", fake, tmp_path)
+    header = next(line for line in shown.splitlines() if "Entropy of each map" in line).split("|")
+    place = next(i for i, cell in enumerate(header) if cell.strip() == "Entropy of each map")
+    cells = {
+        row.split("|")[1].strip(): row.split("|")[place]
+        for row in shown.splitlines()
+        if row.startswith("| ")
+    }
+    assert "3." in cells["DIFF"] and "3." not in cells["Transformer"]
+
+
+def test_agreement_has_a_panel_for_each_kind_and_two_lines_for_each_row(fake: FakeResults) -> None:
+    drawn = picture("dex_figure1", fake)
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == [
+        "Rank correlation", "Pearson correlation", "JS divergence", "Cosine distance",
+    ]  # fmt: skip
+    solid, dashed = (line for line in drawn.axes[0].lines[::2][:2])
+    assert solid.get_ydata()[0] > 0.5 > dashed.get_ydata()[0]
+    assert legend_of(drawn)[:2] == ["all tokens", "top 5%"]
+
+
+@pytest.mark.parametrize(("panel", "rows"), [(0, 3), (2, 3), (3, 2), (4, 3)])
+def test_a_panel_of_weights_leaves_out_what_a_row_has_not(
+    fake: FakeResults, panel: int, rows: int
+) -> None:
+    axes = picture("dex_figure2", fake).axes[panel]
+    assert len(axes.lines) == 2 * rows  # a line and its marks
+
+
+def test_redundancy_has_lines_and_a_heat_map_of_all_heads(fake: FakeResults) -> None:
+    lines, *maps = picture("dex_figure5", fake).axes
+    rows = ("transformer", "transformer_halved_heads", "diff")
+    assert len(lines.lines) == 2 * len(rows)
+    sizes = [axes.images[0].get_array().shape for axes in maps[: len(rows)]]
+    assert sizes == [(LAYERS * MAPS[row],) * 2 for row in rows]

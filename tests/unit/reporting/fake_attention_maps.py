@@ -1,0 +1,43 @@
+"""Results of the suite of attention maps, with the shape of real ones."""
+
+import random
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+MAPS = {"transformer": 8, "transformer_halved_heads": 4, "diff": 4, "diff_v2": 4}
+"""Row -> heads."""
+LAYERS = 2
+_KINDS = {"rank": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine": (0.2, 0.4)}
+"""Kind -> over all tokens, over salient ones."""
+
+
+def attention_maps(fake: Any, run: str, seed: int) -> None:
+    """Write the result of one run, and its matrix beside it."""
+    noise = random.Random(f"maps{run}{seed}")
+    two, layers = "diff" in run, range(LAYERS)
+    own: dict[str, float | None] = {}
+    for kind, (over_all, top) in _KINDS.items():
+        own[f"{kind}_all"] = over_all if two else None
+        own[f"{kind}_top"] = top if two else None
+    own |= {
+        "below_1e4": 0.1 if two else 0.2, "below_1e6": 0.001 if two else 0.01,
+        "entropy": 3.2 if two else 2.8, "entropy_first": 3.0 if two else None,
+        "entropy_second": 3.4 if two else None, "entropy_maps": 3.2 if two else None,
+        "negative_share": 0.4 if two else 0.0, "positive_size": 0.02,
+        "negative_size": 0.01 if two else None, "distance": 0.7 if two else 0.4,
+    }  # fmt: skip
+    known = {name: value and value * (1 + noise.gauss(0, 0.02)) for name, value in own.items()}
+    metrics = known | {"distance_all": 0.6, "tokens": 32_768}
+    metrics |= {f"{name}_l{layer}": value for name, value in known.items() for layer in layers}
+    number = LAYERS * MAPS[run]
+    details = fake.root / f"evaluations/attention_maps/{run}/{seed}"
+    details.mkdir(parents=True, exist_ok=True)
+    distance = torch.full((number, number), known["distance"], dtype=torch.float64)
+    save_file({"distance": distance.fill_diagonal_(0.0)}, details / "maps.safetensors")
+    config = {
+        "kind": "attention_maps", "seq_len": 128, "top_share": 0.05, "salient_by": "first",
+        "first_query": 61,
+    }  # fmt: skip
+    fake.evaluation(run, seed, "attention_maps", metrics, config)
