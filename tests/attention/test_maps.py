@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from small_layers import build, inputs
 
+from difftransformer.models.attention.base import Attention
+
 
 @torch.no_grad()
 @pytest.mark.parametrize("block", [1, 4, 9, 20])
@@ -51,11 +53,19 @@ def test_the_two_maps_are_those_of_the_queries_of_a_head(options: dict[str, Any]
     (rows,) = layer.row_blocks(x, rope, 9)
     if rows.pair is None or options["variant"] == "tda":  # whose maps are no softmax
         return
-    heads = layer.num_heads
-    for h in range(heads):
-        queries = (
-            (h, heads + h) if options.get("pairing") == "across_groups" else (2 * h, 2 * h + 1)
-        )
+    for h in range(layer.num_heads):
+        queries = _queries(layer, options, h)
         for j, found in zip(queries, rows.pair, strict=True):
             slow = F.softmax(layer.one_logits(x, rope, j), dim=-1)
             torch.testing.assert_close(found[:, h], slow, rtol=1e-6, atol=1e-8)
+
+
+def _queries(layer: Attention, options: dict[str, Any], h: int) -> tuple[int, int]:
+    """Return the two queries of a head, by the layouts that the papers give."""
+    if options["variant"] == "grouped_diff":
+        ratio = layer.num_heads // layer.num_kv_heads
+        first = h // ratio * (ratio + 1)
+        return first + h % ratio, first + ratio
+    if options.get("pairing") == "across_groups":
+        return h, layer.num_heads + h
+    return 2 * h, 2 * h + 1

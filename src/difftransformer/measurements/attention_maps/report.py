@@ -3,6 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.attention_maps.settings import (
     BY_LAYER,
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from torch import Tensor
 
 NAMES = {
     "rank": "Rank correlation",
@@ -152,7 +155,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
     _curves(places[0], view, ("distance",), "Distance in a layer")
     legend_below(drawn, places[0])
     matrices = [_distances(view, row.run) for row in rows]
-    top = max(float(one.nan_to_num(0.0).max()) for one in matrices)
+    top = max(float(np.nanmax(one, initial=0.0)) for one in matrices)
     for axes, row, matrix in zip(places[1:], rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top or 1.0, cmap="viridis")
         tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
@@ -195,14 +198,10 @@ def _layers(rows: Sequence[RowSlice]) -> int:
     return max(int(row.facts["layers"] or 0) for row in rows)
 
 
-def _distances(view: View[Options], run: str) -> "Tensor":
+def _distances(view: View[Options], run: str) -> NDArray[np.float32]:
     """Mean over seeds of the matrix that the suite left."""
-    import torch
-    from safetensors.torch import load_file
-
-    return torch.stack(
-        [load_file(view.detail(run, seed, DETAILS))["distance"] for seed in view.seeds]
-    ).mean(0)
+    found = [load_file(view.detail(run, seed, DETAILS))["distance"] for seed in view.seeds]
+    return np.mean(found, axis=0)
 
 
 _SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {

@@ -58,7 +58,7 @@ class GroupedDifferentialAttention(DifferentialAttention):
     ) -> Tensor:
         """See `Attention.context`; eager as the equation has it, by the difference of maps."""
         if self.backend == "eager":
-            return gathered(self._map(q, k, mask), v)
+            return gathered(self._difference(*self._maps(q, k, mask)), v)
         signal, noise = self._signal_and_noise(q)
         first = self.kernel.attention(signal, k[:, 0::2], v, scale=self.scale, mask=mask)
         second = self.kernel.attention(noise, k[:, 1::2], v, scale=self.scale, mask=mask)
@@ -66,13 +66,20 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `Attention.weights`."""
-        return self._map(q, k, None)
+        return self._difference(*self._maps(q, k, None))
 
-    def _map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Attention.pair`: heads of a group have the same second map."""
+        return self._maps(q, k, None)
+
+    def _maps(self, q: Tensor, k: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         signal, noise = self._signal_and_noise(q)
         first = attention_map(signal, k[:, 0::2], scale=self.scale, mask=mask)
         second = attention_map(noise, k[:, 1::2], scale=self.scale, mask=mask)
-        return first - self.current_lambda() * second.repeat_interleave(self.ratio, dim=1)
+        return first, second.repeat_interleave(self.ratio, dim=1)
+
+    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
+        return first - self.current_lambda() * second
 
     def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
         """See `Attention.one_head`."""
