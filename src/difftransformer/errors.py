@@ -23,3 +23,8 @@ class BackendError(UserError):
 
 class DivergenceError(UserError):
     """A training loss that became NaN or infinite, or left every reasonable range."""
+
+
+def in_one_line(error: Exception) -> str:
+    """Name an error of a library in one line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"

@@ -10,8 +10,8 @@ from small_language_models import suite, write_llama
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.harness import language_model
-from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.subject import PretrainedSubject
+from difftransformer.provenance.model_files import model_files
 
 
 class Payload:

@@ -192,7 +192,7 @@ class _Asked:
         }
         opened = PackedDataset.open(self.dataset)
         parent = open_parent(self.config, self.model, opened, seed)
-        inputs = training_inputs(opened, parent)
+        inputs = training_inputs(opened, parent, self.config.pretrained)
         self.identity = JobIdentity(
             rule=rule,
             stage=rule,

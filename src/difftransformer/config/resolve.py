@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 from difftransformer.config import scales
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.base import Settings
-from difftransformer.config.data import DatasetConfig, require_same_text
+from difftransformer.config.data import DatasetConfig, HuggingFaceTokenizer, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import suite_class, timing_class
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.papers import PapersFile, check_papers
+from difftransformer.config.pretrained import sizes
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -28,7 +30,7 @@ from difftransformer.config.project import (
     ScaleConfig,
     load_project,
 )
-from difftransformer.config.run import PretrainedModel, RunSettings, RunSlice
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSettings, RunSlice
 from difftransformer.config.timing import Timing
 from difftransformer.config.validation import lookup, validate, validate_part
 from difftransformer.config.yaml_files import read_yaml
@@ -38,6 +40,8 @@ S = TypeVar("S", bound=Settings)
 
 SECOND_TEXT = "second_text"
 """Dataset that `second_corpus` stands in for."""
+RETOKENISED = "_of_pretrained"
+"""Ending of a dataset in the token ids of the model from elsewhere that is adapted."""
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
@@ -85,6 +89,10 @@ class Catalogue:
         for name in scale.seeds:
             lookup(artifacts, name, "artifact", f"{place}: seeds")
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
+        if project.pretrained is not None:
+            runs, artifacts = scales.adapt_pretrained(
+                project.pretrained.entry(), runs, artifacts, str(folder / "runs.yaml")
+            )
         runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
         catalogue = cls(
@@ -138,6 +146,11 @@ class Catalogue:
         Raises:
             ConfigError: An unknown name or base, or something that must be as in the base.
         """
+        base = self.project.pretrained
+        if base is not None and name.endswith(RETOKENISED):
+            text = self.dataset(name.removesuffix(RETOKENISED))
+            ids = HuggingFaceTokenizer(kind="huggingface", name=base.name, revision=base.revision)
+            return text.model_copy(update={"tokenizer": ids})
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         lookup(self.datasets, name, "dataset", place)
         layers = Layers()
@@ -156,7 +169,7 @@ class Catalogue:
 
     def tokenizer_owner(self, dataset: str) -> str:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
-        return self._dataset_chain(dataset)[0]
+        return dataset if dataset.endswith(RETOKENISED) else self._dataset_chain(dataset)[0]
 
     @cache  # noqa: B019 - a catalogue lives as long as the process
     def suite(self, name: str) -> Suite:
@@ -233,9 +246,11 @@ class Catalogue:
         lineage(self.runs, name, self.runs_place, "init_from", self.parent, "run")
         if "dataset" not in values:
             raise ConfigError(f"{place}: its setup names no dataset; add `dataset: ...`")
-        dataset = self.dataset_of(str(values["dataset"]))
+        parent = self.parent(name)
+        dataset = self.read_by(name, str(values["dataset"]))
         size = self.dataset(dataset).vocab_size
-        model = dict(values.get("model", {}))
+        foreign = self.project.pretrained if parent == PRETRAINED_BASE else None
+        model = dict(values.get("model", {})) if foreign is None else self._foreign_sizes
         if size is not None:
             model.setdefault("vocab_size", -(-size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE)
             given = model["vocab_size"]
@@ -246,7 +261,8 @@ class Catalogue:
                 )
         resolved = {
             "dataset": dataset,
-            "init_from": self.parent(name),
+            "init_from": parent,
+            "pretrained": None if foreign is None else self.pretrained(PRETRAINED_BASE),
             "adapt": self.adaptation(name),
             "model": model,
         }
@@ -270,6 +286,21 @@ class Catalogue:
         if corpus is None or name in self._derived or self.dataset(name).generated is not None:
             return name
         return corpus
+
+    def read_by(self, run: str, dataset: str) -> str:
+        """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
+        found = self.dataset_of(dataset)
+        return found + RETOKENISED if PRETRAINED_BASE in (run, self.parent(run)) else found
+
+    @cached_property
+    def _foreign_sizes(self) -> dict[str, Any]:
+        """Sizes of the model from elsewhere that is adapted, as `model` of a run has them."""
+        base = self.project.pretrained
+        assert base is not None
+        if base.sizes is not None:
+            place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
+            return validate(ModelConfig, base.sizes, place).model_dump(mode="json")
+        return sizes(base).model_dump(mode="json")
 
     def _run_chain(self, name: str) -> dict[str, RunEntry]:
         lookup(self.runs, name, "run", self.runs_place)

@@ -9,6 +9,8 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import ConfigError
 
+PRETRAINED_BASE = "pretrained_base"
+"""Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
 PRETRAINED_SEED = 0
 """Seed under which a model from elsewhere is evaluated: every seed would give the same."""
 OF_POSITIONS = ("rope_theta", "max_positions")
@@ -20,32 +22,6 @@ class RunSettings(Settings):
 
     model: ModelConfig = setting(meaning="The architecture.")
     training: TrainingConfig = setting(meaning="How it is trained.")
-
-
-class RunSlice(Settings):
-    """One run at one scale, resolved: nothing in it refers to another entry."""
-
-    scale: str = setting(meaning="Name of the scale the run was resolved at.")
-    run: str = setting(meaning="Name of the run in runs.yaml.")
-    dataset: str = setting(meaning="Name of the packed dataset it trains on.")
-    init_from: str | None = setting(
-        None, meaning="Run whose trained weights it starts from; null: from scratch."
-    )
-    model: ModelConfig = setting(meaning="The architecture.")
-    adapt: dict[str, Any] | None = setting(
-        None,
-        meaning="How the run that it starts from is adapted: `method`, a file of training/methods, "
-        "and its settings; null: all of the model trains, as in a run from scratch.",
-    )
-    training: TrainingConfig = setting(meaning="How it is trained.")
-
-
-class DatasetSlice(Settings):
-    """One dataset at one scale, resolved: what the data jobs get."""
-
-    scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
-    dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
-    config: DatasetConfig = setting(meaning="Sources, mixture, tokenizer and budgets.")
 
 
 class PretrainedOptions(Settings):
@@ -70,7 +46,7 @@ class PretrainedOptions(Settings):
 class PretrainedModel(PretrainedOptions):
     """A model from elsewhere, resolved."""
 
-    name: str = setting(meaning="Id on the Hugging Face hub, or a folder")
+    name: str = setting(meaning="Id on the Hugging Face hub, or a folder", min_length=1)
 
     @property
     def folder(self) -> Path | None:
@@ -78,6 +54,37 @@ class PretrainedModel(PretrainedOptions):
         path = Path(self.name).expanduser()
         is_path = path.is_absolute() or self.name.startswith(".") or self.name.count("/") > 1
         return path if is_path or path.is_dir() else None
+
+
+class RunSlice(Settings):
+    """One run at one scale, resolved: nothing in it refers to another entry."""
+
+    scale: str = setting(meaning="Name of the scale the run was resolved at.")
+    run: str = setting(meaning="Name of the run in runs.yaml.")
+    dataset: str = setting(meaning="Name of the packed dataset it trains on.")
+    init_from: str | None = setting(
+        None, meaning="Run whose trained weights it starts from; null: from scratch."
+    )
+    pretrained: PretrainedModel | None = setting(
+        None, meaning="Model from elsewhere that is adapted; null: the run of `init_from`."
+    )
+    model: ModelConfig = setting(
+        meaning="The architecture; of a model from elsewhere its sizes, by the names of a Llama's."
+    )
+    adapt: dict[str, Any] | None = setting(
+        None,
+        meaning="How the run that it starts from is adapted: `method`, a file of training/methods, "
+        "and its settings; null: all of the model trains, as in a run from scratch.",
+    )
+    training: TrainingConfig = setting(meaning="How it is trained.")
+
+
+class DatasetSlice(Settings):
+    """One dataset at one scale, resolved: what the data jobs get."""
+
+    scale: str = setting(meaning="Name of the scale the dataset was resolved at.")
+    dataset: str = setting(meaning="Name of the dataset in datasets.yaml.")
+    config: DatasetConfig = setting(meaning="Sources, mixture, tokenizer and budgets.")
 
 
 def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name: str) -> None:

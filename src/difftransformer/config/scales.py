@@ -6,7 +6,7 @@ from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
 from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.inheritance import Layers, ancestry
 from difftransformer.config.project import RunEntry, ScaleConfig
-from difftransformer.config.run import RunSettings
+from difftransformer.config.run import PRETRAINED_BASE, RunSettings
 from difftransformer.config.validation import lookup, nearest, validate, validate_part
 from difftransformer.errors import ConfigError
 
@@ -197,6 +197,39 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
     ]
     against = runs.get(part.against or "", part.against)
     return part.model_copy(update={"rows": rows, "against": against})
+
+
+# --- a model from elsewhere in the place of the run that is adapted
+
+
+def adapt_pretrained(
+    base: RunEntry, runs: Runs, artifacts: Mapping[str, ArtifactConfig], where: str
+) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
+    """Let adaptations start from a model from elsewhere, and show it where their base is shown.
+
+    Args:
+        base: The model, as a run.
+        runs: All runs; those with `adapt` come back with another `init_from`.
+        artifacts: All artifacts; in those with adapted rows the base's rows show the model.
+        where: File and section of the runs, for errors.
+    """
+    changed, bases = {**runs, PRETRAINED_BASE: base}, set()
+    for name, entry in runs.items():
+        if entry.adapt is not None and entry.init_from is not None:
+            bases.add(entry.init_from)
+            changed[name] = entry.model_copy(update={"init_from": PRETRAINED_BASE})
+    shown = {
+        name: _replaced(artifact, dict.fromkeys(bases, PRETRAINED_BASE))
+        if any(run in runs and is_adapted(runs, run, where) for run in artifact.runs())
+        else artifact
+        for name, artifact in artifacts.items()
+    }
+    return changed, shown
+
+
+def is_adapted(runs: Runs, name: str, where: str) -> bool:
+    """Whether a run, or a base of it, adapts another one."""
+    return any(entry.adapt is not None for entry in ancestry(runs, name, where).values())
 
 
 # --- what its entries and those of runs.yaml must be by themselves, used or overridden

@@ -5,6 +5,7 @@ of the tokenizers library) and beside it ``tokenizer_config.json``, which names 
 token and, under "difftransformer", the kind.
 """
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -22,9 +23,9 @@ from difftransformer.config.data import (
 )
 from difftransformer.data.documents import documents
 from difftransformer.data.mixture import Mixture
-from difftransformer.data.packed import TokenizerEntry, file_sha256
+from difftransformer.data.packed import PackedDataset, TokenizerEntry, file_sha256
 from difftransformer.data.sources import open_sources
-from difftransformer.errors import ConfigError, DataError
+from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
 
 if TYPE_CHECKING:
@@ -76,6 +77,26 @@ def write_tokenizer(
     atomic.write_text(path, tokenizer.to_str(pretty=True) + "\n")
 
 
+def require_own_tokenizer(tokenizer: Any, dataset: PackedDataset, name: str) -> None:
+    """Check that a dataset is in the token ids of a model from elsewhere.
+
+    Args:
+        tokenizer: That of the model, of transformers.
+        dataset: The dataset.
+        name: The model's, for errors.
+
+    Raises:
+        DataError: It was made with another tokenizer.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    text = "" if backend is None else backend.to_str(pretty=True) + "\n"
+    if hashlib.sha256(text.encode()).hexdigest() != dataset.manifest.tokenizer.sha256:
+        raise DataError(
+            f"{dataset.folder}: has other token ids than {name}: give it the tokenizer of that "
+            f"model (`kind: huggingface`, `name: {name}`)"
+        )
+
+
 def _take_over(base: Path, output: Path) -> None:
     for source, target in ((base.with_name(CONFIG), output.with_name(CONFIG)), (base, output)):
         try:
@@ -110,7 +131,7 @@ class TextTokenizer:
             self._encode_piece = _encoder(tokenizer, description["difftransformer"])
         except Exception as error:  # the tokenizers library raises plain Exception
             raise DataError(
-                f"{path}: cannot be read with its {CONFIG} ({_first_line(error)}); {rebuild}"
+                f"{path}: cannot be read with its {CONFIG} ({in_one_line(error)}); {rebuild}"
             ) from None
         if eos_id is None:
             raise DataError(
@@ -210,7 +231,7 @@ def _resolve_tiktoken(config: TiktokenTokenizer) -> "Tokenizer":
         encoding = tiktoken.get_encoding(config.name)
     except Exception as error:  # requests errors, checksum errors
         raise DataError(
-            f"tiktoken encoding {config.name} cannot be loaded ({_first_line(error)}); allow "
+            f"tiktoken encoding {config.name} cannot be loaded ({in_one_line(error)}); allow "
             "access to its download, or set TIKTOKEN_CACHE_DIR to a folder that holds it"
         ) from None
     return to_tokenizer(encoding)
@@ -230,7 +251,7 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
         loaded = AutoTokenizer.from_pretrained(config.name, revision=revision)
     except Exception as error:  # hub, network and parsing errors of many kinds
         raise DataError(
-            f"tokenizer {config.name} cannot be loaded ({_first_line(error)}); check name, "
+            f"tokenizer {config.name} cannot be loaded ({in_one_line(error)}); check name, "
             "revision and network"
         ) from None
     eos = config.eos_token or loaded.eos_token
@@ -239,7 +260,3 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
     if not hasattr(loaded, "backend_tokenizer"):
         raise DataError(f"tokenizer {config.name} has no tokenizer.json (fast) form")
     return loaded.backend_tokenizer, str(eos)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -10,15 +10,23 @@ import torch
 
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
+from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset
+from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.evaluation.memory import estimate_evaluation, require_memory_to_evaluate
+from difftransformer.evaluation.memory import (
+    estimate_evaluation,
+    require_memory_for_files,
+    require_memory_to_evaluate,
+)
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject
-from difftransformer.models.checkpoint import load_model, read_config
+from difftransformer.models.checkpoint import is_foreign, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
+from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.job import Job
+from difftransformer.provenance.model_files import model_files
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +51,8 @@ def evaluate(
 
     Args:
         slice: See `identify`, as for the model, its dataset and the n-grams.
-        model: Holds model.safetensors, config.json and training.json.
+        model: Holds model.safetensors, config.json and training.json; None where ``slice`` names a
+            model from elsewhere.
         dataset: The packed dataset it was trained on.
         ngrams: Keys of the n-grams frequent in training.
         output: JSON file of the result, see `difftransformer.provenance.result`.
@@ -63,12 +72,19 @@ def evaluate(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     subject: Subject | PretrainedSubject
-    if slice.pretrained is not None:
-        subject = PretrainedSubject(slice.pretrained, device, details=aside, state=state)
+    foreign = slice.pretrained
+    if model is not None and is_foreign(model):  # a model from elsewhere that was adapted here
+        foreign = PretrainedModel(name=str(model.resolve()))
+    if foreign is not None and slice.config.asked.read_dataset is None:
+        subject = PretrainedSubject(foreign, device, details=aside, state=state)
         resolved = {"device": str(device)}
     else:
-        assert model is not None and dataset is not None, slice.run
-        scorer, resolved = _load(model, dataset, slice.config, device)
+        assert dataset is not None, slice.run
+        if foreign is None:
+            assert model is not None, slice.run
+            scorer, resolved = _load(model, dataset, slice.config, device)
+        else:
+            scorer, resolved = _load_foreign(foreign, dataset, slice.config, device)
         subject = Subject(
             scorer, dataset, device, ngrams, details=aside, state=state, seed=seed, model=model
         )
@@ -102,6 +118,18 @@ def _load(
     require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
     return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
+
+
+def _load_foreign(
+    model: PretrainedModel, dataset: PackedDataset, suite: Suite, device: torch.device
+) -> tuple[Scorer, dict[str, str]]:
+    """Load a model of transformers to be asked for losses on text in its own token ids."""
+    require_memory_for_files(model_files(model), device, model.name)
+    loaded = open_causal(model)
+    require_own_tokenizer(loaded.tokenizer, dataset, model.name)
+    attention = loaded.inner.config._attn_implementation
+    scorer = Scorer(loaded.to(device).eval(), device, suite.precision)
+    return scorer, {"device": str(device), "backend": attention}
 
 
 def _require_finite(metrics: Metrics, model: str) -> None:

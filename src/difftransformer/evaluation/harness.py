@@ -21,12 +21,13 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import handle_non_serializable
 
 from difftransformer.config.measurement import AVERAGE, Suite
+from difftransformer.config.pretrained import source, unreadable
 from difftransformer.errors import CheckpointError
-from difftransformer.evaluation.identity import model_files
-from difftransformer.evaluation.item_files import first_line, written_lines
+from difftransformer.evaluation.item_files import written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.model_files import model_files
 from difftransformer.provenance.result import Number, Units
 
 _NOISY = ("lm_eval", "datasets", "transformers", "huggingface_hub", "math_verify", "latex2sympy2")
@@ -89,34 +90,22 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
 
 def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> CountingLM:
     model = subject.model
-    files = model_files(model)
-    local = bool(files)
-    if local:
+    if files := model_files(model):
         require_memory_for_files(files, subject.device, model.name)
-    # An absolute path is no id of the hub, so nothing is asked there.
-    name = str(model.folder.resolve()) if local and model.folder else model.name
     if model.safetensors:
         options["use_safetensors"] = True
+    name, found = source(model)
     try:
         return CountingLM(
             pretrained=name,
-            revision=model.revision or "main",
             dtype=model.dtype,
-            trust_remote_code=model.trust_remote_code,
             weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
             device=str(subject.device),
+            **found,
             **options,
         )
     except Exception as error:  # transformers, the hub and the network fail in many ways
-        where = "" if local else " from the Hugging Face hub"
-        cure = (
-            "is it a causal language model with its tokenizer?"
-            if local
-            else "check its id, its revision and the network, or name a folder"
-        )
-        raise CheckpointError(
-            f"{model.name}: cannot be loaded{where} ({first_line(error)}); {cure}"
-        ) from None
+        raise unreadable(model, error) from None
 
 
 def quiet() -> None:

@@ -1,16 +1,15 @@
 """Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
 
 import gzip
-import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from difftransformer.data.readers import require_unicode
-from difftransformer.errors import DataError
+from difftransformer.errors import DataError, in_one_line
 
 HUB, BUILTIN = "hub", "builtin"
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -48,16 +47,6 @@ def jsonl_file(folder: Path, split: str) -> Path | None:
     """Return the file of a split's items, plain or compressed; None if there is none."""
     paths = (folder / f"{split}{ending}" for ending in ENDINGS)
     return next((path for path in paths if path.is_file()), None)
-
-
-def named_digest(files: Iterable[tuple[str, Path]]) -> str:
-    """sha256 over the content of files and names that do not change with the folder they lie in."""
-    digest = hashlib.sha256()
-    for name, path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
-        digest.update(f"{name}\0".encode() + content)
-    return digest.hexdigest()
 
 
 def item_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -108,11 +97,6 @@ def hub_items(
         yield
     except Exception as error:  # the hub, the network and `datasets` fail in many ways
         raise DataError(
-            f"{name}: {dataset} cannot be had from the Hugging Face hub ({first_line(error)}); "
+            f"{name}: {dataset} cannot be had from the Hugging Face hub ({in_one_line(error)}); "
             f"check the network, or set `benchmarks` to {otherwise}"
         ) from None
-
-
-def first_line(error: Exception) -> str:
-    """Name an error of a library in one line."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

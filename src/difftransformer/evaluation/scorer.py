@@ -12,6 +12,7 @@ from torch import Tensor
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.device import autocast
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer
 
@@ -28,18 +29,24 @@ class Scorer:
         precision: "fp32", or "bf16" for autocast.
     """
 
-    def __init__(self, model: Transformer, device: torch.device, precision: str = "fp32") -> None:
-        self.model, self.device, self._precision = model, device, precision
+    def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
+        self._model, self.device, self._precision = model, device, precision
+
+    @property
+    def model(self) -> Transformer:
+        """The model, which is ours wherever more is asked of it than losses."""
+        assert isinstance(self._model, Transformer)
+        return self._model
 
     @property
     def vocab_size(self) -> int:
         """V, the tokens the model can read and choose from."""
-        return self.model.config.vocab_size
+        return self._model.vocab_size
 
     @property
     def max_positions(self) -> int:
         """Longest context of the model."""
-        return self.model.config.max_positions
+        return self._model.max_positions
 
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
@@ -50,9 +57,9 @@ class Scorer:
         windows = windows.to(self.device)
         targets = windows[:, 1:]
         with autocast(self.device, self._precision):
-            hidden = self.model.hidden_states(windows[:, :-1])
+            hidden = self._model.hidden_states(windows[:, :-1])
             flat = token_losses(
-                hidden.flatten(0, 1), self.model.output_weight, targets.flatten(), chunk
+                hidden.flatten(0, 1), self._model.output_weight, targets.flatten(), chunk
             )
         return flat.view(targets.shape).double().cpu()
 

@@ -4,7 +4,9 @@ Nothing here imports transformers: a training job writes the folder, an evaluati
 """
 
 import json
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,12 +17,13 @@ from torch import nn
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import CheckpointError
+from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_bytes, write_text
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import TRAINING
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 _MISFIT = "it belongs to another config.json than the one beside it"
 MODEL_TYPE = "difftransformer"
 ARCHITECTURE = "DiffTransformerForCausalLM"
@@ -61,6 +64,25 @@ def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
+def save_language_model(folder: Path, model: LanguageModel) -> None:
+    """Write a model of any class into ``folder``, each file atomically, config.json last.
+
+    One of transformers comes with its own tokenizer, but for tokenizer.json, and generation
+    settings; its weights are one file, whatever its size.
+    """
+    if isinstance(model, Transformer):
+        save_model(folder, model, model.config)
+        return
+    assert isinstance(model, CausalModel)
+    with TemporaryDirectory(dir=folder, prefix=".") as aside:
+        model.inner.save_pretrained(aside, max_shard_size=sys.maxsize)
+        if model.tokenizer is not None:
+            model.tokenizer.save_pretrained(aside)
+        files = [path for path in Path(aside).iterdir() if path.name != TOKENIZER]
+        for path in sorted(files, key=lambda path: path.name == CONFIG):
+            path.replace(folder / path.name)
+
+
 def save_weights(path: Path, model: nn.Module) -> None:
     """Write the tensors of a model alone, atomically; missing folders are made."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -93,6 +115,18 @@ def read_config(folder: Path) -> ModelConfig:
         raise CheckpointError(
             f"{path}: no settings under `model`; name a folder written by difftransformer"
         ) from None
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder holds a model of transformers, which `PretrainedModel` then names.
+
+    What cannot be read is none: `load_model` says what is wrong with it.
+    """
+    try:
+        content: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        return bool(content.get("model_type", MODEL_TYPE) != MODEL_TYPE)
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def load_model(folder: Path, backend: str = "sdpa") -> Transformer:

@@ -12,12 +12,32 @@ class LanguageModel(nn.Module, ABC):
     """A causal language model.
 
     Shapes: B = sequences, T = positions, D = d_model, V = vocabulary.
+
+    Attributes:
+        tokenizer: Of transformers, saved beside the model; None: that of its data is.
     """
+
+    tokenizer: Any = None
 
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
         """[V, D] matrix that maps hidden states to logits."""
+
+    @property
+    @abstractmethod
+    def embedding_weight(self) -> Tensor:
+        """[V, D] matrix of the tokens; the same as `output_weight` where they are tied."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """V, the tokens the model can read and choose from."""
+
+    @property
+    @abstractmethod
+    def max_positions(self) -> int:
+        """Longest context of the model."""
 
     @abstractmethod
     def hidden_states(self, tokens: Tensor) -> Tensor:
@@ -31,7 +51,7 @@ class CausalModel(LanguageModel):
         inner: The model, of its own class; methods of adaptation change its modules in place.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, tokenizer: Any = None) -> None:
         """Wrap a model.
 
         Raises:
@@ -45,13 +65,29 @@ class CausalModel(LanguageModel):
                     f"{type(inner).__name__} has {name} {getattr(settings, name)}, which training "
                     "here does not apply: take a model without it"
                 )
-        self.inner = inner
+        self.inner, self.tokenizer = inner, tokenizer
 
     @property
     def output_weight(self) -> Tensor:
         """[V, D] matrix that maps hidden states to logits."""
         weight: Tensor = self.inner.get_output_embeddings().weight
         return weight
+
+    @property
+    def embedding_weight(self) -> Tensor:
+        """[V, D] matrix of the tokens."""
+        weight: Tensor = self.inner.get_input_embeddings().weight
+        return weight
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the tokens the model can read and choose from."""
+        return int(self.inner.config.get_text_config().vocab_size)
+
+    @property
+    def max_positions(self) -> int:
+        """Longest context of the model."""
+        return int(self.inner.config.get_text_config().max_position_embeddings)
 
     def layer_matrices(self) -> list[str]:
         """Names of the matrices of the layers: all but embeddings, output, norms and biases."""

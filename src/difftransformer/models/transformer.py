@@ -137,6 +137,21 @@ class Transformer(LanguageModel):
         """[V, D] matrix that maps hidden states to logits."""
         return self.embedding.weight if self.lm_head is None else self.lm_head.weight
 
+    @property
+    def embedding_weight(self) -> Tensor:
+        """[V, D] matrix of the tokens."""
+        return self.embedding.weight
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the tokens the model can read and choose from."""
+        return self.config.vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        """Longest context of the model."""
+        return self.config.max_positions
+
     def hidden_states(
         self,
         tokens: Tensor,

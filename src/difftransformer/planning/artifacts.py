@@ -34,8 +34,11 @@ class Artifacts:
         return {
             name: artifact
             for name, artifact in self.jobs.catalogue.artifacts.items()
-            if name in swept
-            or not any(part.asked.swept or self._untimed(part) for part in artifact.sections)
+            if (
+                name in swept
+                or not any(part.asked.swept or self._untimed(part) for part in artifact.sections)
+            )
+            and self._comparable(artifact)
         }
 
     def check(self, name: str) -> None:
@@ -204,6 +207,15 @@ class Artifacts:
         return own and self.jobs.catalogue.timing(part.measurement) is None
 
     # --- parts ---
+
+    def _comparable(self, artifact: ArtifactConfig) -> bool:
+        """Whether an artifact shows adaptations of a model from elsewhere beside nothing else."""
+        catalogue, runs = self.jobs.catalogue, artifact.runs()
+        foreign = [run for run in runs if self.jobs.is_foreign(run)]
+        if not any(self.jobs.trained(run) for run in foreign):
+            return True
+        suites = [catalogue.suite(name) for part in artifact.sections for name in part.suites]
+        return foreign == runs and all(suite.measures_pretrained for suite in suites)
 
     @cached_property
     def _declarations(self) -> Declarations:

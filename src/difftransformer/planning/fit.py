@@ -36,7 +36,8 @@ def _check_adaptation(slice: RunSlice, place: str) -> None:
         raise ConfigError(f"{place}.adapt: there is nothing to adapt; name a run in init_from")
     configure(slice.adapt, f"{place}.adapt")
     try:
-        upstream_options(slice.model, "llama")
+        if slice.pretrained is None:
+            upstream_options(slice.model, "llama")
     except CheckpointError as error:
         raise ConfigError(
             f"{place}.adapt: run {slice.init_from} is no plain Llama: {error}"

@@ -12,11 +12,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
+from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import DatasetSlice, RunSlice
+from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.identity import model_files
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
@@ -24,6 +24,7 @@ from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
 ENTRIES = {
@@ -74,6 +75,10 @@ class Jobs:
         """Whether a run is trained here; it is a model from elsewhere else."""
         return self.catalogue.pretrained(run) is None
 
+    def is_foreign(self, run: str) -> bool:
+        """Whether a run is a model from elsewhere, or what adapting one makes."""
+        return PRETRAINED_BASE in (run, self.catalogue.parent(run))
+
     # --- what a job gets ---
 
     @cache  # noqa: B019 - a plan lives as long as the process
@@ -81,7 +86,7 @@ class Jobs:
         """Return a run with its attention checked and all sizes filled in."""
         slice = self.sizes.run(name)
         check_training(self.catalogue, slice)
-        if slice.init_from is not None:
+        if slice.init_from is not None and slice.pretrained is None:
             check_extension(self.catalogue, slice, self.run(slice.init_from))
         return slice
 
@@ -174,11 +179,11 @@ class Jobs:
         return [self.layout.manifest(self.run(run).dataset)] if self.trained(run) else []
 
     def measured_manifest(self, suite: str, run: str) -> list[str]:
-        """Return the manifest of the data that a suite reads, if the run is trained here."""
+        """Return the manifest of the data that a suite reads: its own, or a trained run's."""
         asked = self.catalogue.suite(suite).asked.read_dataset
-        if asked is None or not self.trained(run):
+        if asked is None:
             return self.manifest(run)
-        return [self.layout.manifest(self.catalogue.dataset_of(asked))]
+        return [self.layout.manifest(self.catalogue.read_by(run, asked))]
 
     def training_file(self, run: str, seed: int) -> list[str]:
         """Return the result of the training behind a model, if it is trained here."""
@@ -205,12 +210,12 @@ class Jobs:
     def parent_result(self, run: str, seed: int) -> list[str]:
         """Return the result of the training that a run continues, if it continues one."""
         parent = self.catalogue.parent(run)
-        return [] if parent is None else [self.layout.training(parent, seed)]
+        return [] if parent is None else self.training_file(parent, seed)
 
     def parent_weights(self, run: str, seed: int) -> list[str]:
         """Return the weights that a run starts from, if it continues one."""
         parent = self.catalogue.parent(run)
-        return [] if parent is None else [self.layout.weights(parent, seed)]
+        return [] if parent is None else self.weights(parent, seed)
 
     def ngrams_file(self, suite: str, run: str) -> list[str]:
         """Return the frequent n-grams that a suite needs, if it needs them."""
@@ -230,23 +235,28 @@ class Jobs:
         """
         asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
         if known is not None:
-            if not asked.measures_pretrained:
-                raise ConfigError(
-                    f"{place}: row '{run}' is a model from elsewhere, which suite '{suite}' "
-                    f"(measurement {asked.kind}) cannot measure"
-                )
+            self._check_foreign(asked, run, place)
             model_files(known)
             return
         slice = self.run(run)
+        if slice.pretrained is not None:
+            self._check_foreign(asked, run, place)
         own = asked.asked.read_dataset
         if own is not None:
-            check_token_ids(self.catalogue, self.catalogue.dataset_of(own), slice, place)
+            check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
         rows = self.catalogue.dataset(slice.dataset).generated
         misfit = asked.asked.misfit(slice.model.max_positions, rows)
         if misfit is not None:
             raise ConfigError(
                 f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "
                 f"scale {self.scale}: {misfit}"
+            )
+
+    def _check_foreign(self, suite: Suite, run: str, place: str) -> None:
+        if not suite.measures_pretrained:
+            raise ConfigError(
+                f"{place}: row '{run}' is a model from elsewhere, which measurement {suite.kind} "
+                "cannot measure"
             )
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:

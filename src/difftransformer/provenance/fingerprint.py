@@ -204,3 +204,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return value.as_posix()
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")
+
+
+def named_digest(files: Iterable[tuple[str, Path]]) -> str:
+    """sha256 over the content of files and names that do not change with the folder they lie in."""
+    digest = hashlib.sha256()
+    for name, path in files:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()

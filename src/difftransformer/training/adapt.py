@@ -1,13 +1,14 @@
-"""Adaptation: a finished run, opened as a plain Llama, is changed by a method and folded again.
+"""Adaptation: a trained model is changed by a method and folded again.
 
-What comes out has the parent's class and sizes, so that every suite measures it; beside it lies
+The model is a finished run, opened as a plain Llama, or one from elsewhere as it is. What comes out
+has the parent's class and sizes, so that the suites measure it; beside it lies
 ``adapter.safetensors``, what the method has besides. See `training.methods`.
 """
 
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -15,9 +16,10 @@ from torch import Tensor
 from difftransformer.config.run import RunSlice
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
+from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
-from difftransformer.models.language_model import CausalModel
+from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
@@ -45,12 +47,12 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
     """
     if slice.adapt is None:
         raise ConfigError(f"run {slice.run} has no `adapt`: use `pretrain`, or name a method")
-    if model is None:
+    if model is None and slice.pretrained is None:
         raise ConfigError(f"run {slice.run} adapts {slice.init_from}: give that training's result")
     settings = configure(slice.adapt, f"run {slice.run}: adapt")
 
     def start(dataset: PackedDataset, device: torch.device) -> Start:
-        causal = _opened(slice, model, device)
+        causal = _opened(slice, model, dataset, device)
 
         def batches(sequences: int) -> Iterable[Tensor]:
             return first_batches(dataset, slice, sequences, frame["seed"])
@@ -58,14 +60,14 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
         method = prepare(causal, settings, Task(slice.training, frame["seed"], batches))
         require_memory_to_adapt(slice, causal, method, device)
 
-        def finish() -> tuple[Transformer, Metrics]:
+        def finish() -> tuple[LanguageModel, Metrics]:
             sizes: Metrics = {
                 "trained_parameters": method.trained_parameters,
                 "extra_parameters": method.extra_parameters,
             }
             sizes |= method.readings()
             method.fold()
-            return _closed(slice, causal), sizes
+            return causal if slice.pretrained else _closed(slice, causal), sizes
 
         def adapter() -> Adapter:
             return method.adapter() or Adapter({}, {})
@@ -87,10 +89,11 @@ def first_batches(
     return islice(iter(lambda: loader.next_batch()[:, :-1], None), number)
 
 
-def _opened(slice: RunSlice, folder: Path, device: torch.device) -> CausalModel:
-    """The parent as transformers' Llama, with the positions of this run."""
+def _opened(
+    slice: RunSlice, folder: Path | None, dataset: PackedDataset, device: torch.device
+) -> CausalModel:
+    """The parent: one of ours as transformers' Llama, with the positions of this run."""
     from difftransformer.models.hf import BACKENDS
-    from difftransformer.models.upstream import to_upstream
 
     config = slice.training
     backend = choose_backend(config.backend, device.type, config.precision)
@@ -100,10 +103,24 @@ def _opened(slice: RunSlice, folder: Path, device: torch.device) -> CausalModel:
             f"training.backend is {backend}, which models of transformers do not have: take one of "
             f"{', '.join(theirs)}, or auto"
         )
-    inner: Any = to_upstream(open_weights(slice, folder, "sdpa"), "llama")
-    inner = inner.to(device)
-    inner.set_attn_implementation(theirs.get(backend, "sdpa"))
-    return CausalModel(inner)
+    causal = _parent(slice, folder, dataset)
+    causal.inner.to(device)
+    causal.inner.set_attn_implementation(theirs.get(backend, "sdpa"))
+    return causal
+
+
+def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> CausalModel:
+    if slice.pretrained is None:
+        from difftransformer.models.upstream import to_upstream
+
+        assert folder is not None, slice.run
+        return CausalModel(to_upstream(open_weights(slice, folder, "sdpa"), "llama"))
+    from difftransformer.models.pretrained import open_causal, require_sizes
+
+    causal = open_causal(slice.pretrained)
+    require_sizes(causal, slice.model, slice.pretrained.name)
+    require_own_tokenizer(causal.tokenizer, dataset, slice.pretrained.name)
+    return causal
 
 
 def _closed(slice: RunSlice, model: CausalModel) -> Transformer:

@@ -11,9 +11,9 @@ from safetensors.torch import save
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import save_model
+from difftransformer.models.checkpoint import save_language_model
 from difftransformer.models.device import autocast
-from difftransformer.models.transformer import Transformer
+from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.watching import lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
@@ -29,7 +29,7 @@ Metrics = dict[str, float | int | None]
 
 def publish(
     output: Path,
-    model: Transformer,
+    model: LanguageModel,
     history: History,
     dataset: PackedDataset,
     result: Result,
@@ -49,10 +49,11 @@ def publish(
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
-        save_model(output, model, model.config)
+        save_language_model(output, model)
         shutil.rmtree(output / KEPT, ignore_errors=True)
         (output / KEPT).mkdir()
-        beside = [path for name in TOKENIZER if (path := dataset.folder / name).is_file()]
+        known = TOKENIZER if model.tokenizer is None else TOKENIZER[:1]
+        beside = [path for name in known if (path := dataset.folder / name).is_file()]
         for folder, paths in ((output, beside), (output / KEPT, kept)):
             for path in paths:
                 with replacing(folder / path.name) as aside:
@@ -72,7 +73,7 @@ def publish(
 
 
 def training_metrics(
-    model: Transformer,
+    model: LanguageModel,
     history: History,
     config: TrainingConfig,
     steps: int,
@@ -102,7 +103,7 @@ def training_metrics(
 
 
 @torch.no_grad()
-def final_lambdas(model: Transformer, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
+def final_lambdas(model: LanguageModel, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
     """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
 
     Mean over heads, and over the tokens of the validation loss where it depends on them.
@@ -125,7 +126,7 @@ def _binding(history: History, probe: ProbeConfig) -> Metrics:
     return metrics | {column: history.last(column) for column in columns}
 
 
-def _non_embedding(model: Transformer) -> int:
+def _non_embedding(model: LanguageModel) -> int:
     """Parameters without the token embedding and the output matrix."""
-    outside = {id(model.embedding.weight), id(model.output_weight)}
+    outside = {id(model.embedding_weight), id(model.output_weight)}
     return sum(p.numel() for p in model.parameters() if id(p) not in outside)

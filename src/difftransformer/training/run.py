@@ -71,14 +71,14 @@ class Start:
         model: What trains.
         method: What of it trains, and how.
         backend: Name of its attention implementation, for the record.
-        finish: Gives the trained model as ours, with metrics of how it came about; once.
+        finish: Gives the trained model, plain, with metrics of how it came about; once.
         adapter: Gives what there is beside the model, before `finish`.
     """
 
     model: LanguageModel
     method: Method
     backend: str
-    finish: Callable[[], tuple[Transformer, Metrics]]
+    finish: Callable[[], tuple[LanguageModel, Metrics]]
     adapter: Callable[[], Adapter | None] = lambda: None
 
 
@@ -112,7 +112,7 @@ def train_run(
     deterministic = prepare_process(config, device, frame["threads"])
     resolved = {"device": str(device), "deterministic": deterministic}
     with listening() as stop:
-        inputs = training_inputs(dataset, parent)
+        inputs = training_inputs(dataset, parent, slice.pretrained)
         fingerprint = job_fingerprint(stage, slice, frame["code"], inputs, seed)
         seed_everything(seed)
         start = starting(dataset, device)
@@ -133,11 +133,11 @@ def train_run(
         )
         trainer.train(store, progress, tracker, stop)
         history, adapter = trainer.history, start.adapter()
-        transformer, own = start.finish()
-        metrics = training_metrics(transformer, history, config, trainer.step, trainer.diverged_at)
+        finished, own = start.finish()
+        metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
         metrics |= own
         if trainer.diverged_at is None:
-            metrics |= final_lambdas(transformer, dataset, config)
+            metrics |= final_lambdas(finished, dataset, config)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(
@@ -152,7 +152,7 @@ def train_run(
             provenance=origin(fingerprint, started=started, threads=frame["threads"]),
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
-        publish(frame["output"], transformer, history, dataset, result, kept, adapter)
+        publish(frame["output"], finished, history, dataset, result, kept, adapter)
         (frame["state"] / FINISHED).touch()
 
 

@@ -5,10 +5,11 @@ Light: torch is not needed.
 
 from pathlib import Path
 
-from difftransformer.config.run import RunSlice
+from difftransformer.config.run import PretrainedModel, RunSlice
 from difftransformer.data.packed import TOKENIZER, PackedDataset, file_sha256
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
+from difftransformer.provenance.model_files import model_digest
 from difftransformer.provenance.result import TRAINING, Result, read_result
 
 
@@ -21,8 +22,13 @@ def open_parent(
         ConfigError: ``model`` is given and the run continues no other, or the other way round.
         CheckpointError: No finished training of the parent with this seed and tokenizer.
     """
-    if model is None and slice.init_from is None:
+    if model is None and (slice.init_from is None or slice.pretrained is not None):
         return None
+    if slice.pretrained is not None:
+        raise ConfigError(
+            f"run {slice.run} adapts {slice.pretrained.name}, which is not trained here: leave the "
+            "model out"
+        )
     if slice.init_from is None:
         raise ConfigError(
             f"run {slice.run} has no init_from, so there is nothing to continue: leave the model "
@@ -72,8 +78,13 @@ def require_same_tokenizer(model: Path, dataset: PackedDataset, cure: str) -> No
         )
 
 
-def training_inputs(dataset: PackedDataset, parent: Result | None) -> str:
+def training_inputs(
+    dataset: PackedDataset, parent: Result | None, pretrained: PretrainedModel | None = None
+) -> str:
     """Digest of everything that a training reads: its data and, where there is one, its parent."""
-    if parent is None:
-        return dataset.digest
-    return slice_fingerprint({"dataset": dataset.digest, "parent": parent.provenance.fingerprint})
+    inputs = {"dataset": dataset.digest}
+    if parent is not None:
+        inputs["parent"] = parent.provenance.fingerprint
+    if pretrained is not None:
+        inputs["parent"] = model_digest(pretrained)
+    return slice_fingerprint(inputs) if len(inputs) > 1 else dataset.digest

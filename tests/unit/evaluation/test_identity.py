@@ -6,7 +6,7 @@ import pytest
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
-from difftransformer.evaluation.identity import model_digest, model_files
+from difftransformer.provenance.model_files import model_digest, model_files
 
 
 def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from difftransformer.config.model import ModelConfig
 class Suite(WindowSuite):
     """Loss on the held-out text of a dataset, whatever a run was trained on."""
 
+    measures_pretrained: ClassVar[bool] = True
     kind: Literal["adaptation"] = setting(meaning="Which measurement the suite is.")
     dataset: str = setting(
         meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the run's."

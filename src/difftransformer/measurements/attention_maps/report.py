@@ -201,7 +201,8 @@ def _layers(rows: Sequence[RowSlice]) -> int:
 def _distances(view: View[Options], run: str) -> NDArray[np.float32]:
     """Mean over seeds of the matrix that the suite left."""
     found = [load_file(view.detail(run, seed, DETAILS))["distance"] for seed in view.seeds]
-    return np.mean(found, axis=0)
+    mean: NDArray[np.float32] = np.mean(found, axis=0)
+    return mean
 
 
 _SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {

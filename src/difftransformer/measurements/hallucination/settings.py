@@ -11,7 +11,8 @@ from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
-from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder, named_digest
+from difftransformer.evaluation.item_files import BUILTIN, ENDINGS, HUB, items_folder
+from difftransformer.provenance.fingerprint import named_digest
 
 Task = Literal["summary", "answer"]
 """What a model is asked for: the summary of a document, or the answer to a question about it."""

@@ -12,12 +12,13 @@ from difftransformer.config.measurement import AVERAGE, LONGEST_ITEM, Reading
 from difftransformer.config.measurement import Suite as Base
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
-from difftransformer.evaluation.item_files import BUILTIN, named_digest
+from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.measurements.language_understanding.tasks import (
     DIFF_TASKS,
     LANGUAGE_TASKS,
     task_files,
 )
+from difftransformer.provenance.fingerprint import named_digest
 
 
 def metric_of(task: str, part: str = "") -> str:

@@ -18,9 +18,9 @@ from difftransformer.evaluation.item_files import (
     MissingItemsError,
     items_folder,
     jsonl_file,
-    named_digest,
 )
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
+from difftransformer.provenance.fingerprint import named_digest
 
 GENERATED = "generated"
 SPLITS = ("train", "test")

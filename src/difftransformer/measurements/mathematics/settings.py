@@ -15,8 +15,9 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.config.validation import known_names
 from difftransformer.data.math_sets import MATH_SETS, PROMPT
-from difftransformer.evaluation.item_files import BUILTIN, named_digest
+from difftransformer.evaluation.item_files import BUILTIN
 from difftransformer.measurements.mathematics.set_items import set_files
+from difftransformer.provenance.fingerprint import named_digest
 
 
 def metric_of(name: str, part: str = "", tokens: int | None = None) -> str:

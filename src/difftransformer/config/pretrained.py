@@ -1,0 +1,93 @@
+"""Models from elsewhere: where transformers finds them, and their sizes.
+
+Importing this does not import transformers, calling it does.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import PretrainedModel
+from difftransformer.errors import CheckpointError, in_one_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
+    """Return what `from_pretrained` takes for a model: its name, and options."""
+    # An absolute path is no id of the hub, so nothing is asked there.
+    name = model.name if model.folder is None else str(model.folder.resolve())
+    revision = model.revision or "main"
+    return name, {"revision": revision, "trust_remote_code": model.trust_remote_code}
+
+
+def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
+    """Say in one line why a model from elsewhere cannot be loaded, and what to look at."""
+    local = model.folder is not None
+    where = "" if local else " from the Hugging Face hub"
+    cure = (
+        "is it a causal language model with its tokenizer?"
+        if local
+        else "check its id, its revision and the network, or name a folder"
+    )
+    return CheckpointError(f"{model.name}: cannot be loaded{where} ({in_one_line(error)}); {cure}")
+
+
+def sizes(model: PretrainedModel) -> ModelConfig:
+    """Return the sizes of a model, from its config.json alone.
+
+    Raises:
+        CheckpointError: It cannot be read, or is none that can be adapted: no decoder of one
+            stack, or quantised.
+    """
+    from transformers import AutoConfig
+
+    name, options = source(model)
+    try:
+        config = AutoConfig.from_pretrained(name, **options)
+    except Exception as error:  # transformers, the hub and the network fail in many ways
+        raise unreadable(model, error) from None
+    return sizes_of(config, model.name)
+
+
+def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
+    """Return the sizes in a config of transformers, by the names of ours.
+
+    Raises:
+        CheckpointError: As `sizes`; ``name`` is the model's, for that.
+    """
+    text: Any = config.get_text_config(decoder=True)
+    if config.is_encoder_decoder or getattr(config, "architectures", None) in (None, []):
+        what = "has an encoder" if config.is_encoder_decoder else "names no architecture"
+        raise CheckpointError(f"{name}: {what}: name a causal language model")
+    if not any(one.endswith("ForCausalLM") for one in config.architectures or []):
+        found = ", ".join(config.architectures or [])
+        raise CheckpointError(f"{name}: is a {found}, no causal language model")
+    if getattr(config, "quantization_config", None) is not None:
+        raise CheckpointError(
+            f"{name}: its weights are quantised, and cannot train: take the model it was made from"
+        )
+    heads = text.num_attention_heads
+    rope = getattr(text, "rope_parameters", None) or {}
+    try:
+        return ModelConfig(
+            vocab_size=text.vocab_size,
+            d_model=text.hidden_size,
+            num_layers=text.num_hidden_layers,
+            ffn_dim=text.intermediate_size,
+            max_positions=text.max_position_embeddings,
+            norm_eps=text.rms_norm_eps,
+            rope_theta=rope.get("rope_theta", ModelConfig.model_fields["rope_theta"].default),
+            tie_embeddings=text.tie_word_embeddings,
+            attention={
+                "variant": "softmax",
+                "num_heads": heads,
+                "num_kv_heads": getattr(text, "num_key_value_heads", None) or heads,
+                "head_dim": getattr(text, "head_dim", None) or text.hidden_size // heads,
+            },
+        )
+    except AttributeError as error:
+        raise CheckpointError(
+            f"{name}: its config has no {error.name}, as those of Llama, Qwen, Mistral and Gemma "
+            "have: such models are not adapted here"
+        ) from None

@@ -1,0 +1,46 @@
+"""The model from elsewhere that is adapted, as it is: nothing of it is converted."""
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.pretrained import sizes_of, source, unreadable
+from difftransformer.config.run import PretrainedModel
+from difftransformer.errors import ConfigError
+from difftransformer.models.language_model import CausalModel
+
+
+def open_causal(model: PretrainedModel) -> CausalModel:
+    """Return a model ready to be trained or asked, in float32 on the CPU, with its tokenizer.
+
+    Raises:
+        CheckpointError: It or its tokenizer cannot be loaded.
+        ConfigError: Its logits are more than hidden states times a matrix.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    name, options = source(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        inner = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype="float32",
+            use_safetensors=True if model.safetensors else None,
+            weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
+            **options,
+        )
+    except Exception as error:  # transformers, the hub and the network fail in many ways
+        raise unreadable(model, error) from None
+    return CausalModel(inner, tokenizer)
+
+
+def require_sizes(causal: CausalModel, planned: ModelConfig, name: str) -> None:
+    """Check that a model has the sizes that its run was planned with.
+
+    Raises:
+        ConfigError: It has others; names the first.
+    """
+    found = sizes_of(causal.inner.config, name)
+    for key in ("vocab_size", "d_model", "num_layers", "ffn_dim"):
+        ours, theirs = getattr(planned, key), getattr(found, key)
+        if ours != theirs:
+            raise ConfigError(
+                f"{name}: has {key} {theirs}, its run was planned with {ours}: correct its `sizes`"
+            )
