@@ -62,7 +62,7 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
         raise CheckpointError(f"{name}: {what}: name a causal language model")
     if not any(one.endswith("ForCausalLM") for one in config.architectures or []):
         found = ", ".join(config.architectures or [])
-        raise CheckpointError(f"{name}: is a {found}, no causal language model")
+        raise CheckpointError(f"{name}: is a {found}: name a model ...ForCausalLM")
     if getattr(config, "quantization_config", None) is not None:
         raise CheckpointError(
             f"{name}: its weights are quantised, and cannot train: take the model it was made from"

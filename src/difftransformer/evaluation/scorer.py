@@ -5,6 +5,7 @@ L = layers, H = heads, S = positions of a row of attention.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -35,8 +36,7 @@ class Scorer:
     @property
     def model(self) -> Transformer:
         """The model, which is ours wherever more is asked of it than losses."""
-        assert isinstance(self._model, Transformer)
-        return self._model
+        return cast("Transformer", self._model)
 
     @property
     def vocab_size(self) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
-from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
@@ -235,12 +234,12 @@ class Jobs:
         """
         asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
         if known is not None:
-            self._check_foreign(asked, run, place)
+            self._check_foreign(suite, run, place)
             model_files(known)
             return
         slice = self.run(run)
         if slice.pretrained is not None:
-            self._check_foreign(asked, run, place)
+            self._check_foreign(suite, run, place)
         own = asked.asked.read_dataset
         if own is not None:
             check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
@@ -252,11 +251,12 @@ class Jobs:
                 f"scale {self.scale}: {misfit}"
             )
 
-    def _check_foreign(self, suite: Suite, run: str, place: str) -> None:
-        if not suite.measures_pretrained:
+    def _check_foreign(self, suite: str, run: str, place: str) -> None:
+        asked = self.catalogue.suite(suite)
+        if not asked.measures_pretrained:
             raise ConfigError(
-                f"{place}: row '{run}' is a model from elsewhere, which measurement {suite.kind} "
-                "cannot measure"
+                f"{place}: row '{run}' is a model from elsewhere, which suite '{suite}' "
+                f"(measurement {asked.kind}) cannot measure"
             )
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:

@@ -66,6 +66,7 @@ class Scripted(nn.Module):
     def __init__(self, rule: Callable[[Tensor], Tensor], vocab_size: int) -> None:
         super().__init__()
         self.config = model_config(vocab_size)
+        self.vocab_size, self.max_positions = vocab_size, self.config.max_positions
         self.output_weight = torch.eye(vocab_size)
         self._rule = rule
 

@@ -12,6 +12,6 @@
 
 from difftransformer.models.dex.config import DexConfig
 from difftransformer.models.dex.heads import select_heads
-from difftransformer.models.dex.tuner import DexModel
+from difftransformer.models.dex.tuner import DexModel, trained_parameters
 
-__all__ = ["DexConfig", "DexModel", "select_heads"]
+__all__ = ["DexConfig", "DexModel", "select_heads", "trained_parameters"]

@@ -282,6 +282,16 @@ def num_heads(model: Any) -> int:
     return int(model.config.get_text_config().num_attention_heads)
 
 
+def trained_parameters(model: Any) -> int:
+    """How many parameters train where each layer has one W_D of its own."""
+    sizes = 0
+    for module in attention_modules(model):
+        projections = [getattr(module, name) for name in PROJECTIONS]
+        head_dim = projections[-1].in_features // num_heads(model)
+        sizes += sum(one.weight.numel() for one in projections) + head_dim**2 + 1
+    return sizes
+
+
 def require_projections(model: nn.Module) -> None:
     """Check that a model's attention has the projections that Dex changes, as plain matrices.
 

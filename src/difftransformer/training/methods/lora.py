@@ -1,6 +1,8 @@
 """LoRA, as peft has it (Hu et al. 2022, arXiv 2106.09685)."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from difftransformer.config.base import setting
 from difftransformer.models.language_model import CausalModel
@@ -11,7 +13,11 @@ class Settings(MethodSettings):
     """Low-rank updates of all matrices but the embeddings."""
 
     method: Literal["lora"] = setting(meaning="Low-rank updates of all matrices in layers")
-    rank: int = setting(8, meaning="r", source="arXiv 2505.16333, table 1: 8 and 32", gt=0)
+    rank: Literal["dex"] | Annotated[int, Field(gt=0)] = setting(
+        8,
+        meaning="r; dex: that at which as many parameters train as Dex trains, one W_D a layer",
+        source="arXiv 2505.16333, table 1: 8 and 32",
+    )
     alpha: int | None = setting(
         None, meaning="Scale of the update is alpha / r; null: alpha is 2 r", gt=0
     )
@@ -21,9 +27,12 @@ def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     """Return the training of low-rank updates."""
     from peft import LoraConfig
 
+    from difftransformer.models.dex import trained_parameters
     from difftransformer.training.peft_method import PeftMethod
 
-    config = LoraConfig(
-        r=settings.rank, lora_alpha=settings.alpha or 2 * settings.rank, target_modules="all-linear"
-    )
+    rank = settings.rank
+    if rank == "dex":
+        shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
+        rank = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
+    config = LoraConfig(r=rank, lora_alpha=settings.alpha or 2 * rank, target_modules="all-linear")
     return PeftMethod(model, config, task)

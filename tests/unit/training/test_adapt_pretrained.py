@@ -1,0 +1,264 @@
+"""Adapting models from elsewhere: five architectures as they are, and what is refused."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from small_decoders import KINDS, model_of
+from small_evaluation import evaluate_as_job, write_text
+from small_language_models import write_tokenizer
+from stopping import assert_same_outcome, checkpoints, metrics, start, wait_until
+from tiny_training import Train, column, make_slice
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.measurements import EvaluationSlice
+from difftransformer.config.pretrained import sizes
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlice
+from difftransformer.data.tokenizer import train_tokenizer
+from difftransformer.errors import UserError
+
+ADAPT: dict[str, dict[str, Any]] = {
+    "dex": {"method": "dex", "annealing": 0.5},
+    "lora": {"method": "lora", "rank": 4},
+}
+CHANGED = {"dex": {"k_proj", "v_proj", "o_proj"}}
+"""Matrices of a layer that a method changes; the others change all."""
+ALL = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """What is imported before a fork need not be after it."""
+    import peft  # noqa: F401
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write_base(tmp_path / "base", "qwen2")
+
+
+def write_base(folder: Path, kind: str, **settings: Any) -> Path:
+    """A model with random weights and a tokenizer, as `save_pretrained` leaves it."""
+    inner = model_of(kind, vocab_size=300, initializer_range=0.3, **settings)
+    inner.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_data(folder: Path, base: Path) -> Path:
+    """Text that can be predicted, in the token ids of a model."""
+    steps = np.random.default_rng(0).integers(1, 3, size=(60, 80))
+    documents = (np.cumsum(steps, axis=1) % 64).tolist()
+
+    made = DatasetConfig.model_validate(
+        {
+            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "licence": "none"}},
+            "tokenizer": {"kind": "huggingface", "name": str(base)},
+        }
+    )
+    return write_text(
+        folder, documents, 300, lambda data: train_tokenizer(made, data / "tokenizer.json")
+    )
+
+
+def child(base: Path, method: str, **training: Any) -> RunSlice:
+    model = PretrainedModel(name=str(base), dtype="float32")
+    slice = make_slice("softmax", **({"steps": 24, "lr": 3e-3} | training))
+    changes = {"run": method, "init_from": PRETRAINED_BASE, "adapt": ADAPT[method]}
+    return slice.model_copy(update=changes | {"pretrained": model, "model": sizes(model)})
+
+
+@pytest.mark.parametrize("method", ADAPT)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_and_stays_a_model_of_its_class(
+    train: Train, tmp_path: Path, kind: str, method: str
+) -> None:
+    base = write_base(tmp_path / "base", kind)
+    data = write_data(tmp_path / "data", base)
+    folder = train(child(base, method), method, dataset=data)
+    course, out = column(folder, "loss"), folder / "out"
+    assert course[-1] < course[0] - 0.1
+    ours, theirs = (AutoModelForCausalLM.from_pretrained(one) for one in (out, base))
+    assert type(ours) is type(theirs)
+    kept = [one.config.to_diff_dict() for one in (ours, theirs)]
+    for config in kept:
+        config.pop("dtype", None)
+        config.pop("_name_or_path", None)
+    assert kept[0] == kept[1]
+    before, after = theirs.state_dict(), ours.state_dict()
+    changed = {name for name in after if not after[name].equal(before[name])}
+    assert {name.split(".")[-2] for name in changed} == CHANGED.get(method, ALL)
+    words = "Which of these is a source of light?"
+    one, other = (AutoTokenizer.from_pretrained(folder) for folder in (out, base))
+    assert one(words).input_ids == other(words).input_ids and one.eos_token == other.eos_token
+
+
+def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", base)
+    slice = child(base, "dex", steps=61, checkpoint_every=4, log_every=3)
+    undisturbed = train(slice, "undisturbed", dataset=data)
+    process = start(train, slice, "killed", dataset=data)
+    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 8, process)
+    os.kill(process.pid or 0, 9)
+    process.join()
+    assert process.exitcode == -9 and not (tmp_path / "killed/out/training.json").exists()
+    train(slice, "killed", dataset=data)
+    assert_same_outcome(undisturbed, tmp_path / "killed")
+    one, other = (tmp_path / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_its_adapter_on_the_base_is_the_folded_model(
+    train: Train, base: Path, tmp_path: Path
+) -> None:
+    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
+
+    out = train(child(base, "dex"), "dex", dataset=write_data(tmp_path / "data", base)) / "out"
+    with safe_open(out / "adapter.safetensors", framework="pt") as file:
+        settings = json.loads(file.metadata()["settings"])
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), PeftConfig.from_peft_type(**settings)
+    )
+    set_peft_model_state_dict(model, load_file(out / "adapter.safetensors"))
+    tokens = torch.arange(20)[None]
+    with torch.no_grad():
+        folded = AutoModelForCausalLM.from_pretrained(out)(tokens).logits
+        torch.testing.assert_close(folded, model(tokens).logits, atol=1e-5, rtol=0)
+
+
+def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_path: Path) -> None:
+    """Of the model as it is, and of what adapting it made; in windows of 16."""
+    data = write_data(tmp_path / "data", base)
+    out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
+    suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16, "batch_size": 5}
+    asked: dict[str, Any] = {"scale": "unit", "suite": "text", "config": suite}
+    tokens = torch.from_numpy(np.fromfile(data / "tokens.bin", "<u2").astype(np.int64))
+    windows = tokens.unfold(0, 17, 16)
+    for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
+        own = {"pretrained": {"name": str(base)}} if folder == base else {}
+        slice = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        result = tmp_path / f"{run}.json"
+        model = None if folder == base else out
+        evaluate_as_job(slice, result, model=model, dataset=data)
+        found = json.loads(result.read_text())["metrics"]
+        theirs = AutoModelForCausalLM.from_pretrained(folder)
+        with torch.no_grad():
+            logits = theirs(windows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+        assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
+        assert found["tokens"] == windows[:, 1:].numel()
+
+
+def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
+    train: Train, base: Path, tmp_path: Path
+) -> None:
+    """The same scores as of a copy that is a model from elsewhere itself."""
+    data = write_data(tmp_path / "data", base)
+    out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
+    copy = shutil.copytree(out, tmp_path / "copy")
+    for name in ("training.json", "adapter.safetensors", "history.csv"):
+        (copy / name).unlink()
+    suite = {"kind": "language_understanding", "tasks": ["arc_easy", "copa"], "data": "builtin"}
+    asked: dict[str, Any] = {"scale": "unit", "suite": "words", "config": suite}
+    found = []
+    for run, model, own in (("lora", out, {}), ("copy", None, {"pretrained": {"name": str(copy)}})):
+        slice = EvaluationSlice.model_validate(asked | {"run": run} | own)
+        result = tmp_path / f"{run}.json"
+        evaluate_as_job(slice, result, model=model, dataset=None if model is None else data)
+        found.append(json.loads(result.read_text())["metrics"])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma"])
+def test_lora_at_the_rank_of_dex_trains_as_many_parameters(
+    train: Train, tmp_path: Path, kind: str
+) -> None:
+    base = write_base(tmp_path / "base", kind)
+    data = write_data(tmp_path / "data", base)
+    dex, lora = (child(base, one, steps=3) for one in ("dex", "lora"))
+    lora = lora.model_copy(update={"adapt": {"method": "lora", "rank": "dex"}})
+    sizes = [
+        metrics(train(one, name, dataset=data))["trained_parameters"]
+        for one, name in ((dex, "dex"), (lora, "lora"))
+    ]
+    # d_model 24, four heads of 8 over two of keys and values, feed-forward 40, two layers
+    assert sizes[0] == 2 * (2 * 24 * 16 + 24 * 32 + 8 * 8 + 1)
+    step = 2 * (2 * (24 + 32) + 2 * (24 + 16) + 3 * (24 + 40))
+    assert sizes[1] % step == 0 and abs(sizes[1] - sizes[0]) <= step / 2
+
+
+def _other_ids(base: Path, data: Path) -> None:
+    write_tokenizer(base, "quite another text with other words in it")
+
+
+def _other_sizes(base: Path, data: Path) -> None:
+    model_of("qwen2", vocab_size=300, intermediate_size=48).save_pretrained(base)
+
+
+def _scaled_logits(base: Path, data: Path) -> None:
+    _change(base, final_logit_softcapping=30.0)
+
+
+def _cut_off(base: Path, data: Path) -> None:
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def _change(base: Path, **settings: Any) -> None:
+    path = base / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_other_ids, "has other token ids than"),
+        (_other_sizes, "has ffn_dim 48, its run was planned with 40"),
+        (_scaled_logits, "has final_logit_softcapping"),
+        (_cut_off, "cannot be loaded"),
+    ],
+)
+def test_a_base_that_does_not_fit_its_run_is_one_line(
+    train: Train, base: Path, tmp_path: Path, damage: Any, said: str
+) -> None:
+    data = write_data(tmp_path / "data", base)
+    slice = child(base, "dex")
+    damage(base, data)
+    with pytest.raises(UserError, match=said) as refusal:
+        train(slice, "dex", dataset=data)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("qwen2", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "are quantised"),
+        (
+            "qwen2",
+            {"architectures": ["Qwen2ForTokenClassification"]},
+            "is a Qwen2ForTokenClassification: name a model",
+        ),
+        ("qwen2", {"architectures": None}, "names no architecture"),
+        ("qwen2", {"model_type": "nothing_known"}, "cannot be loaded"),
+        ("qwen2", {"model_type": "t5", "architectures": ["T5Model"]}, "has an encoder"),
+        ("gpt2", {}, "is a GPT2LMHeadModel: name a model"),
+        ("gpt_neox", {}, "its config has no rms_norm_eps"),
+    ],
+)
+def test_a_model_that_cannot_be_adapted_is_one_line_before_any_job(
+    tmp_path: Path, kind: str, settings: dict[str, Any], said: str
+) -> None:
+    model_of(kind).save_pretrained(tmp_path / "base")
+    _change(tmp_path / "base", **settings)
+    with pytest.raises(UserError, match=said) as refusal:
+        sizes(PretrainedModel(name=str(tmp_path / "base")))
+    assert "\n" not in str(refusal.value)
+    assert str(refusal.value).startswith(str(tmp_path / "base"))
