@@ -211,6 +211,8 @@ class Artifacts:
     def _comparable(self, artifact: ArtifactConfig) -> bool:
         """Whether an artifact shows adaptations of a model from elsewhere beside nothing else."""
         catalogue, runs = self.jobs.catalogue, artifact.runs()
+        if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
+            return True  # an unknown run is named where the artifact is checked
         foreign = [run for run in runs if self.jobs.is_foreign(run)]
         if not any(self.jobs.trained(run) for run in foreign):
             return True

@@ -16,6 +16,11 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
     place = f"{catalogue.scale_file}: run {slice.run}"
     if slice.adapt is not None:
         _check_adaptation(slice, f"{catalogue.runs_place}.{slice.run}")
+    elif slice.pretrained is not None:
+        raise ConfigError(
+            f"{catalogue.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
+            "method in `adapt`, or a run of ours in init_from"
+        )
     training, tokens = slice.training, catalogue.dataset(slice.dataset).tokens
     batch = training.batch_size * (training.seq_len + 1)
     if tokens is not None and tokens < batch:

@@ -20,6 +20,8 @@ METHODS = {
 }
 
 
+BASE = (3.9, 3.7)
+"""Losses of what is adapted, on the new text and on the old."""
 ABLATIONS = (
     "dex_all", "dex_importance", "dex_low_entropy", "dex_learned", "dex_ramped", "dex_fixed",
     "dex_lambda_init_0_8", "dex_lambda_init_0_5", "dex_lambda_init_0_3", "dex_quarter",
@@ -33,6 +35,7 @@ METHOD_SIZES = {"trained_parameters": 98_818, "extra_parameters": 514}
 
 def adaptations(fake: Any, seed: int) -> None:
     """Write the trainings and the losses of every method with a seed."""
+    _losses(fake, "transformer", seed, *BASE)
     for run in METHODS:
         _adapted(fake, run, run, seed, 2e-3, 0.0)
     for run in dict.fromkeys((*ABLATIONS, *SCHEDULES)):
@@ -54,10 +57,14 @@ def swept_adaptations(fake: Any, sweeps: dict[str, list[SweepRow]], seeds: tuple
 
 
 def _adapted(fake: Any, method: str, run: str, seed: int, lr: float, more: float) -> None:
-    noise = random.Random(f"{run}{seed}")
     new, old, trained, extra = METHODS[method]
     sizes = {"trained_parameters": trained, "extra_parameters": extra, "validation_loss": new}
     fake.training(run, seed, sizes, lr=lr)
-    for suite, loss in (("adaptation_new", new - more), ("adaptation_old", old + more)):
+    _losses(fake, run, seed, new - more, old + more)
+
+
+def _losses(fake: Any, run: str, seed: int, new: float, old: float) -> None:
+    noise = random.Random(f"{run}{seed}")
+    for suite, loss in (("adaptation_new", new), ("adaptation_old", old)):
         metrics = {"loss": loss + noise.gauss(0, 0.01), "tokens": 65_536}
         fake.evaluation(run, seed, suite, metrics, {"kind": "adaptation", "seq_len": 128})

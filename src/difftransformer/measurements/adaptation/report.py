@@ -68,8 +68,8 @@ def _by_run(view: View[Options]) -> Section:
     cells += [cell for row in view.rows for cell in _sizes(view, row)]
     notes = [
         "Losses in nats per token on held-out text: of what runs are adapted to, and of what the "
-        "pipeline's own models are trained on. Trained: parameters that change. Extra: those beside the model's "
-        "own, gone when they are folded into it.",
+        "pipeline's own models are trained on. Trained: parameters that change. Extra: those "
+        "beside the model's own, gone when they are folded into it.",
         view.training_note(),
     ]
     if view.compared:

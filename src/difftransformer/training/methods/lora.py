@@ -30,9 +30,8 @@ def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     from difftransformer.models.dex import trained_parameters
     from difftransformer.training.peft_method import PeftMethod
 
-    rank = settings.rank
-    if rank == "dex":
-        shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
-        rank = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
+    shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
+    of_dex = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
+    rank = of_dex if settings.rank == "dex" else settings.rank
     config = LoraConfig(r=rank, lora_alpha=settings.alpha or 2 * rank, target_modules="all-linear")
     return PeftMethod(model, config, task)

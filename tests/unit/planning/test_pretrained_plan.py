@@ -1,0 +1,126 @@
+"""A model from elsewhere in the place of what is adapted: what is planned, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_decoders import model_of
+from small_language_models import write_tokenizer
+
+from difftransformer.config.run import PRETRAINED_BASE
+from difftransformer.errors import UserError
+from difftransformer.planning.plan import Plan
+
+HUB = {
+    "name": "owner/decoder",
+    "revision": "v1",
+    "label": "Decoder",
+    "sizes": {
+        "vocab_size": 151936, "d_model": 896, "num_layers": 24, "ffn_dim": 4864,
+        "max_positions": 32768,
+        "attention": {"variant": "softmax", "num_heads": 14, "num_kv_heads": 2, "head_dim": 64},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "mine"
+    model_of("qwen2", vocab_size=300, max_position_embeddings=256).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(repository: Path, folder: Path) -> Plan:
+    return Plan.load(repository / "config", {"scale": "tiny", "pretrained": str(folder)})
+
+
+def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
+    plan: Plan, folder: Path
+) -> None:
+    run, jobs = plan.jobs.run("adapted_dex"), plan.jobs
+    assert run.init_from == PRETRAINED_BASE and run.adapt == {"method": "dex"}
+    assert run.pretrained is not None and run.pretrained.name == str(folder)
+    assert (run.model.d_model, run.model.vocab_size, run.model.num_layers) == (24, 300, 2)
+    assert run.dataset == "second_text_of_pretrained"
+    assert jobs.parent_result("adapted_dex", 0) == []
+    assert jobs.parent_weights("adapted_dex", 0) == jobs.weights(PRETRAINED_BASE, 0)
+    assert str(folder / "model.safetensors") in jobs.parent_weights("adapted_dex", 0)
+    for run_name in ("adapted_dex", PRETRAINED_BASE):
+        manifest = jobs.layout.manifest("stdlib_text_of_pretrained")
+        assert jobs.measured_manifest("adaptation_old", run_name) == [manifest]
+    text, theirs = (
+        plan.catalogue.dataset(name) for name in ("second_text", "second_text_of_pretrained")
+    )
+    assert theirs.tokenizer.kind == "huggingface" and theirs.tokenizer.name == str(folder)
+    assert theirs.sources == text.sources and theirs.tokens == text.tokens
+    assert jobs.base_tokenizer("second_text_of_pretrained") == []
+
+
+def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
+    known = plan.artifacts.known
+    assert {f"dex_table{n}" for n in (1, 4, 5, 6)} | {"dex_methods", "dex_frontier"} < known.keys()
+    assert known["dex_table1"].sections[0].against == PRETRAINED_BASE
+    assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
+    for rate in plan.artifacts.slice("dex_frontier", "table").sections[0].sweep:
+        assert plan.jobs.run(rate.run_id).init_from == PRETRAINED_BASE
+    others = {"dex_heads", "dex_table8"}  # they show models from scratch beside it
+    assert not others & known.keys()
+    assert known["table6"].sections[0].rows[0].run == "transformer"
+    row = plan.artifacts.slice("dex_table1", "table").sections[0].rows[0]
+    assert row.pretrained and row.label == "mine" and row.paper == "transformer"
+
+
+def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
+    other = Plan.load(repository / "config", {"scale": "tiny"})
+    assert PRETRAINED_BASE not in other.catalogue.runs
+    for name in ("transformer", "diff", "math_diff"):
+        assert plan.jobs.run(name) == other.jobs.run(name)
+    assert other.jobs.run("adapted_dex").pretrained is None
+
+
+def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path) -> None:
+    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": HUB})
+    run = plan.jobs.run("adapted_dex")
+    assert run.model.d_model == 896 and plan.jobs.parent_weights("adapted_dex", 0) == []
+    assert run.pretrained is not None and run.pretrained.revision == "v1"
+    assert plan.artifacts.slice("dex_table1", "table").sections[0].rows[0].label == "Decoder"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("./nowhere", "nowhere: no such model folder"),
+        ({"nam": "x"}, "pretrained.nam: unknown key; did you mean 'name'"),
+        (HUB | {"sizes": {"d_modl": 8}}, "did you mean 'd_model'"),
+        (7, "pretrained"),
+    ],
+)
+def test_what_cannot_be_adapted_is_one_line(repository: Path, given: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said) as refusal:
+        Plan.load(repository / "config", {"scale": "tiny", "pretrained": given})
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_run_cannot_be_trained_on_from_it(config_folder: Path, folder: Path) -> None:
+    runs = config_folder / "runs.yaml"
+    entry = "  further: {label: Further, base: transformer, init_from: pretrained_base}\n"
+    runs.write_text(runs.read_text() + entry)
+    with pytest.raises(
+        UserError, match=r"runs\.further: a model from elsewhere is only adapted"
+    ) as refusal:
+        Plan.load(config_folder, {"scale": "tiny", "pretrained": str(folder)})
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_whose_context_is_too_short_is_one_line(
+    repository: Path, folder: Path, tmp_path: Path
+) -> None:
+    short = shutil.copytree(folder, tmp_path / "short")
+    config = json.loads((short / "config.json").read_text()) | {"max_position_embeddings": 16}
+    (short / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="max_positions 16"):
+        Plan.load(repository / "config", {"scale": "tiny", "pretrained": str(short)})
