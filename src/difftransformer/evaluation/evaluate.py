@@ -21,7 +21,7 @@ from difftransformer.evaluation.memory import (
 )
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject
-from difftransformer.models.checkpoint import is_foreign, load_model, read_config
+from difftransformer.models.checkpoint import adapted_model, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.pretrained import open_causal
@@ -73,8 +73,8 @@ def evaluate(
     aside.mkdir(parents=True)
     subject: Subject | PretrainedSubject
     foreign = slice.pretrained
-    if model is not None and is_foreign(model):  # a model from elsewhere that was adapted here
-        foreign = PretrainedModel(name=str(model.resolve()))
+    if foreign is None and model is not None:
+        foreign = adapted_model(model)
     if foreign is not None and slice.config.asked.read_dataset is None:
         subject = PretrainedSubject(foreign, device, details=aside, state=state)
         resolved = {"device": str(device)}

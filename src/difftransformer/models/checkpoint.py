@@ -3,6 +3,7 @@
 Nothing here imports transformers: a training job writes the folder, an evaluation loads it.
 """
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from difftransformer.config.model import ModelConfig
+from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
@@ -75,7 +77,10 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
         return
     assert isinstance(model, CausalModel)
     with TemporaryDirectory(dir=folder, prefix=".") as aside:
-        model.inner.save_pretrained(aside, max_shard_size=sys.maxsize)
+        try:
+            model.inner.save_pretrained(aside, max_shard_size=sys.maxsize)
+        except SafetensorError as error:  # how a full disk shows
+            raise OSError(errno.EIO, str(error)) from error
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(aside)
         files = [path for path in Path(aside).iterdir() if path.name != TOKENIZER]
@@ -117,16 +122,23 @@ def read_config(folder: Path) -> ModelConfig:
         ) from None
 
 
-def is_foreign(folder: Path) -> bool:
-    """Whether a folder holds a model of transformers, which `PretrainedModel` then names.
+def adapted_model(folder: Path) -> PretrainedModel | None:
+    """Return the model of transformers that adapting one from elsewhere left in a folder.
 
-    What cannot be read is none: `load_model` says what is wrong with it.
+    None: the folder holds a model of ours, or none that can be read, which `load_model` tells.
+
+    Raises:
+        DataError: A file is not as its training published it.
     """
     try:
         content: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        return bool(content.get("model_type", MODEL_TYPE) != MODEL_TYPE)
+        if content.get("model_type", MODEL_TYPE) == MODEL_TYPE:
+            return None
     except (OSError, ValueError, AttributeError):
-        return False
+        return None
+    for name in (CONFIG, WEIGHTS, TOKENIZER):
+        require_as_trained(folder / name)
+    return PretrainedModel(name=str(folder.resolve()))
 
 
 def load_model(folder: Path, backend: str = "sdpa") -> Transformer:

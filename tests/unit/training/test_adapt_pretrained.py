@@ -177,6 +177,22 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     assert found[0] == found[1]
 
 
+def test_weights_that_are_not_those_that_were_published_are_one_line(
+    train: Train, base: Path, tmp_path: Path
+) -> None:
+    data = write_data(tmp_path / "data", base)
+    out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
+    weights = bytearray((out / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (out / "model.safetensors").write_bytes(weights)
+    suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16}
+    asked = {"scale": "unit", "suite": "text", "run": "lora", "config": suite}
+    slice = EvaluationSlice.model_validate(asked)
+    with pytest.raises(UserError, match=r"model\.safetensors") as refusal:
+        evaluate_as_job(slice, tmp_path / "lora.json", model=out, dataset=data)
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma"])
 def test_lora_at_the_rank_of_dex_trains_as_many_parameters(
     train: Train, tmp_path: Path, kind: str
