@@ -130,7 +130,9 @@ def write_schema(config: Config = Path("config")) -> None:
 def export_model(
     model: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
-    format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",
+    format: Annotated[
+        str, typer.Option(help="huggingface, llama, diffllama or peft.")
+    ] = "huggingface",
 ) -> None:
     """Export a trained run for transformers, as our architecture or as an upstream one."""
     from difftransformer.models.export import export_model

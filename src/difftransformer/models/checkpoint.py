@@ -26,6 +26,8 @@ from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import TRAINING
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
+ADAPTER = "adapter.safetensors"
+"""What a method of adaptation has beside the model; its settings are in the file's head."""
 _MISFIT = "it belongs to another config.json than the one beside it"
 MODEL_TYPE = "difftransformer"
 ARCHITECTURE = "DiffTransformerForCausalLM"

@@ -2,7 +2,8 @@
 
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
 `--trust_remote_code` or after importing `difftransformer.models.hf`); `llama` and `diffllama` need
-transformers alone.
+transformers alone. `peft` is the adapter of an adapted run, for its base in the format llama, or
+for the model from elsewhere that it is of; Dex needs `difftransformer.models.dex` imported.
 """
 
 import json
@@ -13,13 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import load_model, require_as_trained, save_model
+from difftransformer.models.checkpoint import ADAPTER, load_model, require_as_trained, save_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FORMATS = ("huggingface", "llama", "diffllama")
+FORMATS = ("huggingface", "llama", "diffllama", "peft")
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
@@ -29,7 +33,8 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     Args:
         model: Folder of a trained model; a tokenizer in it comes along.
         output: Folder to make; it appears when it is complete.
-        format: "huggingface", "llama" (variant softmax) or "diffllama" (variant diff_v1).
+        format: "huggingface", "llama" (variant softmax), "diffllama" (variant diff_v1), or
+            "peft" (the adapter of an adapted run).
 
     Raises:
         CheckpointError: If the model is damaged, or the format cannot express it, or ``output``
@@ -38,6 +43,9 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     if format not in FORMATS:
         raise CheckpointError(f"unknown format {format!r}; known: {', '.join(FORMATS)}")
     _require_new(output)
+    if format == "peft":
+        _export_adapter(model, output)
+        return
     loaded = load_model(model)
     eos = _end_of_text_id(model)
     face: PreTrainedModel
@@ -52,6 +60,31 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     with _new_folder(output) as aside:
         face.save_pretrained(aside)
         _copy_tokenizer(model, aside)
+
+
+def _export_adapter(model: Path, output: Path) -> None:
+    path = model / ADAPTER
+    require_as_trained(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            settings = json.loads(file.metadata()["settings"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file; name a run with `adapt`") from None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path}: damaged; adapt the run again") from None
+    if not settings:
+        raise CheckpointError(
+            f"{path}: its method has no adapter, it changed the model's own weights"
+        )
+    from peft import PeftConfig
+
+    import difftransformer.models.dex  # noqa: F401  (the method of peft)
+
+    config: PeftConfig = PeftConfig.from_peft_type(**settings)  # type: ignore[no-untyped-call]
+    with _new_folder(output) as aside:
+        config.save_pretrained(str(aside))
+        save_file(tensors, aside / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
 def import_model(source: Path, output: Path) -> None:

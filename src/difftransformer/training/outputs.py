@@ -11,7 +11,7 @@ from safetensors.torch import save
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
-from difftransformer.models.checkpoint import save_language_model
+from difftransformer.models.checkpoint import ADAPTER, save_language_model
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.watching import lambda_means, watched_lambdas
@@ -21,7 +21,7 @@ from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
 from difftransformer.training.method import Adapter
 
-HISTORY, ADAPTER = "history.csv", "adapter.safetensors"
+HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 Metrics = dict[str, float | int | None]

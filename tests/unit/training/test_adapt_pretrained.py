@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from small_decoders import KINDS, model_of
 from small_evaluation import evaluate_as_job, write_text
 from small_language_models import write_tokenizer
@@ -24,6 +22,7 @@ from difftransformer.config.pretrained import sizes
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlice
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
+from difftransformer.models.export import export_model
 
 ADAPT: dict[str, dict[str, Any]] = {
     "dex": {"method": "dex", "annealing": 0.5},
@@ -116,22 +115,52 @@ def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Pa
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.parametrize("method", ADAPT)
 def test_its_adapter_on_the_base_is_the_folded_model(
-    train: Train, base: Path, tmp_path: Path
+    train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:
-    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
+    """As `PeftModel.from_pretrained` loads what is exported."""
+    from peft import PeftModel
 
-    out = train(child(base, "dex"), "dex", dataset=write_data(tmp_path / "data", base)) / "out"
-    with safe_open(out / "adapter.safetensors", framework="pt") as file:
-        settings = json.loads(file.metadata()["settings"])
-    model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(base), PeftConfig.from_peft_type(**settings)
-    )
-    set_peft_model_state_dict(model, load_file(out / "adapter.safetensors"))
+    out = train(child(base, method), method, dataset=write_data(tmp_path / "data", base)) / "out"
+    export_model(out, tmp_path / "adapter", "peft")
+    inner = AutoModelForCausalLM.from_pretrained(base)
     tokens = torch.arange(20)[None]
     with torch.no_grad():
+        before = inner(tokens).logits
+        logits = PeftModel.from_pretrained(inner, str(tmp_path / "adapter"))(tokens).logits
         folded = AutoModelForCausalLM.from_pretrained(out)(tokens).logits
-        torch.testing.assert_close(folded, model(tokens).logits, atol=1e-5, rtol=0)
+    assert (folded - before).abs().max() > 1e-3
+    torch.testing.assert_close(folded, logits, atol=1e-5, rtol=0)
+
+
+def _no_adapter(out: Path) -> None:
+    (out / "adapter.safetensors").unlink()
+
+
+def _cut_adapter(out: Path) -> None:
+    path = out / "adapter.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    (out / "training.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("method", "damage", "said"),
+    [
+        ("dex", _no_adapter, "name a run with `adapt`"),
+        ("dex", _cut_adapter, "damaged"),
+        ("full", lambda out: None, "its method has no adapter"),
+    ],
+)
+def test_an_adapter_that_is_not_there_is_one_line(
+    train: Train, base: Path, tmp_path: Path, method: str, damage: Any, said: str
+) -> None:
+    slice = child(base, "dex", steps=3).model_copy(update={"adapt": {"method": method}})
+    out = train(slice, method, dataset=write_data(tmp_path / "data", base)) / "out"
+    damage(out)
+    with pytest.raises(UserError, match=said) as refusal:
+        export_model(out, tmp_path / "adapter", "peft")
+    assert "\n" not in str(refusal.value)
 
 
 def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_path: Path) -> None:

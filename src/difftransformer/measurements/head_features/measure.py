@@ -27,9 +27,9 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
+from difftransformer.models.checkpoint import ADAPTER
 from difftransformer.models.watching import attention_layers, gate_slopes
 from difftransformer.provenance.result import TRAINING, read_result
-from difftransformer.training.outputs import ADAPTER
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
