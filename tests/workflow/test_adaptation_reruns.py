@@ -53,7 +53,7 @@ def test_a_finished_adaptation_has_nothing_to_do(edited: Checkout) -> None:
 
 
 def test_editing_its_method_reruns_it(edited: Checkout) -> None:
-    edited.edit(f"{METHODS}/lora.py", "r=settings.rank", "r=settings.rank + 1")
+    edited.edit(f"{METHODS}/lora.py", "r=rank", "r=rank + 1")
     assert edited.planned(TARGET, *SCALE) == END
 
 

@@ -73,7 +73,7 @@ def evaluate(
     aside.mkdir(parents=True)
     subject: Subject | PretrainedSubject
     foreign = slice.pretrained
-    if foreign is None and model is not None:
+    if foreign is None and model is not None and slice.config.measures_pretrained:
         foreign = adapted_model(model)
     if foreign is not None and slice.config.asked.read_dataset is None:
         subject = PretrainedSubject(foreign, device, details=aside, state=state)

@@ -58,7 +58,7 @@ def test_weights_that_are_published_anew_never_stand_beside_an_old_result(
     assert result.is_file()
     with monkeypatch.context() as patch:
         killed = Mock(side_effect=KeyboardInterrupt)
-        patch.setattr("difftransformer.training.outputs.save_model", killed)
+        patch.setattr("difftransformer.training.outputs.save_language_model", killed)
         with pytest.raises(KeyboardInterrupt):
             train(slice)
     assert not result.exists()
