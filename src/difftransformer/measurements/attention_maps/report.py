@@ -160,6 +160,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
         image = axes.imshow(matrix, vmin=0, vmax=top or 1.0, cmap="viridis")
         tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
         axes.grid(visible=False)
+        axes.locator_params(integer=True)
     drawn.colorbar(image, ax=list(places[1:]), shrink=0.7, label="cosine distance")
     return drawn
 
