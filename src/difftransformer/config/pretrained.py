@@ -3,14 +3,58 @@
 Importing this does not import transformers, calling it does.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from difftransformer.config.base import setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import PretrainedModel
+from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, in_one_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
+
+
+class PretrainedBase(PretrainedModel):
+    """A model from elsewhere that is adapted."""
+
+    label: str | None = setting(
+        None,
+        meaning="Its name in tables and figures; null: the last part of its name",
+        min_length=1,
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
+        "float32",
+        meaning="Type of the weights where it is evaluated as it is; adaptations are float32",
+    )
+    sizes: dict[str, Any] | None = setting(
+        None,
+        meaning="Its sizes as `model` of a run has them, so that it can be planned without its "
+        "files; null: those of its config.json",
+    )
+
+    @property
+    def shown(self) -> str:
+        """Its name in tables and figures."""
+        return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
+
+    def planned(self, place: str) -> ModelConfig:
+        """Return its sizes: those that are given, or those of its files.
+
+        ``place`` is where they are given, for errors.
+
+        Raises:
+            ConfigError: Sizes that no model can have.
+            CheckpointError: As `sizes`.
+        """
+        if self.sizes is not None:
+            return validate(ModelConfig, self.sizes, place)
+        return sizes(self)
+
+
+def named(value: Any) -> Any:
+    """Let a name stand for a model."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:

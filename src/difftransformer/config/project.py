@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.inheritance import Layers
 from difftransformer.config.judges import Judges, JudgesConfig
+from difftransformer.config.pretrained import PretrainedBase, named
 from difftransformer.config.run import PretrainedModel, PretrainedOptions
 from difftransformer.config.validation import nearest, validate
 from difftransformer.config.yaml_files import parse_value, read_yaml
@@ -47,36 +48,6 @@ def _plain_path(path: str) -> str:
             "another folder, or link to this one"
         )
     return path
-
-
-def _named(value: Any) -> Any:
-    """Let a name stand for a model."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-class PretrainedBase(PretrainedModel):
-    """A model from elsewhere that is adapted."""
-
-    label: str | None = setting(
-        None,
-        meaning="Its name in tables and figures; null: the last part of its name",
-        min_length=1,
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
-        "float32",
-        meaning="Type of the weights where it is evaluated as it is; adaptations are float32",
-    )
-    sizes: dict[str, Any] | None = setting(
-        None,
-        meaning="Its sizes as `model` of a run has them, so that it can be planned without its "
-        "files; null: those of its config.json",
-    )
-
-    def entry(self) -> "RunEntry":
-        """Return the run that it is: evaluated as it is."""
-        label = self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
-        options = {name: getattr(self, name) for name in PretrainedOptions.model_fields}
-        return RunEntry(label=label, look=0, pretrained=self.name, **options)
 
 
 class TrackingConfig(Settings):
@@ -126,7 +97,7 @@ class ProjectConfig(Settings):
         meaning="Entry of datasets.yaml that stands in for `second_text`, which trained models are "
         "adapted to; it has the first corpus as its base",
     )
-    pretrained: Annotated[PretrainedBase | None, BeforeValidator(_named)] = setting(
+    pretrained: Annotated[PretrainedBase | None, BeforeValidator(named)] = setting(
         None,
         meaning="Model from elsewhere that is adapted in the place of the pipeline's own: an id of "
         "the Hugging Face hub, a folder, or a mapping with more, see `pretrained` below",

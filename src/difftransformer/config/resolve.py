@@ -17,9 +17,7 @@ from difftransformer.config.data import DatasetConfig, HuggingFaceTokenizer, req
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import suite_class, timing_class
-from difftransformer.config.model import ModelConfig
 from difftransformer.config.papers import PapersFile, check_papers
-from difftransformer.config.pretrained import sizes
 from difftransformer.config.project import (
     DatasetsFile,
     EvaluationsFile,
@@ -91,7 +89,7 @@ class Catalogue:
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
-                project.pretrained.entry(), runs, artifacts, str(folder / "runs.yaml")
+                project.pretrained, runs, artifacts, str(folder / "runs.yaml")
             )
         runs |= scales.family_runs(runs, artifacts, scale, place, str(folder / "artifacts"))
         runs |= scales.sweep_runs(runs, scale, place)
@@ -297,10 +295,8 @@ class Catalogue:
         """Sizes of the model from elsewhere that is adapted, as `model` of a run has them."""
         base = self.project.pretrained
         assert base is not None
-        if base.sizes is not None:
-            place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
-            return validate(ModelConfig, base.sizes, place).model_dump(mode="json")
-        return sizes(base).model_dump(mode="json")
+        place = f"{self.said.origin(('pretrained',))}: pretrained.sizes"
+        return base.planned(place).model_dump(mode="json")
 
     def _run_chain(self, name: str) -> dict[str, RunEntry]:
         lookup(self.runs, name, "run", self.runs_place)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
 from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.inheritance import Layers, ancestry
+from difftransformer.config.pretrained import PretrainedBase
 from difftransformer.config.project import RunEntry, ScaleConfig
-from difftransformer.config.run import PRETRAINED_BASE, RunSettings
+from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, RunSettings
 from difftransformer.config.validation import lookup, nearest, validate, validate_part
 from difftransformer.errors import ConfigError
 
@@ -203,17 +204,19 @@ def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConf
 
 
 def adapt_pretrained(
-    base: RunEntry, runs: Runs, artifacts: Mapping[str, ArtifactConfig], where: str
+    base: PretrainedBase, runs: Runs, artifacts: Mapping[str, ArtifactConfig], where: str
 ) -> tuple[dict[str, RunEntry], dict[str, ArtifactConfig]]:
     """Let adaptations start from a model from elsewhere, and show it where their base is shown.
 
     Args:
-        base: The model, as a run.
+        base: The model, which becomes a run.
         runs: All runs; those with `adapt` come back with another `init_from`.
         artifacts: All artifacts; in those with adapted rows the base's rows show the model.
         where: File and section of the runs, for errors.
     """
-    changed, bases = {**runs, PRETRAINED_BASE: base}, set()
+    options = {name: getattr(base, name) for name in PretrainedOptions.model_fields}
+    itself = RunEntry(label=base.shown, look=0, pretrained=base.name, **options)
+    changed, bases = {**runs, PRETRAINED_BASE: itself}, set()
     for name, entry in runs.items():
         if entry.adapt is not None and entry.init_from is not None:
             bases.add(entry.init_from)

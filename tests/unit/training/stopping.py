@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkProcess
@@ -39,6 +40,20 @@ def start(train: Train, slice: RunSlice, name: str, **options: Any) -> ForkProce
     process = multiprocessing.get_context("fork").Process(target=target)
     process.start()
     return process
+
+
+def assert_killed_ends_alike(train: Train, slice: RunSlice, folder: Path, **options: Any) -> None:
+    """Kill an adaptation, resume it, and compare with one that nothing disturbed."""
+    undisturbed = train(slice, "undisturbed", **options)
+    process = start(train, slice, "killed", **options)
+    wait_until(lambda: max(checkpoints(folder / "killed"), default=0) >= 8, process)
+    os.kill(process.pid or 0, 9)
+    process.join()
+    assert process.exitcode == -9 and not (folder / "killed/out/training.json").exists()
+    train(slice, "killed", **options)
+    assert_same_outcome(undisturbed, folder / "killed")
+    one, other = (folder / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
+    assert one.read_bytes() == other.read_bytes()
 
 
 def wait_until(condition: Callable[[], bool], process: ForkProcess) -> None:

@@ -1,7 +1,6 @@
 """Adapting a trained run: what each method trains and leaves, folding, and being killed."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from stopping import assert_same_outcome, checkpoints, metrics, start, wait_until
+from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice
 
 from difftransformer.config.run import RunSlice
@@ -97,16 +96,7 @@ def test_killed_it_ends_in_the_same_bytes(
     train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:
     slice = child(method, steps=61, checkpoint_every=4, log_every=3)
-    undisturbed = train(slice, "undisturbed", parent=base)
-    process = start(train, slice, "killed", parent=base)
-    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 8, process)
-    os.kill(process.pid or 0, 9)
-    process.join()
-    assert process.exitcode == -9 and not (tmp_path / "killed/out/training.json").exists()
-    train(slice, "killed", parent=base)
-    assert_same_outcome(undisturbed, tmp_path / "killed")
-    one, other = (tmp_path / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
-    assert one.read_bytes() == other.read_bytes()
+    assert_killed_ends_alike(train, slice, tmp_path, parent=base)
 
 
 @pytest.mark.parametrize(("method", "moved"), [("lora", 0), ("pissa", 2 * 7)])

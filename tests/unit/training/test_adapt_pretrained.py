@@ -1,7 +1,6 @@
 """Adapting models from elsewhere: five architectures as they are, and what is refused."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from small_decoders import KINDS, model_of
 from small_evaluation import evaluate_as_job, write_text
 from small_language_models import write_tokenizer
-from stopping import assert_same_outcome, checkpoints, metrics, start, wait_until
+from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -103,16 +102,7 @@ def test_it_learns_and_stays_a_model_of_its_class(
 def test_killed_it_ends_in_the_same_bytes(train: Train, base: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data", base)
     slice = child(base, "dex", steps=61, checkpoint_every=4, log_every=3)
-    undisturbed = train(slice, "undisturbed", dataset=data)
-    process = start(train, slice, "killed", dataset=data)
-    wait_until(lambda: max(checkpoints(tmp_path / "killed"), default=0) >= 8, process)
-    os.kill(process.pid or 0, 9)
-    process.join()
-    assert process.exitcode == -9 and not (tmp_path / "killed/out/training.json").exists()
-    train(slice, "killed", dataset=data)
-    assert_same_outcome(undisturbed, tmp_path / "killed")
-    one, other = (tmp_path / name / "out/adapter.safetensors" for name in ("undisturbed", "killed"))
-    assert one.read_bytes() == other.read_bytes()
+    assert_killed_ends_alike(train, slice, tmp_path, dataset=data)
 
 
 @pytest.mark.parametrize("method", ADAPT)
