@@ -102,12 +102,17 @@ class Scorer:
             return hidden.to(weight.dtype) @ weight.T
 
     @torch.inference_mode()
-    def last_rows(self, tokens: Sequence[int], chunk: int) -> Tensor:
+    def last_rows(
+        self, tokens: Sequence[int], chunk: int, cache: PrefixCache | None = None
+    ) -> Tensor:
         """Attention weights of the last of S tokens in all layers, float32 [L, H, S], on the CPU.
 
-        The tokens before it are computed ``chunk`` positions at a time.
+        Args:
+            tokens: S ids.
+            chunk: Positions before the last that are computed at one time.
+            cache: An empty one, for who wants keys and values, too.
         """
-        cache = PrefixCache(len(tokens))
+        cache = PrefixCache(len(tokens)) if cache is None else cache
         self.read(tokens[:-1], cache, chunk)
         last = torch.tensor([tokens[-1:]], device=self.device)
         with autocast(self.device, self._precision):

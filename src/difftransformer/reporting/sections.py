@@ -20,13 +20,14 @@ from difftransformer.reporting.cells import (
 )
 from difftransformer.reporting.collect import metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
-from difftransformer.reporting.numbers import MINUS, plain
+from difftransformer.reporting.numbers import MINUS, count, plain
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _LAMBDA, _LAMBDA_DECIMALS = "lambda", 2
+_SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ def metric_section(
         what = row_facts(view)
         columns, cells = [*what.columns, *columns], [*what.cells, *cells]
         notes = [*what.notes, *notes]
+    sizes = adapted_sizes(view)
+    columns, cells, notes = (
+        [*columns, *sizes.columns],
+        [*cells, *sizes.cells],
+        [*notes, *sizes.notes],
+    )
     if view.compared:
         columns += [
             Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}", tidy_only=not one.compared)
@@ -209,6 +216,28 @@ def row_facts(view: View[Any]) -> Facts:
         "mean over seeds and heads, and over tokens where it depends on them."
     )
     return Facts(columns, cells, [note])
+
+
+def adapted_sizes(view: View[Any]) -> Facts:
+    """Say what adapting trains and adds in each row that is adapted; nothing where none is."""
+    cells = []
+    for row in view.rows:
+        results = [] if row.pretrained else view.trained(row)
+        for name in _SIZES:
+            if all(name in result.metrics for result in results) and results:
+                values = seed_values([(one, metric(one, name)) for one in results], 0)
+                cell = mean_cell(Place(row.run, name), values, 0, view.paper)
+                cells.append(cell.model_copy(update={"text": count(cell.value or 0.0)}))
+    if not cells:
+        return Facts([], [], [])
+    return Facts(
+        [Column(id=name, header=header) for name, header in _SIZES.items()],
+        cells,
+        [
+            "Trained: parameters that change while a model is adapted. Extra: those beside the "
+            "model's own, gone when they are folded into it."
+        ],
+    )
 
 
 def _lambdas(view: View[Any], row: RowSlice) -> list[Cell]:

@@ -16,6 +16,11 @@ SPACE_OF_A_NEEDLE = 3
 MOST_CITIES = 50
 """Cities that needles of format text may name."""
 
+REGIONS = ("bos", "before", "answer", "after", "query")
+"""First token, context before the answer, the answer, context behind it, the question."""
+NOISE = "noise"
+"""The context without the answer: before and after."""
+
 Depth = Annotated[int, Field(ge=0, le=100)]
 
 

@@ -1,6 +1,7 @@
-"""What methods learn and forget: losses, parameters that train, and the frontier over rates."""
+"""What methods learn and forget: losses, parameters that train, and curves by rate or tokens."""
 
 from collections.abc import Sequence
+from math import nan
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import RowSlice
@@ -14,11 +15,13 @@ from difftransformer.reporting.cells import (
     paired_differences,
     seed_values,
 )
-from difftransformer.reporting.collect import metric
+from difftransformer.reporting.collect import defined
+from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Cell, Column, Section
-from difftransformer.reporting.drawing import legend_below, printable, tidy
+from difftransformer.reporting.drawing import legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count, rate
-from difftransformer.reporting.sections import Metric, metric_frame, section_of
+from difftransformer.reporting.panels import panels, round_log_ticks
+from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame, section_of
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ TEXTS = (
     Metric("new", "New text ↓", "loss", compared=True),
     Metric("old", "Old text ↓", "loss", compared=True),
 )
-SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 
 def section(view: View[Options]) -> Section:
@@ -41,7 +43,9 @@ def section(view: View[Options]) -> Section:
 
 
 def figure(view: View[Options]) -> "Figure":
-    """Draw each row in the plane of both losses: a point, or a curve over learning rates."""
+    """Draw each row in the plane of both losses, a point or a curve over rates, or by tokens."""
+    if view.options.by == "tokens":
+        return _by_tokens(view)
     import matplotlib.pyplot as plt
 
     drawn, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
@@ -64,12 +68,12 @@ def _by_run(view: View[Options]) -> Section:
     columns = [Column(id=one.id, header=one.header) for one in TEXTS]
     if view.compared:
         columns += [Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}") for one in TEXTS]
-    columns += [Column(id=name, header=header) for name, header in SIZES.items()]
-    cells += [cell for row in view.rows for cell in _sizes(view, row)]
+    sizes = adapted_sizes(view)
+    columns, cells = [*columns, *sizes.columns], [*cells, *sizes.cells]
     notes = [
         "Losses in nats per token on held-out text: of what runs are adapted to, and of what the "
-        "pipeline's own models are trained on. Trained: parameters that change. Extra: those "
-        "beside the model's own, gone when they are folded into it.",
+        "pipeline's own models are trained on.",
+        *sizes.notes,
         view.training_note(),
     ]
     if view.compared:
@@ -108,19 +112,6 @@ def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
     ]
 
 
-def _sizes(view: View[Options], row: RowSlice) -> list[Cell]:
-    """Numbers of parameters; a row that was not adapted has none."""
-    cells = []
-    for name in SIZES:
-        values = [
-            (result, metric(result, name)) for result in view.trained(row) if name in result.metrics
-        ]
-        if values:
-            cell = mean_cell(Place(row.run, name), seed_values(values, 0), 0, view.paper)
-            cells.append(cell.model_copy(update={"text": count(cell.value or 0.0)}))
-    return cells
-
-
 def _by_rate(view: View[Options]) -> Section:
     columns = [
         Column(id=f"{one.id}@{rate(lr)}", header=f"{one.header.removesuffix(' ↓')}, lr {rate(lr)}")
@@ -148,6 +139,28 @@ def _at(view: View[Options], row: RowSlice, run: str, lr: float, text: int) -> C
     results: Sequence[Result] = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
     values = seed_values([(result, one.value(result)) for result in results], _DECIMALS)
     return mean_cell(Place(row.run, f"{one.id}@{rate(lr)}"), values, _DECIMALS, view.paper)
+
+
+def _by_tokens(view: View[Options]) -> "Figure":
+    """A panel for each text: losses of each row's setups by the tokens that they train on."""
+    drawn, (places,) = panels(1, len(TEXTS), (10, 4.2))
+    look = looks({one.run: one.look for one in view.part.families})
+    rows = {row.run: row for row in view.rows}
+    for axes, (of_text, one) in zip(places, _texts(view), strict=True):
+        for family in view.part.families:
+            members = sorted(
+                (defined(view.trained(rows[run])[0], "tokens"), run) for run in family.members
+            )
+            found = [
+                [one.value(result) or nan for result in of_text.evaluated(rows[run])]
+                for _, run in members
+            ]
+            curve = Curve([tokens for tokens, _ in members], found)
+            draw(axes, curve, look[family.run], printable(family.label), marks=4.5)
+        round_log_ticks(axes, lambda x, _: count(x))
+        tidy(axes, x="tokens of adaptation", y="loss, nats", title=one.header.removesuffix(" ↓"))
+    legend_below(drawn, places[0])
+    return drawn
 
 
 def _points(axes: "Axes", view: View[Options]) -> None:

@@ -42,14 +42,21 @@ class Suite(WindowSuite):
 
 
 class Options(measurement.Options):
-    """Which runs are shown: each at its own learning rate, or at those of a sweep."""
+    """Which runs are shown: each at its own learning rate, at those of a sweep, or by tokens."""
 
     suites: ClassVar[int] = 2
     """That of the new text, then that of the old."""
 
-    by: Literal["run", "learning_rate"] = setting(
-        "run", meaning="Each row at its own rate, or a curve for each row over a sweep of rates"
+    by: Literal["run", "learning_rate", "tokens"] = setting(
+        "run",
+        meaning="Each row at its own rate, or a curve for each row: over a sweep of rates, or over "
+        "a family of setups with more and more tokens",
     )
+
+    @property
+    def needs_family(self) -> bool:  # type: ignore[override]
+        """By tokens it does."""
+        return self.by == "tokens"
 
     @property
     def swept(self) -> bool:

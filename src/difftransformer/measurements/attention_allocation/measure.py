@@ -15,15 +15,13 @@ P = prompts of a depth, D = depths, R = regions, and noise behind them.
 import json
 
 import numpy as np
-from numpy.typing import NDArray
 
 from difftransformer.evaluation.retrieval.prompts import open_builder
-from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
+from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
+from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
-from difftransformer.measurements.attention_allocation.settings import REGIONS, Suite, share_names
+from difftransformer.measurements.attention_allocation.settings import Suite, share_names
 from difftransformer.provenance.atomic import replacing, write_text
-
-Floats = NDArray[np.floating]
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -62,33 +60,6 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
     _save(subject, "shares", found)
     return _measured(suite, found)
-
-
-def regions_of(prompt: NeedlePrompt, length: int, answer: str) -> NDArray[np.int64]:
-    """Region of each position of a prompt, as an index of REGIONS, [S].
-
-    An answer that starts at the first token is an answer and not the first token.
-    """
-    span = prompt.needle if answer == "needle" else prompt.value
-    regions = np.full(length, REGIONS.index("after"), dtype=np.int64)
-    regions[: span.start] = REGIONS.index("before")
-    regions[0] = REGIONS.index("bos")
-    regions[slice(*prompt.question)] = REGIONS.index("query")
-    regions[slice(*span)] = REGIONS.index("answer")
-    return regions
-
-
-def region_shares(rows: Floats, regions: NDArray[np.int64]) -> Floats:
-    """Share of each region in rows [L, H, S] that are divided by their sums, [N, L, H, R].
-
-    A row that sums to 0, as a threshold may leave it, stays as it is.
-    """
-    weights = np.stack([np.abs(rows), rows])
-    sums = weights.sum(-1, keepdims=True)
-    weights = weights / np.where(sums == 0, 1.0, sums)
-    shares = [weights[..., regions == r].sum(-1) for r in range(len(REGIONS))]
-    noise = shares[REGIONS.index("before")] + shares[REGIONS.index("after")]
-    return np.stack([*shares, noise], axis=-1)
 
 
 def _measured(suite: Suite, shares: Floats) -> Measured:

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.measurement import Options
@@ -13,9 +12,16 @@ from difftransformer.measurements.attention_allocation.settings import share_nam
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import FAINT, INK, SOFT, legend_below, printable, tidy
+from difftransformer.reporting.drawing import INK, SOFT, legend_below, printable, tidy
 from difftransformer.reporting.panels import halves, metric_curves
 from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.token_rows import (
+    TokenRows,
+    colour_bar,
+    draw_rows,
+    largest,
+    name_tokens,
+)
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -40,19 +46,6 @@ _ASKED = {
 _ANSWER = {"needle": "the whole answer needle", "value": "the value of the answer needle"}
 _MOST_LAYERS = 8
 """So many ticks on an axis of layers."""
-_MOST_TOKENS = 48
-"""More than so many tokens have no words below them."""
-_MOST_COLUMNS = 160
-"""Longer prompts are drawn in this many columns, each with its largest weight."""
-
-
-class Example(NamedTuple):
-    """One prompt: weights [heads of all layers, S] divided by the row's sum of absolute values."""
-
-    weights: NDArray[np.floating]
-    layers: int
-    tokens: list[str]
-    regions: list[str]
 
 
 def section(view: View[Options]) -> Section:
@@ -169,71 +162,18 @@ def _layers(view: View[Options]) -> int:
     return min(int(row.facts.get("layers") or 0) for row in view.rows)
 
 
-def _pictures(figure: "SubFigure", view: View[Options], examples: list[Example]) -> None:
+def _pictures(figure: "SubFigure", view: View[Options], examples: list[TokenRows]) -> None:
     grid = figure.subplots(len(examples), 1, sharex=True, squeeze=False).ravel()
-    limit = max(float(np.abs(example.weights).max()) for example in examples)
     for axes, row, example in zip(grid, view.rows, examples, strict=True):
-        axes.imshow(
-            _columns(example.weights), aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit,
-            interpolation="nearest", extent=(-0.5, len(example.tokens) - 0.5, 1, 0),
-        )  # fmt: skip
-        _borders(axes, example)
+        draw_rows(axes, example, largest(examples), "answer")
         axes.set_title(printable(row.label), fontsize=9, pad=4)
         axes.set_ylabel("layer" if example.layers > 1 else "", fontsize=8)
-    _words(grid[-1], examples[-1])
-    figure.colorbar(
-        grid[0].images[0], ax=grid, label="weight / sum of |weights|", shrink=0.7, pad=0.01
-    )
+    name_tokens(grid[-1], examples[-1], ("answer", "query"), REGION_NAMES)
+    colour_bar(figure, grid)
 
 
-def _borders(axes: "Axes", example: Example) -> None:
-    """Name the layers at the left, and frame the answer from top to bottom."""
-    middles = (np.arange(example.layers) + 0.5) / example.layers
-    axes.set_yticks(middles, [str(layer + 1) for layer in range(example.layers)])
-    axes.tick_params(length=0, labelsize=7.5)
-    axes.grid(visible=False)
-    for layer in range(1, example.layers):
-        axes.axhline(layer / example.layers, color=FAINT, lw=1.0)
-    regions = np.array(example.regions)
-    for place in np.flatnonzero(regions[1:] != regions[:-1]):
-        edge = "answer" in regions[place : place + 2]
-        axes.axvline(
-            place + 0.5, color=INK if edge else SOFT, lw=1.1 if edge else 0.8,
-            ls="-" if edge else (0, (2, 2)),
-        )  # fmt: skip
-
-
-def _words(axes: "Axes", example: Example) -> None:
-    """Words of the prompt, or the names of its regions where there are too many."""
-    regions = np.array(example.regions)
-    if len(example.tokens) <= _MOST_TOKENS:
-        axes.set_xticks(range(len(example.tokens)), [printable(word) for word in example.tokens])
-        axes.tick_params(axis="x", labelrotation=90, labelsize=7)
-        for tick, region in zip(axes.get_xticklabels(), example.regions, strict=True):
-            bold = region in ("answer", "query")
-            tick.set_color(INK if bold else SOFT)
-            tick.set_fontweight("bold" if bold else "normal")
-        return
-    shown = [region for region in ("before", "answer", "after", "query") if region in regions]
-    middles = [float(np.flatnonzero(regions == region).mean()) for region in shown]
-    axes.set_xticks(middles, [REGION_NAMES[region] for region in shown])
-
-
-def _columns(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Long rows in fewer columns: of each, the weight that is largest in absolute value."""
-    if weights.shape[1] <= _MOST_COLUMNS:
-        return weights
-    parts = np.array_split(weights, _MOST_COLUMNS, axis=1)
-    return np.stack(
-        [np.take_along_axis(p, np.abs(p).argmax(1)[:, None], 1)[:, 0] for p in parts], axis=1
-    )
-
-
-def _example(view: View[Options], row: RowSlice) -> Example:
+def _example(view: View[Options], row: RowSlice) -> TokenRows:
     seed = view.seeds[0]
     rows = np.load(view.detail(row.run, seed, "example_rows.npy"), allow_pickle=False)
     prompt = json.loads(view.detail(row.run, seed, "example.json").read_text(encoding="utf-8"))
-    weights = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
-    sums = np.abs(weights).sum(-1, keepdims=True)
-    weights = weights / np.where(sums > 0, sums, 1.0)  # a threshold may leave a row empty
-    return Example(weights, rows.shape[0], prompt["tokens"], prompt["regions"])
+    return TokenRows.of(rows, prompt["tokens"], prompt["regions"])

@@ -8,12 +8,7 @@ from pydantic import model_validator
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import ModelConfig
-from difftransformer.evaluation.retrieval.settings import RetrievalSuite
-
-REGIONS = ("bos", "before", "answer", "after", "query")
-"""First token, context before the answer, the answer, context behind it, the question."""
-NOISE = "noise"
-"""The context without the answer: before and after."""
+from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, RetrievalSuite
 
 
 def share_name(

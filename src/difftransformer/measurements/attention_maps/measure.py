@@ -1,4 +1,4 @@
-"""Attention maps (arXiv 2505.16333, sections 2.2 and 2.3, figures 1, 2, 3, 5a, 15 and 16).
+"""Attention maps (arXiv 2505.16333, sections 2.2, 2.3, B.1; figures 1, 2, 3, 5a, 14, 15 and 16).
 
 The weights of a head are what it gives to the values, of a differential head the difference A of
 its two maps A1 and A2. Only pairs of a query and a key that it sees count; rows are equal in a
@@ -62,16 +62,17 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
-    tallies, distances, tokens = [], [], 0
+    kept, tallies, distances, tokens = KeptRows(suite), [], [], 0
     for batch in validation_inputs(suite, subject):
-        tally, gram = _read(suite, subject, batch)
+        tally, gram = _read(suite, subject, batch, kept)
         apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
         _add_distances(tally, apart)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
         distances.append(apart.cpu())
         tokens += batch.numel()
     matrix = torch.cat(distances).nanmean(0)
-    save_file({"distance": matrix.contiguous()}, subject.details / DETAILS)
+    details = {"distance": matrix, **kept.tensors()}
+    save_file({key: one.contiguous() for key, one in details.items()}, subject.details / DETAILS)
     sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
     return _measured(suite.metric_names(subject.scorer.model.config), sums, tokens)
 
@@ -92,9 +93,46 @@ class Tally:
         sums[1, layer] += counted.expand_as(values).flatten(1).sum(1)
 
 
-def _read(suite: Suite, subject: Subject, tokens: Tensor) -> tuple[Tally, Tensor]:
+class KeptRows:
+    """Means over heads of some rows of the first windows, signed ones and of absolute weights."""
+
+    def __init__(self, suite: Suite) -> None:
+        first, last = suite.first_query - 1, suite.seq_len - 1
+        places = torch.linspace(first, last, min(suite.kept_queries, last - first + 1))
+        self._queries, self._width = places.round().long(), suite.seq_len
+        self._windows, self._full = suite.kept_windows, 0
+        self._found: list[Tensor] = []
+
+    def begin(self, layers: int, windows: int) -> None:
+        """Make room for a batch, as far as windows are missing."""
+        self._full = sum(len(one) for one in self._found)
+        wanted = min(windows, self._windows - self._full)
+        if wanted > 0:
+            shape = (wanted, 2, layers, len(self._queries), self._width)
+            self._found.append(torch.zeros(shape))
+
+    def add(self, layer: int, rows: Rows) -> None:
+        """Take what is wanted of some rows of a layer."""
+        if self._full >= self._windows:
+            return
+        batch = self._found[-1]
+        weights = rows.weights[: len(batch)].float()
+        for place, query in enumerate(self._queries.tolist()):
+            if rows.start <= query < rows.start + weights.shape[2]:
+                row = weights[:, :, query - rows.start, : query + 1]
+                for kind, one in enumerate((row, row.abs())):
+                    batch[:, kind, layer, place, : query + 1] = one.mean(1).cpu()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """See `settings.DETAILS`."""
+        signed, absolute = torch.cat(self._found).unbind(1)
+        return {"signed": signed, "absolute": absolute, "queries": self._queries}
+
+
+def _read(suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows) -> tuple[Tally, Tensor]:
     """Sums over a batch, and the products of every two heads' maps, float64 [B, L H, L H]."""
     tally = Tally(subject.scorer.model.config.num_layers, len(tokens))
+    kept.begin(subject.scorer.model.config.num_layers, len(tokens))
     gram = torch.zeros(())
     for block in map_rows(subject.scorer, tokens, suite.block):
         flat = []
@@ -103,6 +141,7 @@ def _read(suite: Suite, subject: Subject, tokens: Tensor) -> tuple[Tally, Tensor
             seen = causal(weights.shape[2], weights.shape[3], weights.device)
             _add_scores(tally, layer, weights, seen)
             _add_pair(tally, layer, suite, rows, seen)
+            kept.add(layer, rows)
             flat.append(weights.flatten(2))
         joined = torch.cat(flat, dim=1)
         gram = gram.to(joined.device) + joined @ joined.mT

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.attention_maps import between
 from difftransformer.measurements.attention_maps.settings import (
     BY_LAYER,
     DETAILS,
@@ -210,9 +211,11 @@ _SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {
     "agreement": _agreement,
     "scores": _scores,
     "redundancy": _redundancy,
+    "between": between.section,
 }
 _FIGURES: "Mapping[str, Callable[[View[Options]], Figure]]" = {
     "agreement": _agreement_curves,
     "scores": _score_curves,
     "redundancy": _heat_maps,
+    "between": between.figure,
 }

@@ -25,7 +25,9 @@ BY_LAYER = (
 )
 """Metrics of the whole model that each layer has, too."""
 DETAILS = "maps.safetensors"
-"""File beside a result: ``distance`` of every two heads [L H, L H], mean over windows."""
+"""File beside a result: ``distance`` of every two heads [L H, L H], mean over windows; ``signed``
+and ``absolute``, mean over heads of some rows of each layer [W, L, Q, T], and ``queries`` [Q], the
+positions of these."""
 KEPT_BYTES, MADE_BYTES = 16.0, 150.0
 """Bytes for each weight of a block of rows: kept of every layer, and made of one at a time, as
 measured, which varies by a quarter between equal runs."""
@@ -71,6 +73,12 @@ class Suite(WindowSuite):
         unit="tokens",
         gt=0,
     )
+    kept_windows: int = setting(
+        8, meaning="First windows of which rows are kept, to compare models with.", gt=0
+    )
+    kept_queries: int = setting(
+        16, meaning="Rows of a window that are kept, evenly spaced from first_query on.", gt=1
+    )
     block: int = setting(
         64, meaning="Queries whose rows of the maps exist at one time.", unit="positions", gt=0
     )
@@ -105,10 +113,10 @@ class Suite(WindowSuite):
 
 
 class Options(measurement.Options):
-    """Which of the three is shown."""
+    """Which of the four is shown."""
 
-    shown: Literal["agreement", "scores", "redundancy"] = setting(
+    shown: Literal["agreement", "scores", "redundancy", "between"] = setting(
         meaning="Agreement of the two maps of a head; weights near zero, entropy and negative "
-        "ones; or how alike heads are"
+        "ones; how alike heads are; or how alike the maps of two models are"
     )
     suites: ClassVar[int] = 1

@@ -13,10 +13,10 @@ import math
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from difftransformer.config.model import lambda_metric
+from difftransformer.evaluation.changed_heads import Changes, read_changes
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.evaluation.watching import AFTER, watched_heads
 from difftransformer.measurements.head_features.alignment import Alignment
@@ -27,9 +27,7 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
-from difftransformer.models.checkpoint import ADAPTER
 from difftransformer.models.watching import attention_layers, gate_slopes
-from difftransformer.provenance.result import TRAINING, read_result
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -49,7 +47,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     number = int(model.config.attention["num_heads"])
     layers = len(attention_layers(model))
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
-    dex, tokens, windows = _Dex.of(subject, number), 0, 0
+    changes = read_changes(subject, layers, number)
+    dex = None if changes is None else _Changed(changes)
+    tokens, windows = 0, 0
     for batch in validation_windows(suite, subject):
         outputs = _outputs(subject, batch[:, :-1], number)
         flat = outputs.flatten(1, 2)  # [L, B T, H, e]
@@ -102,58 +102,34 @@ def _outputs(subject: Subject, tokens: Tensor, heads: int) -> Tensor:
     return torch.stack([found[layer] for layer in sorted(found)])
 
 
-class _Dex:
+class _Changed:
     """Sums over positions of what Dex makes of the heads that it changed."""
 
-    def __init__(self, tensors: dict[str, Tensor], lambdas: list[float], heads: int) -> None:
-        self._tensors, self._lambdas = tensors, lambdas
-        shape = (len(lambdas), heads)
-        self._cosine, self._norm = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
-        self._changed = torch.zeros(shape, dtype=torch.bool)
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._cosine, self._norm = (
+            torch.zeros(changes.changed.shape, dtype=torch.float64) for _ in range(2)
+        )
         self._positions = 0
-
-    @classmethod
-    def of(cls, subject: Subject, heads: int) -> "_Dex | None":
-        """What Dex left beside a run's weights; None where it did not."""
-        path = None if subject.model is None else subject.model / ADAPTER
-        if path is None or subject.model is None or not path.is_file():
-            return None
-        tensors = load_file(path)
-        if not any("dex_difference" in name for name in tensors):
-            return None
-        trained = read_result(subject.model / TRAINING).metrics
-        layers = len(attention_layers(subject.scorer.model))
-        return cls(tensors, [float(trained[lambda_metric(n)] or 0) for n in range(layers)], heads)
 
     def add(self, outputs: Tensor) -> None:
         """Add positions, [L, N, H, e]."""
-        for layer, (own, lam) in enumerate(zip(outputs.double(), self._lambdas, strict=True)):
-            part = f"layers.{layer}.self_attn.o_proj.dex_"
-            heads, difference = self._named(part + "heads"), self._named(part + "difference")
-            selected = own[:, heads]  # [N, k, e]
-            by_head = difference.double().expand(len(heads), *difference.shape[-2:])
-            change = lam * torch.einsum("nke,kef->nkf", selected, by_head)
-            self._cosine[layer, heads] += F.cosine_similarity(selected, change, dim=-1).sum(0)
-            ratio = change.norm(dim=-1) / selected.norm(dim=-1).clamp_min(1e-300)
-            self._norm[layer, heads] += ratio.sum(0)
-            self._changed[layer, heads] = True
+        own = outputs.double()
+        change = torch.einsum("lnhe,lhef->lnhf", own, self._changes.matrices)
+        self._cosine += F.cosine_similarity(own, change, dim=-1).sum(1)
+        self._norm += (change.norm(dim=-1) / own.norm(dim=-1).clamp_min(1e-300)).sum(1)
         self._positions += outputs.shape[1]
 
     def details(self) -> dict[str, Tensor]:
         """Means over positions; NaN for the heads that were left alone."""
-        nothing = torch.full_like(self._cosine, math.nan)
         return {
-            "cosine": torch.where(self._changed, self._cosine / self._positions, nothing),
-            "norm": torch.where(self._changed, self._norm / self._positions, nothing),
+            name: (sums / self._positions).where(self._changes.changed, math.nan)
+            for name, sums in (("cosine", self._cosine), ("norm", self._norm))
         }
 
     def metrics(self) -> Metrics:
         """Means over the heads that were changed."""
         return {f"dex_{name}": float(one.nanmean()) for name, one in self.details().items()}
-
-    def _named(self, end: str) -> Tensor:
-        (found,) = (one for name, one in self._tensors.items() if name.endswith(end))
-        return found
 
 
 def _off_diagonal(matrix: Tensor) -> float | None:

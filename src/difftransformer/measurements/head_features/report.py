@@ -1,4 +1,4 @@
-"""How alike heads are as heat maps, and how evenly they matter as sorted curves."""
+"""How alike heads are as heat maps, how evenly they matter as curves, what Dex makes of each."""
 
 from typing import TYPE_CHECKING
 
@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from difftransformer.errors import UserError
 from difftransformer.measurements.head_features.settings import CKA, DETAILS, IMPORTANCE, Options
 from difftransformer.reporting.document import Section
-from difftransformer.reporting.drawing import printable, tidy
+from difftransformer.reporting.drawing import FAINT, printable, tidy
 from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
@@ -39,8 +40,10 @@ def section(view: View[Options]) -> Section:
 
 
 def figure(view: View[Options]) -> "Figure":
-    """Draw a heat map for each row, or a panel of curves for each layer."""
-    return _heat_maps(view) if view.options.shown == "alignment" else _curves(view)
+    """Draw a heat map for each row, curves for each layer, or the joint plot of changes."""
+    return {"alignment": _heat_maps, "importance": _curves, "change": _joint}[view.options.shown](
+        view
+    )
 
 
 def _heat_maps(view: View[Options]) -> "Figure":
@@ -73,6 +76,33 @@ def _curves(view: View[Options]) -> "Figure":
         tidy(axes, x="share of heads", y="importance" if layer == 0 else "", title=f"Layer {layer}")
     handles, labels = places[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    return drawn
+
+
+def _joint(view: View[Options]) -> "Figure":
+    """Cosine and size of the change of every head that was changed, of all seeds."""
+    import pandas as pd
+    import seaborn
+
+    cosine, size, layer = "cosine of O and λOW", "|λOW| / |O|", "layer"
+    found = [
+        load_file(view.detail(row.run, seed, DETAILS)) for row in view.rows for seed in view.seeds
+    ]
+    points = [
+        {cosine: float(one["cosine"][place]), size: float(one["norm"][place]), layer: place[0] + 1}
+        for one in found
+        if "cosine" in one
+        for place in np.ndindex(one["cosine"].shape)
+        if np.isfinite(one["cosine"][place])
+    ]
+    if not points:
+        raise UserError(f"section '{view.title}': Dex changed no head of its rows")
+    grid = seaborn.jointplot(
+        pd.DataFrame(points), x=cosine, y=size, hue=layer, palette="viridis", height=5, s=28,
+        marginal_kws={"cut": 0, "warn_singular": False},
+    )  # fmt: skip
+    grid.ax_joint.axvline(0, color=FAINT, lw=1.2, zorder=0)
+    drawn: Figure = grid.figure
     return drawn
 
 

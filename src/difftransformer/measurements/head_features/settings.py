@@ -43,9 +43,11 @@ class Suite(WindowSuite):
 
 
 class Options(measurement.Options):
-    """Which of the two is drawn: the alignment of heads, or their importance."""
+    """What is drawn: the alignment of heads, their importance, or what Dex makes of them."""
 
-    shown: Literal["alignment", "importance"] = setting(
-        "alignment", meaning="Heat maps of alignment, or curves of sorted importance"
+    shown: Literal["alignment", "importance", "change"] = setting(
+        "alignment",
+        meaning="Heat maps of alignment, curves of sorted importance, or a point for each head "
+        "that Dex changed",
     )
     suites: ClassVar[int] = 1

@@ -34,7 +34,7 @@ from difftransformer.reporting.drawing import (
 )
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.sections import Metric, metric_frame
+from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -65,18 +65,19 @@ def section(view: View[Options]) -> Section:
     ids = [*columns, *(one.id for one in more if not one.hidden)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
-    cells += of_them
+    sizes = adapted_sizes(view)
+    cells += [*of_them, *sizes.cells]
     cells += [_guessing(column, task, view.evaluated()[0]) for column, task in columns.items()]
     return Section(
         title=view.title,
-        columns=[*_columns(view, columns), *_columns_of(view, more)],
+        columns=[*_columns(view, columns), *_columns_of(view, more), *sizes.columns],
         rows=[
             *(Row(run=row.run, label=row.label) for row in view.rows),
             *published,
             Row(run=GUESSING, label="Guessing"),
         ],
         cells=cells,
-        notes=[*_notes(view), *_constant_note(view, suite)],
+        notes=[*_notes(view), *_constant_note(view, suite), *sizes.notes],
         stand_in=suite.stand_in is not None,
     )
 

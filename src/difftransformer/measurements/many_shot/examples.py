@@ -113,12 +113,17 @@ def shuffled(size: int, *, seed: int, stream: int) -> list[int]:
 
 
 def choose(
-    examples: Sequence[Example], labels: Sequence[str], number: int, *, seed: int
+    examples: Sequence[Example],
+    labels: Sequence[str],
+    number: int,
+    selection: Literal["balanced", "random"] = "balanced",
+    *,
+    seed: int,
 ) -> list[list[Example]]:
-    """Choose demonstrations of each class, as equally many as the classes have.
+    """Choose demonstrations, of each class as equally many as the classes have, or any.
 
-    Classes give one example each in turn; one that has none left is passed over. Fewer
-    demonstrations are a part of more.
+    Balanced, classes give one example each in turn; one that has none left is passed over. Either
+    way fewer demonstrations are a part of more.
 
     Returns:
         Examples of each label, in the order of the labels.
@@ -132,6 +137,9 @@ def choose(
             raise DataError(f"no example of label '{label}' to demonstrate")
     if number > len(examples):
         raise DataError(f"{number} demonstrations asked for, the set has {len(examples)} examples")
+    if selection == "random":
+        some = [examples[index] for index in shuffled(len(examples), seed=seed, stream=0)[:number]]
+        return [[example for example in some if example.label == label] for label in labels]
     taken: list[list[Example]] = [[] for _ in labels]
     orders = [shuffled(len(pool), seed=seed, stream=place) for place, pool in enumerate(pools)]
     left = number

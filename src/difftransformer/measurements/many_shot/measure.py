@@ -149,7 +149,9 @@ class Draw:
 
     def prompt(self, number: int, order_seed: int) -> list[int]:
         """Tokens of so many demonstrations in an order."""
-        chosen = choose(self.known.train, self.known.labels, number, seed=self._seed)
+        chosen = choose(
+            self.known.train, self.known.labels, number, self.suite.selection, seed=self._seed
+        )
         arranged = arrange(chosen, self.suite.order, seed=order_seed)
         tokens = [token for one in arranged for token in self.prompts.demonstration(one)]
         return self.prompts.opening + tokens

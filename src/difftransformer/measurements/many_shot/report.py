@@ -48,12 +48,21 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
         Metric(f"{start}{n}", f"{n} ↑", {accuracy_metric(n): 100.0}, hidden=n not in shown)
         for n in numbers
     ]
-    mean = {accuracy_metric(number): 100.0 / len(late) for number in late}
-    metrics.append(Metric(f"{suite.task}_plateau", "Plateau ↑", mean, compared=True))
+    mean, overall = (
+        {accuracy_metric(number): 100.0 / len(some) for number in some} for some in (late, numbers)
+    )
+    any_class = suite.selection == "random"  # as Dex prints it, with a mean over all numbers
+    metrics.append(
+        Metric(f"{suite.task}_plateau", "Plateau ↑", mean, hidden=any_class, compared=not any_class)
+    )
+    metrics.append(
+        Metric(f"{suite.task}_average", "Avg ↑", overall, hidden=not any_class, compared=any_class)
+    )
     metrics.append(_above_chance(suite.task, mean))
     return metrics, (
-        "Columns are numbers of demonstrations; the plateau is the mean over "
-        f"{', '.join(map(str, late))}."
+        "Columns are numbers of demonstrations, "
+        + ("of any class." if any_class else "as many of each class.")
+        + f" The plateau is the mean over {', '.join(map(str, late))}."
     )
 
 

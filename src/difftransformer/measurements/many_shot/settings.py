@@ -40,9 +40,9 @@ def _known(task: str) -> str:
 class Suite(PromptSuite):
     """Accuracy at classifying items from demonstrations alone, by their number and their order.
 
-    A prompt is demonstrations, equally many of each class, and one item whose label the model
-    continues with, among the labels of the set. Which demonstrations stand in a prompt depends on
-    their number, never on the order's seed.
+    A prompt is demonstrations and one item whose label the model continues with, among the labels
+    of the set. Which demonstrations stand in a prompt depends on their number, never on the order's
+    seed.
     """
 
     kind: Literal["many_shot"] = setting(meaning="Which measurement the suite is.")
@@ -68,8 +68,14 @@ class Suite(PromptSuite):
         lt=1,
     )
     demonstrations: Sizes = setting(
-        meaning="Numbers of demonstrations in a prompt, multiples of the classes.",
+        meaning="Numbers of demonstrations in a prompt; balanced, multiples of the classes.",
         unit="demonstrations",
+    )
+    selection: Literal["balanced", "random"] = setting(
+        "balanced",
+        meaning="balanced: equally many demonstrations of each class; random: any of the set, so "
+        "that a class may have none.",
+        source="arXiv 2410.05258v2: balanced; arXiv 2505.16333, section 4.3: random",
     )
     numbers: Literal["all", "fitting", "largest"] = setting(
         "all",
@@ -140,11 +146,15 @@ class Suite(PromptSuite):
                 f"stray_words: belong to data: generated, got {self.stray_words} with data: "
                 f"{self.data}"
             )
+        if self.selection == "random" and self.order == "alternating":
+            raise ValueError(
+                "order: alternating takes the classes in turn; set selection: balanced"
+            )
         odd = [number for number in self.demonstrations if number % self.num_classes]
-        if odd:
+        if odd and self.selection == "balanced":
             raise ValueError(
                 f"demonstrations: {odd} are no multiples of the {self.num_classes} classes of "
-                f"{self.task}"
+                f"{self.task}: take others, or set selection: random"
             )
         return self
 

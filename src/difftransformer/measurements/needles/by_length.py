@@ -73,7 +73,7 @@ def _ours(view: View[Options], row: RowSlice) -> Panel:
 
 
 def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
-    """Published panels of the rows shown, none where our depths are others, and their lengths."""
+    """Published panels of the rows shown, if they have our depths and any lengths, and those."""
     table, depths = view.artifact.paper, view.suite.depths
     shown = [row.run for row in view.rows]
     rows = {} if table is None else {run: table.rows[run] for run in shown if run in table.rows}
@@ -84,7 +84,7 @@ def _published(view: View[Options]) -> tuple[list[Panel], list[int]]:
     names = {name for values in known.values() for name in values}
     lengths = sorted(int(name[1:]) for name in names if name[0] == "l" and name[1:].isdigit())
     wanted = {f"l{length}_d{depth}" for length in lengths for depth in depths}
-    if not all(values.keys() >= wanted for values in known.values()):
+    if not lengths or not all(values.keys() >= wanted for values in known.values()):
         return [], lengths
     panels = []
     for run, values in known.items():

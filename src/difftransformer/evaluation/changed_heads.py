@@ -1,0 +1,52 @@
+"""What an adaptation subtracts of what heads put out, read from what it left beside the weights.
+
+Shapes: L = layers, H = heads, e = width of a head's output.
+"""
+
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from difftransformer.config.model import lambda_metric
+from difftransformer.evaluation.subject import Subject
+from difftransformer.models.checkpoint import ADAPTER
+from difftransformer.provenance.result import TRAINING, read_result
+
+
+class Changes(NamedTuple):
+    """Heads put out O (I - M) in the place of O; folded, W_O has I - M in it.
+
+    Attributes:
+        matrices: M = lambda W_D, float64 [L, H, e, e]; zeros for heads that are left alone.
+        changed: Which heads are not, [L, H].
+    """
+
+    matrices: Tensor
+    changed: Tensor
+
+
+def read_changes(subject: Subject, layers: int, heads: int) -> Changes | None:
+    """Return what Dex changes in a run (arXiv 2505.16333, equation 3); None where it does not."""
+    if subject.model is None or not (subject.model / ADAPTER).is_file():
+        return None
+    tensors = load_file(subject.model / ADAPTER)
+    if not any("dex_difference" in name for name in tensors):
+        return None
+
+    def named(end: str) -> Tensor:
+        (found,) = (one for name, one in tensors.items() if name.endswith(end))
+        return found
+
+    trained = read_result(subject.model / TRAINING).metrics
+    matrices, changed = [], torch.zeros(layers, heads, dtype=torch.bool)
+    for layer in range(layers):
+        part = f"layers.{layer}.self_attn.o_proj.dex_"
+        selected, difference = named(part + "heads"), named(part + "difference").double()
+        width = difference.shape[-1]
+        matrix = torch.zeros(heads, width, width, dtype=torch.float64)
+        matrix[selected] = float(trained[lambda_metric(layer)] or 0) * difference
+        changed[layer, selected] = True
+        matrices.append(matrix)
+    return Changes(torch.stack(matrices), changed)

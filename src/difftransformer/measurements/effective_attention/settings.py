@@ -1,0 +1,77 @@
+"""What is asked about the effective attention of heads whose output is changed."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
+from difftransformer.evaluation.retrieval.settings import RetrievalSuite
+
+WEIGHTS, PROJECTED, EFFECTIVE, DESCENDED = "weights", "projected", "effective", "descended"
+KINDS = {
+    WEIGHTS: "As the head has them",
+    PROJECTED: "Projected",
+    EFFECTIVE: "Effective",
+    DESCENDED: "Effective, by descent",
+}
+"""Rows of attention that are compared, see `measure`."""
+
+
+def answer_name(kind: str, depth: int | None = None) -> str:
+    """Metric of the share that the answer gets, at a depth or in all."""
+    return f"answer_{kind}" + ("" if depth is None else f"_d{depth}")
+
+
+def negative_name(kind: str) -> str:
+    """Metric of the share of weights that are negative."""
+    return f"negative_{kind}"
+
+
+class Suite(RetrievalSuite):
+    """How much of the effective attention of the answering position goes to the answer.
+
+    Of the last token of a needle prompt, averaged over prompts, layers and heads; one of the
+    needles is asked for. All rows, those of models that were never changed among them, are
+    projected alike.
+    """
+
+    kind: Literal["effective_attention"] = setting(meaning="Which measurement the suite is.")
+    needles: int = setting(
+        8,
+        meaning="Needles N in a prompt; those not asked for are context.",
+        unit="needles",
+        source="arXiv 2505.16333, section 4.2, of figure 10; not stated for table 2",
+        gt=0,
+    )
+    answer: Literal["needle", "value"] = setting(
+        "needle",
+        meaning="Tokens that are the answer: the whole needle, or its value alone.",
+        source="arXiv 2505.16333, table 2 says `answer spans` without defining them",
+    )
+    steps: int = setting(
+        100,
+        meaning="Steps of gradient descent that check the pseudo-inverse.",
+        source="arXiv 2505.16333, appendix F.3",
+        ge=0,
+    )
+    rate: float = setting(
+        1e-3, meaning="Their learning rate.", source="arXiv 2505.16333, appendix F.3", gt=0
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Suite":
+        if len(self.contexts) > 1:
+            raise ValueError(f"lengths: attention is measured at one, got {self.lengths}")
+        return self
+
+    @property
+    def most_needles(self) -> int:
+        """Number of needles in every prompt."""
+        return self.needles
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        depths = (None, *self.depths)
+        answers = [answer_name(kind, depth) for kind in KINDS for depth in depths]
+        return ["prompts", *answers, *map(negative_name, KINDS)]

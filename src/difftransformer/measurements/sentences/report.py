@@ -1,0 +1,77 @@
+"""Attention on sentences: shares of the marked words, and every head as a line of a picture."""
+
+import json
+from typing import TYPE_CHECKING
+
+from safetensors.numpy import load_file
+
+from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.sentences.sentences import SENTENCES
+from difftransformer.measurements.sentences.settings import (
+    DETAILS,
+    HELPS,
+    MISLEADS,
+    TOKENS,
+    Options,
+    share_name,
+)
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import printable
+from difftransformer.reporting.panels import panels
+from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.token_rows import (
+    TokenRows,
+    colour_bar,
+    draw_rows,
+    largest,
+    name_tokens,
+)
+from difftransformer.reporting.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def section(view: View[Options]) -> Section:
+    """Make the section: shares of the marked words, mean over heads and of the lowest head."""
+    metrics = [
+        Metric(
+            share_name(name, word, lowest=lowest),
+            f"{SENTENCES[name]._asdict()[word]}{', lowest head' if lowest else ''}",
+            compared=word == MISLEADS and not lowest,
+        )
+        for name in view.options.sentences
+        for word in (HELPS, MISLEADS)
+        for lowest in (False, True)
+    ]
+    quoted = "; ".join(f'"{SENTENCES[name].text} …"' for name in view.options.sentences)
+    notes = [
+        f"{quoted}. Share of the last token's attention that a word gets, signed, over the sum of "
+        "the sizes of all weights, mean over heads and layers; below zero where it is subtracted.",
+        view.training_note(),
+    ]
+    return metric_section(view, metrics, decimals=3, notes=notes)
+
+
+def figure(view: View[Options]) -> "Figure":
+    """Draw a picture for each row and sentence, of the first seed."""
+    names, rows = view.options.sentences, view.rows
+    drawn, grid = panels(len(rows), len(names), (6.4 * len(names), 1.2 + 1.6 * len(rows)))
+    for column, name in enumerate(names):
+        found = [_rows(view, row, name) for row in rows]
+        for line, (row, one) in enumerate(zip(rows, found, strict=True)):
+            axes = grid[line][column]
+            draw_rows(axes, one, largest(found), MISLEADS)
+            axes.set_title(printable(row.label), fontsize=9, pad=4)
+            axes.set_ylabel("" if column else "layer", fontsize=8)
+            axes.set_xticks([])
+        name_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS), {})
+    colour_bar(drawn, grid)
+    return drawn
+
+
+def _rows(view: View[Options], row: RowSlice, name: str) -> TokenRows:
+    seed = view.seeds[0]
+    rows = load_file(view.detail(row.run, seed, DETAILS))[name]
+    known = json.loads(view.detail(row.run, seed, TOKENS).read_text(encoding="utf-8"))[name]
+    return TokenRows.of(rows, known["tokens"], known["words"])

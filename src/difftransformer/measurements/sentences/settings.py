@@ -1,0 +1,62 @@
+"""What is asked about attention on example sentences."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
+
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+from difftransformer.config.generated_rows import GeneratedRows
+from difftransformer.config.measurement import PromptSuite, Reading
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.validation import known_names
+from difftransformer.measurements.sentences.sentences import SENTENCES
+
+HELPS, MISLEADS, OTHER = "helps", "misleads", "other"
+LONGEST = 128
+"""Tokens of a sentence at most, by any tokenizer that writes a byte a token or less."""
+DETAILS, TOKENS = "rows.safetensors", "tokens.json"
+"""What is left of a model: rows of the last token by sentence, [L, H, S], and its tokens with the
+word that each belongs to."""
+
+Names = Annotated[list[str], AfterValidator(known_names(SENTENCES, "sentence"))]
+
+
+def share_name(sentence: str, word: str, *, lowest: bool = False) -> str:
+    """Metric of the share of a word in a sentence: mean over heads, or that of the lowest head."""
+    return f"{sentence}_{word}" + "_lowest" * lowest
+
+
+class Suite(PromptSuite):
+    """Where the last token of a few sentences attends (Dex, figures 4 and 18)."""
+
+    kind: Literal["sentences"] = setting(meaning="Which measurement the suite is.")
+    sentences: Names = setting(
+        list(SENTENCES), meaning="Which of the sentences are read.", min_length=1
+    )
+
+    def misfit(self, max_positions: int, rows: GeneratedRows | None) -> str | None:
+        """Sentences are of text."""
+        if rows is not None:
+            return "the dataset is of generated rows, which have no sentences"
+        return None
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """A sentence at a time."""
+        return super().reading(model, min(LONGEST, model.max_positions))
+
+    def metric_names(self, model: ModelConfig) -> list[str]:
+        """See `measure.measure`."""
+        return [
+            share_name(one, word, lowest=lowest)
+            for one in self.sentences
+            for word in (HELPS, MISLEADS)
+            for lowest in (False, True)
+        ]
+
+
+class Options(measurement.Options):
+    """Which sentences a section shows."""
+
+    sentences: Names = setting(meaning="Sentences in the order of their pictures.", min_length=1)
+    suites: ClassVar[int] = 1
