@@ -66,11 +66,14 @@ def draw_rows(axes: "Axes", rows: TokenRows, limit: float, framed: str) -> None:
 
 
 def name_tokens(
-    axes: "Axes", rows: TokenRows, bold: Collection[str], names: Mapping[str, str]
+    axes: "Axes", rows: TokenRows, bold: Collection[str], names: Mapping[str, str] | None = None
 ) -> None:
-    """Write the tokens below, those of some regions bold, or where they are many the regions."""
+    """Write the tokens below, those of some regions bold.
+
+    Where they are many, the ``names`` of the regions are written, if given.
+    """
     regions = np.array(rows.regions)
-    if len(rows.tokens) <= _MOST_TOKENS:
+    if names is None or len(rows.tokens) <= _MOST_TOKENS:
         axes.set_xticks(range(len(rows.tokens)), [printable(word) for word in rows.tokens])
         axes.tick_params(axis="x", labelrotation=90, labelsize=7)
         for tick, region in zip(axes.get_xticklabels(), rows.regions, strict=True):

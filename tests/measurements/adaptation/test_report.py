@@ -10,6 +10,8 @@ from fake_results import FakeResults, rewrite
 from fake_slices import RATES, SCALE, artifact_slice
 from pictures import picture_of
 
+from difftransformer.config.artifacts import typed_artifact
+from difftransformer.errors import ConfigError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table
 
@@ -76,3 +78,30 @@ def test_a_row_that_ends_where_its_control_does_is_named(
 
     assert "- Dex: the same as KVO" in note(0.002)
     assert "the same as" not in note(0.02)
+
+
+def test_losses_by_tokens_are_a_curve_for_each_method(fake: FakeResults, tmp_path: Path) -> None:
+    cells = read(fake, "dex_figure13", tmp_path)
+    runs = {row for row, column in cells if column == "new"}
+    assert runs >= {"adapted_dex", "adapted_dex_half_adaptation", "adapted_kvo_eighth_adaptation"}
+    results = load_results(fake.results, SCALE)
+    drawn = picture_of(artifact_slice("dex_figure13", "figure"), results, fake)
+    assert [axes.get_title(loc="left") for axes in drawn.axes] == ["New text", "Old text"]
+    for axes in drawn.axes:
+        curves = [line for line in axes.lines if line.get_linestyle() != "None"]
+        assert len(curves) == 3
+        for line in curves:
+            tokens = list(line.get_xdata())
+            assert len(tokens) == 4 and tokens == sorted(tokens)
+
+
+def test_by_tokens_it_needs_a_family() -> None:
+    section = {
+        "title": "t", "measurement": "adaptation", "options": {"by": "tokens"},
+        "suites": ["adaptation_new", "adaptation_old"], "rows": [{"run": "adapted_dex"}],
+    }  # fmt: skip
+    raw = {"title": "t", "description": "d", "sections": [section], "table": {"caption": "c"}}
+    with pytest.raises(ConfigError, match="family: measurement adaptation needs one"):
+        typed_artifact(raw, "x.yaml")
+    section["options"] = {"by": "run"}
+    typed_artifact(raw, "x.yaml")

@@ -4,14 +4,12 @@ import csv
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 from pictures import picture
 
 from difftransformer.errors import UserError
-from difftransformer.measurements.attention_allocation.report import _columns
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.table_job import build_table
 
@@ -70,12 +68,3 @@ def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Pat
     (small.root / "evaluations/attention_allocation/recall_diff/0/example.json").unlink()
     with pytest.raises(UserError, match=r"no example\.json of evaluation 'attention_allocation'"):
         build_figure(artifact_slice("figure1", "figure", (0,)), small.results, tmp_path / "f")
-
-
-def test_long_prompts_are_drawn_in_fewer_columns(small: FakeResults, tmp_path: Path) -> None:
-
-    weights = np.zeros((3, 1000))
-    weights[0, 500], weights[1, 999], weights[2, 0] = -0.9, 0.5, 0.1
-    drawn = _columns(weights)
-    assert drawn.shape == (3, 160)
-    assert [(row.min(), row.max()) for row in drawn] == [(-0.9, 0), (0, 0.5), (0, 0.1)]

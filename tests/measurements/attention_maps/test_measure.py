@@ -173,6 +173,21 @@ def test_the_matrix_of_heads_goes_over_layers(text: Path, tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_kept_rows_are_means_over_heads(text: Path, tmp_path: Path, batch_size: int) -> None:
+    one = subject_of(text, tmp_path, "diff_v1")
+    measure(suite(kept_windows=2, kept_queries=3, block=7, batch_size=batch_size), one)
+    kept = load_file(tmp_path / DETAILS)
+    assert kept["queries"].tolist() == [13, 22, 31]
+    tokens = torch.cat(list(validation_inputs(suite(), one)))[:2]
+    (block,) = map_rows(one.scorer, tokens, 32)
+    for layer, rows in enumerate(block):
+        for place, query in enumerate(kept["queries"].tolist()):
+            for name, weights in (("signed", rows.weights), ("absolute", rows.weights.abs())):
+                expected = weights[:, :, query].mean(1)
+                torch.testing.assert_close(kept[name][:, layer, place], expected)
+
+
 def test_heads_that_look_at_the_same_are_not_apart(text: Path, tmp_path: Path) -> None:
     one = subject_of(text, tmp_path, "softmax")
     heads = one.scorer.model.config.attention["num_heads"]

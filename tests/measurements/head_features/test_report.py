@@ -8,6 +8,7 @@ from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
 from pictures import picture_of
 
+from difftransformer.errors import UserError
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import build_table
 
@@ -38,3 +39,20 @@ def test_every_row_is_drawn(fake: FakeResults, name: str) -> None:
         maps = drawn.axes[: len(rows)]
         sizes = [axes.images[0].get_array().shape for axes in maps]
         assert sizes == [(2 * HEADS[run], 2 * HEADS[run]) for run in rows]
+
+
+def test_every_changed_head_is_a_point(fake: FakeResults) -> None:
+    results = load_results(fake.results, SCALE)
+    drawn = picture_of(artifact_slice("dex_figure11a", "figure"), results, fake)
+    joint = drawn.axes[0]
+    (points,) = [one for one in joint.collections if len(one.get_offsets()) > 1]
+    assert len(points.get_offsets()) == 3 * 2 * 4  # seeds, layers, every second of 8 heads
+
+
+def test_rows_without_a_changed_head_are_named(fake: FakeResults) -> None:
+    sliced = artifact_slice("dex_figure11a", "figure")
+    row = sliced.sections[0].rows[0].model_copy(update={"run": "adapted_kvo"})
+    section = sliced.sections[0].model_copy(update={"rows": [row]})
+    with pytest.raises(UserError, match="Dex changed no head of its rows"):
+        picture_of(sliced.model_copy(update={"sections": [section]}),
+                   load_results(fake.results, SCALE), fake)  # fmt: skip

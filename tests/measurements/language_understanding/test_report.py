@@ -5,6 +5,7 @@ import json
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice
+from fake_understanding import understanding
 from judging import verdicts_of
 from pictures import changed, legend_of, picture_of
 
@@ -76,7 +77,7 @@ def test_rows_that_were_asked_different_items_do_not_share_a_table(small: FakeRe
     for run, data in (("transformer", "hub"), ("diff", "builtin")):
         small.language_model(run, 0)
         for shots in (0, 5):
-            small.understanding(run, 0, shots, data)
+            understanding(small, run, 0, shots, data)
     with pytest.raises(UserError, match=r"config\.data is hub in .* and builtin in"):
         make_table(artifact_slice("table8", seeds=(0,)), load_results(small.results, "tiny"))
 
@@ -116,8 +117,8 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
     for seed in (0, 1, 2):
         for run in ("transformer", "diff"):
             small.language_model(run, seed)
-            small.understanding(run, seed, 0)
-    small.understanding("elsewhere", 0, 0)
+            understanding(small, run, seed, 0)
+    understanding(small, "elsewhere", 0, 0)
     artifact = artifact_slice("table1")
     (part,) = artifact.sections
     row = part.rows[0].model_copy(update={"run": "elsewhere", "label": "E", "pretrained": True})

@@ -52,6 +52,19 @@ def test_classes_give_equally_many_and_fewer_are_a_part_of_more() -> None:
         assert len({example.text for example in others}) == 4
 
 
+def test_any_examples_can_be_chosen_and_fewer_are_a_part_of_more() -> None:
+    def some(number: int, seed: int) -> set[Example]:
+        chosen = choose(SET, LABELS, number, "random", seed=seed)
+        for each, label in zip(chosen, LABELS, strict=True):
+            assert {one.label for one in each} <= {label}
+        return {one for each in chosen for one in each}
+
+    for seed in range(5):
+        assert len(some(1, seed)) == 1 and len(some(7, seed)) == 7
+        assert some(1, seed) < some(7, seed) < some(15, seed) == set(SET)
+    assert len({frozenset(some(4, seed)) for seed in range(20)}) > 10
+
+
 def test_a_class_that_runs_out_is_passed_over() -> None:
     uneven = [one for one in SET if one.text not in ("a1", "a2", "a3", "a4")]
     assert [len(examples) for examples in choose(uneven, LABELS, 7, seed=0)] == [1, 3, 3]
@@ -74,5 +87,7 @@ def test_too_few_examples_are_named() -> None:
         choose(SET, LABELS, 18, seed=0)
     with pytest.raises(DataError, match="no example of label 'd'"):
         choose(SET, (*LABELS, "d"), 4, seed=0)
+    with pytest.raises(DataError, match="18 demonstrations asked for, the set has 15 examples"):
+        choose(SET, LABELS, 18, "random", seed=0)
     with pytest.raises(DataError, match="16 test_items asked for, the set has 15"):
         asked(SET, 16, seed=0)

@@ -172,6 +172,7 @@ def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> Non
         ),
         ({"stray_words": 1.0}, "stray_words"),
         ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
+        ({"selection": "random", "order": "alternating"}, "alternating takes the classes in turn"),
         ({"demonstrations": []}, "demonstrations"),
         ({"order": "sorted"}, "order"),
     ],

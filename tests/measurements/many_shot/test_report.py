@@ -79,7 +79,7 @@ def test_the_plateau_is_the_upper_half() -> None:
 
 
 def test_orders_are_those_of_the_largest_number(small: FakeResults) -> None:
-    many_shot_suite(small, "diff", 0, "icl", "trec", [6, 12], "random", 4)
+    many_shot_suite(small, "icl_diff", 0, "icl", "trec", [6, 12], "random", 4)
     (path,) = small.results
     result = read_result(path)
     shares = [float(result.metrics[f"accuracy_n12_o{order}"] or 0) for order in range(4)]
@@ -93,7 +93,7 @@ def test_orders_are_those_of_the_largest_number(small: FakeResults) -> None:
 def test_an_undefined_accuracy_is_refused(
     measure: Callable[[Result], object], small: FakeResults
 ) -> None:
-    many_shot_suite(small, "diff", 0, "icl", "trec", [6], "random", 2)
+    many_shot_suite(small, "icl_diff", 0, "icl", "trec", [6], "random", 2)
     (path,) = small.results
     result = read_result(path)
     metrics = result.metrics | {"accuracy_n6": None, "accuracy_n6_o1": None}

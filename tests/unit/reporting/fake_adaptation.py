@@ -35,7 +35,7 @@ METHOD_SIZES = {"trained_parameters": 98_818, "extra_parameters": 514}
 
 def adaptations(fake: Any, seed: int) -> None:
     """Write the trainings and the losses of every method with a seed."""
-    _losses(fake, "transformer", seed, *BASE)
+    losses(fake, "transformer", seed, *BASE)
     for run in METHODS:
         _adapted(fake, run, run, seed, 2e-3, 0.0)
     for run in dict.fromkeys((*ABLATIONS, *SCHEDULES)):
@@ -60,11 +60,14 @@ def _adapted(fake: Any, method: str, run: str, seed: int, lr: float, more: float
     new, old, trained, extra = METHODS[method]
     sizes = {"trained_parameters": trained, "extra_parameters": extra, "validation_loss": new}
     fake.training(run, seed, sizes, lr=lr)
-    _losses(fake, run, seed, new - more, old + more)
+    losses(fake, run, seed, new - more, old + more)
 
 
-def _losses(fake: Any, run: str, seed: int, new: float, old: float) -> None:
+def losses(
+    fake: Any, run: str, seed: int, new: float, old: float, new_suite: str = "adaptation_new"
+) -> None:
+    """Write the losses of one run on both texts."""
     noise = random.Random(f"{run}{seed}")
-    for suite, loss in (("adaptation_new", new), ("adaptation_old", old)):
+    for suite, loss in ((new_suite, new), ("adaptation_old", old)):
         metrics = {"loss": loss + noise.gauss(0, 0.01), "tokens": 65_536}
         fake.evaluation(run, seed, suite, metrics, {"kind": "adaptation", "seq_len": 128})

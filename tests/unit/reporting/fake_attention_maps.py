@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-MAPS = {"transformer": 8, "transformer_halved_heads": 4, "diff": 4, "diff_v2": 4}
+MAPS = {
+    "transformer": 8, "transformer_halved_heads": 4, "transformer_halved_heads_groupnorm": 4,
+    "diff": 4, "diff_v2": 4,
+}  # fmt: skip
 """Row -> heads."""
 LAYERS = 2
 _KINDS = {"rank": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine": (0.2, 0.4)}
@@ -35,9 +38,15 @@ def attention_maps(fake: Any, run: str, seed: int) -> None:
     details = fake.root / f"evaluations/attention_maps/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     distance = torch.full((number, number), known["distance"], dtype=torch.float64)
-    save_file({"distance": distance.fill_diagonal_(0.0)}, details / "maps.safetensors")
+    generator = torch.Generator().manual_seed(len(run) + seed)
+    rows = torch.rand(2, LAYERS, 3, 128, generator=generator)
+    arrays = {
+        "distance": distance.fill_diagonal_(0.0), "absolute": rows,
+        "signed": rows - 0.5 * two, "queries": torch.tensor([60, 90, 127]),
+    }  # fmt: skip
+    save_file(arrays, details / "maps.safetensors")
     config = {
         "kind": "attention_maps", "seq_len": 128, "top_share": 0.05, "salient_by": "first",
-        "first_query": 61,
+        "first_query": 61, "kept_windows": 2, "kept_queries": 3,
     }  # fmt: skip
     fake.evaluation(run, seed, "attention_maps", metrics, config)

@@ -32,6 +32,10 @@ def head_features(fake: Any, run: str, seed: int) -> None:
         "cka": torch.full((_LAYERS * number, _LAYERS * number), level).fill_diagonal_(1.0),
         "importance": torch.stack([1 - (1 - even) * places, (1 - places) ** 2]),
     }
+    if run == "adapted_dex":
+        changed = torch.rand(_LAYERS, number, generator=torch.Generator().manual_seed(seed))
+        changed[:, ::2] = torch.nan
+        arrays |= {"cosine": changed - 0.5, "norm": changed}
     save_file(arrays, details / "heads.safetensors")
     config = {"kind": "head_features", "seq_len": 128, "samples": 256}
     fake.evaluation(run, seed, "head_features", metrics, config)

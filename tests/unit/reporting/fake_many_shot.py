@@ -19,17 +19,17 @@ def many_shot_results(fake: "FakeResults", seed: int) -> None:
         fake.training(run, seed, {"validation_loss": 1.0})
         for task, classes in TASKS.items():
             numbers = [classes * times for times in (1, 2, 3)]
-            many_shot_suite(fake, row, seed, f"icl_{task}", task, numbers, "random", 1)
-            many_shot_suite(fake, row, seed, f"icl_{task}_random", task, numbers[-1:], "random", 10)
-        many_shot_suite(fake, row, seed, "icl_trec_alternating", "trec", [6], "alternating", 30)
+            many_shot_suite(fake, run, seed, f"icl_{task}", task, numbers, "random", 1)
+            many_shot_suite(fake, run, seed, f"icl_{task}_random", task, numbers[-1:], "random", 10)
+        many_shot_suite(fake, run, seed, "icl_trec_alternating", "trec", [6], "alternating", 30)
 
 
 def many_shot_suite(
-    fake: "FakeResults", row: str, seed: int, suite: str, task: str, numbers: list[int],
-    order: str, orders: int,
+    fake: "FakeResults", run: str, seed: int, suite: str, task: str, numbers: list[int],
+    order: str, orders: int, selection: str = "balanced",
 ) -> None:  # fmt: skip
-    draw = random.Random(f"{suite} {row} {seed}")
-    skill = 0.5 if row == "transformer" else 0.9
+    draw = random.Random(f"{suite} {run.removeprefix('icl_')} {seed}")
+    skill = 0.5 if run == "icl_transformer" else 0.9
     metrics: dict[str, float | int | None] = {
         "chance": 1 / TASKS[task], "computed_positions": 30, "given_positions": 1000,
     }  # fmt: skip
@@ -42,5 +42,6 @@ def many_shot_suite(
         "kind": "many_shot", "task": task, "data": "generated", "classes": TASKS[task],
         "stray_words": 0.4, "demonstrations": numbers, "order": order, "order_seeds": orders,
         "draws": 1, "test_items": ITEMS, "decoding": "greedy",
+        "selection": selection,
     }  # fmt: skip
-    fake.evaluation(f"icl_{row}", seed, suite, metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)

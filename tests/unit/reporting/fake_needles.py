@@ -26,7 +26,10 @@ def needle_results(fake: "FakeResults", seed: int) -> None:
         quantised(fake, f"equal_recall_{row}", seed)
         needles(fake, row, seed)
         _attention(fake, row, seed)
-        _needles_long(fake, row, seed)
+        for run in (f"long_recall_{row}", f"long_equal_recall_{row}"):
+            fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
+            fake.training(run, seed, {"validation_loss": 1.0})
+            needles_long(fake, run, row, seed)
 
 
 def _config(kind: str, **settings: object) -> dict[str, object]:
@@ -73,7 +76,8 @@ def needles(fake: "FakeResults", row: str, seed: int) -> None:
     fake.evaluation(f"equal_recall_{row}", seed, "needles", metrics, config)
 
 
-def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
+def needles_long(fake: "FakeResults", run: str, row: str, seed: int) -> None:
+    """Retrieval by length of a run that answers as a row does."""
     draw = random.Random(f"long {row} {seed}")
     loss = 0.15 if row == "diff" else 0.6
     chances = {f"n8_r1_l{n}": 1 - loss * n / LENGTHS[-1] for n in LENGTHS}
@@ -81,10 +85,7 @@ def _needles_long(fake: "FakeResults", row: str, seed: int) -> None:
     total = sum(int(metrics[f"correct_{name}"] or 0) for name in chances)
     metrics |= _counts("n8_r1", total, len(LENGTHS) * len(DEPTHS) * SAMPLES)
     config = _config("needles", pairs=[[8, 1]], lengths=list(LENGTHS))
-    for run in (f"long_recall_{row}", f"long_equal_recall_{row}"):
-        fake.history(run, seed, [{"step": 10, "loss": 1.0, "validation_loss": 1.0}])
-        fake.training(run, seed, {"validation_loss": 1.0})
-        fake.evaluation(run, seed, "needles_long", metrics, config)
+    fake.evaluation(run, seed, "needles_long", metrics, config)
 
 
 def _attention(fake: "FakeResults", row: str, seed: int) -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from fake_adaptation import ABLATIONS, METHODS, adaptations, swept_adaptations
-from fake_attention_maps import MAPS, attention_maps
+from fake_adaptation import METHODS, adaptations, swept_adaptations
 from fake_curvature import curvature
-from fake_head_features import HEADS, head_features
+from fake_dex import results_of_dex
 from fake_judgements import judgements
 from fake_many_shot import many_shot_results
 from fake_mathematics import mathematics
@@ -19,10 +18,10 @@ from fake_outliers import outliers
 from fake_quantised import quantised
 from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
+from fake_understanding import understanding
 from fake_v2 import ROWS, SWEPT_HOT, hot_sweeps, v2_results
 
 from difftransformer.config.artifact_slices import SweepRow
-from difftransformer.measurements.language_understanding.tasks import DIFF_TASKS, LANGUAGE_TASKS
 from difftransformer.provenance.published import SEAL, publish
 
 PLACES = (16, 22, 30, 41, 56, 77, 106, 145, 199, 273, 374, 512)
@@ -73,10 +72,10 @@ class FakeResults:
             adaptations(self, seed)
             judgements(self, seed)
             for run, shots in product(("transformer", "diff"), (0, 5)):
-                self.understanding(run, seed, shots)
+                understanding(self, run, seed, shots)
             self.mathematics(seed)
             self.curvature(seed)
-            self.of_dex(seed)
+            results_of_dex(self, seed)
         for run, seed in product(SWEPT, seeds):
             for entry in sweep(run):
                 self.swept(entry, seed)
@@ -88,16 +87,6 @@ class FakeResults:
                     self.language_model(run, seed)
             self.language_model(f"{row}_more_tokens", seed)
         return self
-
-    def of_dex(self, seed: int) -> None:
-        for run in HEADS:
-            head_features(self, run, seed)
-        for run in MAPS:
-            attention_maps(self, run, seed)
-        tasks = tuple(LANGUAGE_TASKS)
-        self.training("dex_s", seed, {"validation_loss": 3.85})
-        for run in ("transformer", "diff", "dex_s", *METHODS, *ABLATIONS):
-            self.understanding(run, seed, 0, tasks=tasks, suite="language_understanding_dex")
 
     def mathematics(self, seed: int) -> None:
         stages = {"math": "mathematics_by_tokens", "reasoning": "mathematics"}
@@ -197,34 +186,6 @@ class FakeResults:
             {"kind": "nll_by_position", "length": 512, "first_position": 16, "positions": 12},
         )  # fmt: skip
 
-    def understanding(
-        self,
-        run: str,
-        seed: int,
-        shots: int,
-        data: str = "builtin",
-        tasks: tuple[str, ...] = DIFF_TASKS,
-        suite: str = "",
-    ) -> None:
-        noise = random.Random(f"{run}{seed}{shots}understanding")
-        metrics: dict[str, float | int | None] = {}
-        for task in [*tasks, "average"]:
-            chance = 0.5 if task in ("boolq", "piqa", "winogrande") else 0.25
-            metrics |= {
-                task: chance + noise.gauss(0, 0.03),
-                f"{task}_stderr": 0.03,
-                f"{task}_samples": 200,
-                f"{task}_chance": chance,
-                f"{task}_cut": 0.1 * shots,
-                f"{task}_constant": 1.0 if task == "wsc" else 0.6,
-            }
-        settings = {
-            "kind": "language_understanding", "tasks": list(tasks), "num_fewshot": shots,
-            "data": data, "limit": 200,
-        }  # fmt: skip
-        name = suite or f"language_understanding_{shots}shot"
-        self.evaluation(run, seed, name, metrics, settings)
-
     def swept(self, entry: SweepRow, seed: int) -> None:
         noise = random.Random(f"{entry.run_id}{seed}")
         away = math.log2(entry.learning_rate / 4e-3)
@@ -270,7 +231,7 @@ class FakeResults:
             run,
             seed,
             None,
-            metrics | sizes,
+            sizes | metrics,
             settings,
         )
 

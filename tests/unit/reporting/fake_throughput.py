@@ -12,6 +12,7 @@ OWN_SIZES = (64, 8)
 SPEED = {
     "transformer": 1.0, "transformer_halved_heads_groupnorm": 0.98, "diff": 0.93,
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
+    "dex_s_gqa": 0.96,
 }  # fmt: skip
 REPEATS = 5
 Changes = Mapping[str, Sequence[float | None]]
@@ -67,7 +68,7 @@ def decoding(fake: Any, changes: Changes | None = None) -> None:
     """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
     metrics: dict[str, float | None] = {}
-    rows = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2")
+    rows = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2", "dex_s_gqa")
     for row in rows:
         metrics[f"cache_bytes/{row}"] = 2048.0
         for batch in (1, 4):

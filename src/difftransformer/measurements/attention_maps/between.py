@@ -86,12 +86,11 @@ def figure(view: View[Options]) -> "Figure":
     drawn, (places,) = panels(1, len(MEASURES), (9, 3.6), sharey=True)
     for axes, (measure, title) in zip(places, MEASURES.items(), strict=True):
         for row in view.compared_rows:
-            for side, words in SIDES.items():
+            for side, dash in (("absolute", "-"), ("signed", (0, (2, 1.5)))):
                 found = _by_seed(view, row, measure, side)
-                look = view.look[row.run]
-                look = look._replace(dash="-" if side == "absolute" else (0, (2, 1.5)))
                 curve = over_seeds(range(found.shape[1]), found.tolist())
-                draw(axes, curve, look, printable(f"{row.label}, {words}"), marks=4)
+                label = printable(row.label) if side == "absolute" else "_"
+                draw(axes, curve, view.look[row.run]._replace(dash=dash), label, marks=4)
         name_places(axes, [str(layer + 1) for layer in range(found.shape[1])])
         tidy(axes, x="layer", y="correlation" if measure == "rank" else "", title=title)
     legend_below(drawn, places[0])

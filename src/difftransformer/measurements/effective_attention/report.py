@@ -65,9 +65,10 @@ def figure(view: View[Options]) -> "Figure":
         names = [answer_name(kind, depth) for depth in suite.depths]
         metric_curves(axes, view, suite.depths, names, marks=4.5)
         axes.set_xticks(suite.depths)
-        title = stand_in_title(KINDS[kind], suite.stand_in if kind == _DRAWN[0] else None)
         y = "share of the answer" if kind == _DRAWN[0] else ""
-        tidy(axes, x="depth of the answer, %", y=y, title=title)
+        tidy(axes, x="depth of the answer, %", y=y, title=KINDS[kind])
     places[0].set_ylim(bottom=0)
+    if suite.stand_in is not None:
+        drawn.suptitle(stand_in_title("Ours", suite.stand_in), x=0.0, ha="left", fontsize=10)
     legend_below(drawn, places[0])
     return drawn

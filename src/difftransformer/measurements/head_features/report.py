@@ -53,6 +53,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
         image = axes.imshow(_mean(view, row.run, "cka"), vmin=0, vmax=1, cmap="viridis")
         tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
         axes.grid(visible=False)
+        axes.locator_params(integer=True)
     drawn.colorbar(image, ax=list(places), shrink=0.7, label="CKA")
     return drawn
 
@@ -103,6 +104,7 @@ def _joint(view: View[Options]) -> "Figure":
     )  # fmt: skip
     grid.ax_joint.axvline(0, color=FAINT, lw=1.2, zorder=0)
     drawn: Figure = grid.figure
+    drawn.tight_layout()
     return drawn
 
 

@@ -65,7 +65,7 @@ def figure(view: View[Options]) -> "Figure":
             axes.set_title(printable(row.label), fontsize=9, pad=4)
             axes.set_ylabel("" if column else "layer", fontsize=8)
             axes.set_xticks([])
-        name_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS), {})
+        name_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS))
     colour_bar(drawn, grid)
     return drawn
 

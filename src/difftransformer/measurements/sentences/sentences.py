@@ -27,7 +27,7 @@ SENTENCES = {
         "rain", "lovely",
     ),
     "sarcasm_2": Sentence(
-        "Brilliant work, he said, and looked at the engine that had burned out. He was",
+        "Brilliant work, he said, as the engine burned out. He was",
         "burned", "Brilliant",
     ),
 }  # fmt: skip

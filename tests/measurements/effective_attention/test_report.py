@@ -1,0 +1,39 @@
+"""Table 2 of Dex, of made-up results."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice
+from pictures import picture_of
+
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table
+
+
+def test_shares_by_depth_stand_beside_the_published_ones(fake: FakeResults, tmp_path: Path) -> None:
+    build_table(artifact_slice("dex_table2"), fake.results, tmp_path / "t")
+    with (tmp_path / "t.csv").open(encoding="utf-8") as file:
+        cells = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    paths = [path for path in fake.results if "/effective_attention/adapted_long_dex/" in str(path)]
+    found = [json.loads(path.read_text())["metrics"]["answer_effective_d50"] for path in paths]
+    cell = cells["adapted_long_dex", "answer_effective_d50"]
+    assert float(cell["value"]) == pytest.approx(sum(found) / len(found))
+    assert cell["paper_value"] == "0.18"
+    assert cells["adapted_long_dex", "trained_parameters"]["value"] == "98818.0"
+    assert ("long_recall_transformer", "trained_parameters") not in cells
+    assert "projected" in (tmp_path / "t.md").read_text()
+
+
+def test_the_picture_has_a_panel_for_each_kind(fake: FakeResults) -> None:
+    results = load_results(fake.results, SCALE)
+    drawn = picture_of(artifact_slice("dex_table2", "figure"), results, fake)
+    titles = [axes.get_title(loc="left") for axes in drawn.axes]
+    assert titles == ["Effective", "Effective, by descent", "As the head has them"]
+    for axes in drawn.axes:
+        named = {
+            line.get_label() for line in axes.lines if not str(line.get_label()).startswith("_")
+        }
+        assert named == {"Transformer", "KVO (Dex without W_D)", "Dex"}

@@ -1,0 +1,120 @@
+"""Results that Dex's tables and figures alone read, with the shape of real ones."""
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from fake_adaptation import ABLATIONS, METHOD_SIZES, METHODS, losses
+from fake_attention_maps import MAPS, attention_maps
+from fake_head_features import HEADS, head_features
+from fake_many_shot import many_shot_suite
+from fake_mathematics import mathematics
+from fake_needles import DEPTHS, needles_long
+from fake_slices import CATALOGUE
+from fake_understanding import understanding
+from safetensors.torch import save_file
+
+from difftransformer.measurements.effective_attention.settings import (
+    KINDS,
+    answer_name,
+    negative_name,
+)
+from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
+from difftransformer.measurements.sentences.sentences import SENTENCES
+from difftransformer.measurements.sentences.settings import HELPS, MISLEADS, OTHER, share_name
+
+WAYS = ("lora", "full", "kvo", "dex")
+TUNED = (
+    *(f"adapted_tuned_{way}" for way in WAYS),
+    *(f"tuned_by_{way}" for way in WAYS[:1] + WAYS[2:]),
+)
+BY_TOKENS = ("adapted_lora", "adapted_kvo", "adapted_dex")
+
+
+def results_of_dex(fake: Any, seed: int) -> None:
+    """Everything of one seed that no other paper's tables read."""
+    for run in HEADS:
+        head_features(fake, run, seed)
+    for run in MAPS:
+        attention_maps(fake, run, seed)
+    fake.training("dex_s", seed, {"validation_loss": 3.85})
+    for run in ("transformer", "diff"):
+        sentences(fake, run, seed)
+    _by_tokens(fake, seed)
+    _further(fake, seed)
+    for run in ("transformer", "diff", "dex_s", *METHODS, *ABLATIONS):
+        _eleven(fake, run, seed)
+
+
+def _eleven(fake: Any, run: str, seed: int) -> None:
+    tasks = tuple(LANGUAGE_TASKS)
+    understanding(fake, run, seed, 0, tasks=tasks, suite="language_understanding_dex")
+
+
+def _by_tokens(fake: Any, seed: int) -> None:
+    for row in BY_TOKENS:
+        for place, run in enumerate(CATALOGUE.members(row, "adaptation_tokens")):
+            if run != row:
+                steps = {"validation_loss": 1.6, "tokens": 15_000 * 2**place}
+                fake.training(run, seed, steps | METHOD_SIZES)
+                losses(fake, run, seed, 2.5 - 0.3 * place, 3.8 + 0.1 * place)
+                _eleven(fake, run, seed)
+
+
+def _further(fake: Any, seed: int) -> None:
+    """Adapted at length, on labelled items, and on worked answers."""
+    effective_attention(fake, "long_recall_transformer", seed)
+    for way in WAYS:
+        long, items = f"adapted_long_{way}", f"adapted_icl_{way}"
+        for run in (long, items):
+            fake.training(run, seed, {"validation_loss": 1.0} | METHOD_SIZES)
+        needles_long(fake, long, "transformer", seed)
+        effective_attention(fake, long, seed)
+    for run in ("icl_transformer", *(f"adapted_icl_{way}" for way in WAYS)):
+        for task in ("trec", "banking77", "clinic150"):
+            many_shot_suite(
+                fake, run, seed, f"icl_{task}_any", task, [1, 5, 24], "random", 1, "random"
+            )
+    for place, run in enumerate(("math_transformer", *TUNED)):
+        if run in TUNED:
+            fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
+        mathematics(fake, run, seed, "mathematics")
+        losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, new_suite="adaptation_worked")
+
+
+def effective_attention(fake: Any, run: str, seed: int) -> None:
+    """Write the result of one run."""
+    noise = random.Random(f"effective{run}{seed}")
+    metrics: dict[str, float] = {"prompts": 250}
+    for kind in KINDS:
+        metrics |= {answer_name(kind, d): 0.1 + 0.02 * noise.random() for d in (None, *DEPTHS)}
+        metrics[negative_name(kind)] = 0.0 if kind == "weights" else 0.4
+    config = {
+        "kind": "effective_attention", "format": "recall", "depths": list(DEPTHS), "samples": 50,
+        "needles": 8, "steps": 100, "rate": 1e-3,
+    }  # fmt: skip
+    fake.evaluation(run, seed, "effective_attention", metrics, config)
+
+
+def sentences(fake: Any, run: str, seed: int) -> None:
+    """Write the result of one run, with rows and tokens beside it."""
+    draw = np.random.default_rng([len(run), seed])
+    details = fake.root / f"evaluations/sentences/{run}/{seed}"
+    details.mkdir(parents=True, exist_ok=True)
+    tokens = ["<eos>", "one", "two", "three", "four"]
+    words = [OTHER, HELPS, OTHER, MISLEADS, OTHER]
+    rows = {name: draw.normal(size=(2, 4, 5)).astype(np.float32) for name in SENTENCES}
+    save_file(
+        {name: torch.from_numpy(one) for name, one in rows.items()}, details / "rows.safetensors"
+    )
+    shown = {name: {"tokens": tokens, "words": words} for name in SENTENCES}
+    (details / "tokens.json").write_text(json.dumps(shown))
+    metrics = {
+        share_name(name, word, lowest=lowest): -0.2 if lowest else 0.1
+        for name in SENTENCES
+        for word in (HELPS, MISLEADS)
+        for lowest in (False, True)
+    }
+    fake.evaluation(run, seed, "sentences", metrics, {"kind": "sentences"})
