@@ -45,6 +45,33 @@ def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> No
     assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
 
 
+@pytest.mark.parametrize("method", ["full", "kvo", "dex", "lora"])
+def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(method: str) -> None:
+    script = Path(__file__).with_name("measured_adaptation.py")
+    ended = subprocess.run(
+        [sys.executable, script, method, "256", "4", "8", "512"],
+        capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    found = json.loads(ended.stdout)
+    assert found["measured"] > 300e6
+    assert abs(found["estimated"] / found["measured"] - 1) < 0.2, found
+
+
+def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimate = memory.MemoryEstimate(100.0, 0.0, 0.0, 0.0)
+    given_back: list[bool] = []
+    monkeypatch.setattr(memory, "estimate_adaptation", lambda *asked: estimate)
+    monkeypatch.setattr(memory, "return_freed_memory", lambda: given_back.append(True))
+    slice, cpu = make_slice(), torch.device("cpu")
+    for free, expected in ((1000.0, []), (150.0, [True])):
+        monkeypatch.setattr(memory, "available_bytes", lambda device, free=free: free)
+        memory.require_memory_to_adapt(slice, None, None, cpu)  # type: ignore[arg-type]
+        assert given_back == expected
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 99.0)
+    with pytest.raises(UserError, match=r"adapting needs about .* are free: lower"):
+        memory.require_memory_to_adapt(slice, None, None, cpu)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

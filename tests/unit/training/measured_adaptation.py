@@ -1,0 +1,64 @@
+"""Adapts a Llama in its own process and prints the estimated and the measured peak, in bytes."""
+
+import json
+import sys
+
+import torch
+from measured_training import peak
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from difftransformer.config.run import RunSlice
+from difftransformer.models.language_model import CausalModel
+from difftransformer.training.memory import estimate_adaptation
+from difftransformer.training.method import Task
+from difftransformer.training.methods import configure, prepare
+from difftransformer.training.objective import Objective
+from difftransformer.training.process import return_freed_memory
+
+VOCABULARY, CPU = 512, torch.device("cpu")
+
+
+def adapted(
+    method: str, width: int, layers: int, sequences: int, positions: int
+) -> dict[str, float]:
+    """Adapt for three steps as the trainer does; returns the estimate and what it took."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=3 * width,
+        num_hidden_layers=layers, num_attention_heads=width // 64, head_dim=64,
+        max_position_embeddings=positions,
+    )  # fmt: skip
+    causal = CausalModel(LlamaForCausalLM(config))
+    slice = RunSlice.model_validate(
+        {
+            "scale": "unit", "run": "measured", "dataset": "random",
+            "model": {
+                "vocab_size": VOCABULARY, "d_model": width, "num_layers": layers,
+                "ffn_dim": 3 * width, "max_positions": positions,
+                "attention": {"variant": "softmax", "head_dim": 64},
+            },
+            "training": {
+                "steps": 3, "seq_len": positions, "batch_size": sequences, "lr": 1e-4,
+                "warmup_steps": 1,
+            },
+        }
+    )  # fmt: skip
+    tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
+    task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
+    found = prepare(causal, configure({"method": method}), task)
+    before = peak()
+    estimated = estimate_adaptation(slice, causal, found, CPU).peak
+    objective = Objective(
+        seq_len=positions, chunk=1024, answers=None, weights=slice.training.objective, device=CPU
+    )
+    for _ in range(3):
+        loss = objective.loss(causal.hidden_states, causal.output_weight, tokens)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(found.optimiser.parameters, 1.0)
+        found.step(1e-4)
+    return {"estimated": estimated, "measured": peak() - before}
+
+
+if __name__ == "__main__":
+    return_freed_memory()
+    adapted(sys.argv[1], 64, 1, 1, 16)  # loads what computes
+    print(json.dumps(adapted(sys.argv[1], *map(int, sys.argv[2:]))))
