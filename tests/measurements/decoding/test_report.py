@@ -71,7 +71,7 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
 def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeResults) -> None:
     decoding(small)
     timings = Timings(load_results(small.results, "tiny"), "decoding")
-    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 164: cache_b"):
+    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 205: cache_b"):
         cache_bytes(timings, "dint")
     assert cache_bytes(timings, "diff_v2") == 2048
 
