@@ -1,6 +1,9 @@
 """How numbers are written for readers; files for machines get full precision instead."""
 
+from math import floor, log10
+
 MINUS = "−"
+FEWEST_DECIMALS = 3
 
 
 def plain(value: float, decimals: int) -> str:
@@ -15,6 +18,18 @@ def signed(value: float, decimals: int) -> str:
     """Write a difference with its sign, a rounded zero as 0."""
     text = plain(value, decimals)
     return text if text.startswith(MINUS) or not float(text) else f"+{text}"
+
+
+def decimals_for(effect: float, low: float | None, high: float | None) -> int:
+    """Decimals that show a difference: three, more where its interval would be rounded away.
+
+    Args:
+        effect: The difference.
+        low: Where its interval begins; None: it has none.
+        high: Where it ends.
+    """
+    size = abs(effect) if low is None or high is None else (high - low) / 2
+    return max(FEWEST_DECIMALS, 1 - floor(log10(size))) if size else FEWEST_DECIMALS
 
 
 def with_reach(text: str, low: float | None, high: float | None, decimals: int) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from difftransformer.config.base import Settings
 from difftransformer.config.claims import ClaimConfig, ClaimSlice, VerdictName, VerdictsSlice
 from difftransformer.reporting.document import Evidence
-from difftransformer.reporting.numbers import plain, probability, signed
+from difftransformer.reporting.numbers import decimals_for, plain, probability, signed
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
     MOST_SEEDS,
@@ -177,7 +177,8 @@ class _Case:
         else:
             mean = _contrast(self.pairs, self.evidence).effect
             number = f"{seeds} {claim.over if seeds > 1 else claim.over.removesuffix('s')}"
-            words.append(f"difference {signed(mean, 3)}, of {number}")
+            said = signed(mean, decimals_for(mean, None, None))
+            words.append(f"difference {said}, of {number}")
         if self.obstacle is None:
             if self._selected():
                 asked = len(self.evidence.seeds)
@@ -218,8 +219,11 @@ def run_test(
     over = f"over {len(pairs)} {claim.over}"
     if evidence.units:
         over += f" and {evidence.units} {evidence.unit}"
-    reach = "" if low is None or high is None else f" ({plain(low, 3)} to {plain(high, 3)})"
-    words = f"difference {signed(found.effect, 3)}{reach} {over}"
+    digits = decimals_for(found.effect, low, high)
+    reach = ""
+    if low is not None and high is not None:
+        reach = f" ({plain(low, digits)} to {plain(high, digits)})"
+    words = f"difference {signed(found.effect, digits)}{reach} {over}"
     if claim.test == "equivalence":
         assert claim.margin is not None
         # Twice, as the other: at the margin itself both decisions are wrong.

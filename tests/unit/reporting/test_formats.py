@@ -12,7 +12,7 @@ from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.formats import latex, markdown
 from difftransformer.reporting.formats.web import anchor
 from difftransformer.reporting.formats.wording import remarks
-from difftransformer.reporting.numbers import count, plain, probability, rate, signed
+from difftransformer.reporting.numbers import count, decimals_for, plain, probability, rate, signed
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.table_job import build_table
 
@@ -115,6 +115,13 @@ def test_numbers_read_back(value: float, decimals: int) -> None:
     for text in (plain(value, decimals), signed(value, decimals)):
         assert "-" not in text
         assert abs(float(text.replace("−", "-")) - value) <= 0.5000001 * 10**-decimals
+
+
+def test_a_difference_is_never_rounded_to_an_interval_of_nothing() -> None:
+    assert decimals_for(0.2, 0.1, 0.3) == decimals_for(0.0, None, None) == 3
+    digits = decimals_for(0.000325, 0.000158, 0.000491)
+    assert (signed(0.000325, digits), plain(0.000158, digits)) == ("+0.00032", "0.00016")
+    assert decimals_for(4e-6, None, None) == 7
 
 
 def test_numbers_for_readers() -> None:

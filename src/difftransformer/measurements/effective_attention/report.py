@@ -54,7 +54,7 @@ def section(view: View[Options]) -> Section:
         "where values are small they hardly leave them.",
         view.training_note(),
     ]
-    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=4, notes=notes)
 
 
 def figure(view: View[Options]) -> "Figure":
