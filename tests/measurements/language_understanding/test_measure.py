@@ -2,16 +2,21 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from small_evaluation import evaluate_as_job, metrics_of, model_config, sizes
-from small_language_models import TASKS, suite, write_llama, write_tasks, write_training
+from small_language_models import (
+    TASKS,
+    assert_scored_alike,
+    run_lm_eval,
+    suite,
+    write_llama,
+    write_tasks,
+    write_training,
+)
 
 from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
@@ -47,15 +52,6 @@ def samples(folder: Path, task: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{task}.jsonl").read_text().splitlines()]
 
 
-def assert_same(ours: Metrics, theirs: dict[str, Any]) -> None:
-    """Scores and standard errors, to the last digit."""
-    for task in TASKS:
-        name = "acc_norm" if task == "hellaswag" else "acc"
-        found = theirs[f"mine_{task}"]
-        assert ours[task] == found[f"{name},none"], task
-        assert ours[f"{task}_stderr"] == found[f"{name}_stderr,none"], task
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("shots", [0, 2])
 def test_a_llama_scores_as_in_lm_evals_own_run(shots: int, tmp_path: Path, llama: Path) -> None:
@@ -73,7 +69,7 @@ def test_a_llama_scores_as_in_lm_evals_own_run(shots: int, tmp_path: Path, llama
         task_manager=TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False),
     )
     ours = measure(tmp_path, llama, num_fewshot=shots, limit=12)
-    assert_same(ours, theirs["results"])
+    assert_scored_alike(ours, theirs["results"])
     for task in TASKS:
         for one, other in zip(
             samples(tmp_path / "details", task), theirs["samples"][f"mine_{task}"], strict=True
@@ -99,18 +95,8 @@ def test_our_model_scores_as_the_lm_eval_command_on_its_export(tmp_path: Path) -
     )
     ours = metrics_of(measurement.measure(suite(), subject))
     export_model(run, tmp_path / "exported")
-    names = write_tasks(tmp_path / "tasks", 0)
-    command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf"]
-    command += ["--model_args", f"pretrained={tmp_path / 'exported'}", "--trust_remote_code"]
-    command += ["--tasks", ",".join(names), "--include_path", str(tmp_path / "tasks")]
-    command += ["--device", "cpu", "--batch_size", "4", "--output_path", str(tmp_path / "out")]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=os.environ | offline, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (report,) = (tmp_path / "out").rglob("results_*.json")
-    assert_same(ours, json.loads(report.read_text())["results"])
+    theirs = run_lm_eval(tmp_path / "exported", tmp_path, "--trust_remote_code")
+    assert_scored_alike(ours, theirs)
 
 
 @pytest.mark.slow

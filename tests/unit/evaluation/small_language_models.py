@@ -1,11 +1,16 @@
 """Small models that read words: a Llama folder, a training of ours, and bundled tasks as YAML."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from small_evaluation import republish, save_run, write_text
 
+from difftransformer.evaluation.subject import Metrics
 from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
@@ -103,3 +108,29 @@ def copy_items(folder: Path, task: str) -> Path:
     path.parent.mkdir(parents=True)
     shutil.copyfile(task_files(task, "builtin")["validation"], path)
     return path
+
+
+def run_lm_eval(folder: Path, work: Path, *options: str) -> dict[str, Any]:
+    """What the `lm_eval` command says of a model folder: its results by task of `write_tasks`."""
+    names = write_tasks(work / "tasks", 0)
+    command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf", *options]
+    command += ["--model_args", f"pretrained={folder}"]
+    command += ["--tasks", ",".join(names), "--include_path", str(work / "tasks")]
+    command += ["--device", "cpu", "--batch_size", "4", "--output_path", str(work / "out")]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(work / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=os.environ | offline, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (report,) = (work / "out").rglob("results_*.json")
+    results: dict[str, Any] = json.loads(report.read_text())["results"]
+    return results
+
+
+def assert_scored_alike(ours: Metrics, theirs: dict[str, Any]) -> None:
+    """Scores and standard errors, to the last digit."""
+    for task in TASKS:
+        name = "acc_norm" if task == "hellaswag" else "acc"
+        found = theirs[f"mine_{task}"]
+        assert ours[task] == found[f"{name},none"], task
+        assert ours[f"{task}_stderr"] == found[f"{name}_stderr,none"], task

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_decoders import KINDS, model_of
 from small_evaluation import evaluate_as_job, write_text
-from small_language_models import write_tokenizer
+from small_language_models import assert_scored_alike, run_lm_eval, suite, write_tokenizer
 from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -194,6 +194,23 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
         evaluate_as_job(slice, result, model=model, dataset=None if model is None else data)
         found.append(json.loads(result.read_text())["metrics"])
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "method"), [("qwen2", "dex"), ("mistral", "lora")])
+def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
+    train: Train, tmp_path: Path, kind: str, method: str
+) -> None:
+    base = write_base(tmp_path / "base", kind)
+    data = write_data(tmp_path / "data", base)
+    out = train(child(base, method), method, dataset=data, seed=3) / "out"
+    settings = suite().model_dump(mode="json")
+    slice = EvaluationSlice.model_validate(
+        {"scale": "unit", "suite": "words", "run": method, "config": settings}
+    )
+    evaluate_as_job(slice, tmp_path / "ours.json", model=out, dataset=data)
+    ours = json.loads((tmp_path / "ours.json").read_text())["metrics"]
+    assert_scored_alike(ours, run_lm_eval(out, tmp_path))
 
 
 def test_weights_that_are_not_those_that_were_published_are_one_line(
