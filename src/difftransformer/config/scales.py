@@ -89,8 +89,14 @@ def family_runs(
 
 def sweep_runs(runs: Runs, scale: ScaleConfig, scale_file: str) -> dict[str, RunEntry]:
     """Return a run for each learning rate of the grids of all sweeps."""
-    expanded = {}
+    expanded: dict[str, RunEntry] = {}
+    grids: dict[str, list[float]] = {}
     for name, rates in (one for sweep in scale.sweeps.values() for one in sweep.rates().items()):
+        if grids.setdefault(name, rates) != rates:
+            raise ConfigError(
+                f"{scale_file}: sweeps: {name} has the rates {grids[name]} in one and {rates} in "
+                "another; a run has one grid"
+            )
         label = lookup(runs, name, "run", f"{scale_file}: sweeps").label
         for index, rate in enumerate(rates):
             changes = {"training": {"lr": rate}}

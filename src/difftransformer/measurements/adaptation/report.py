@@ -4,22 +4,14 @@ from collections.abc import Sequence
 from math import nan
 from typing import TYPE_CHECKING
 
-from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.measurements.adaptation.frontier import DECIMALS, TEXTS, by_rate, draw_frontier
 from difftransformer.measurements.adaptation.settings import Options
-from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Place,
-    mean_cell,
-    mean_cells,
-    paired_differences,
-    seed_values,
-)
+from difftransformer.reporting.cells import DIFFERENCE, mean_cells, paired_differences
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import legend_below, looks, printable, tidy
-from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.numbers import count
 from difftransformer.reporting.panels import panels, round_log_ticks
 from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame, section_of
 from difftransformer.reporting.view import View
@@ -28,18 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DECIMALS = 3
 SAME = 0.01
 """Nats below which a note calls two losses the same; the margin of the claims on it."""
-TEXTS = (
-    Metric("new", "New text ↓", "loss", compared=True),
-    Metric("old", "Old text ↓", "loss", compared=True),
-)
 
 
 def section(view: View[Options]) -> Section:
     """Make the section: by row, or by row and learning rate."""
-    return _by_rate(view) if view.options.swept else _by_run(view)
+    return by_rate(view) if view.options.swept else _by_run(view)
 
 
 def figure(view: View[Options]) -> "Figure":
@@ -49,7 +36,7 @@ def figure(view: View[Options]) -> "Figure":
     import matplotlib.pyplot as plt
 
     drawn, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
-    (_frontier if view.options.swept else _points)(axes, view)
+    (draw_frontier if view.options.swept else _points)(axes, view)
     tidy(
         axes,
         x="loss on the new text, nats (left: has learned)",
@@ -63,8 +50,8 @@ def figure(view: View[Options]) -> "Figure":
 def _by_run(view: View[Options]) -> Section:
     cells = []
     for view_of_text, one in _texts(view):
-        found = mean_cells(metric_frame(view_of_text, [one], _DECIMALS), _DECIMALS, view.paper)
-        cells += [*found, *paired_differences(view.rows, [one.id], found, _DECIMALS)]
+        found = mean_cells(metric_frame(view_of_text, [one], DECIMALS), DECIMALS, view.paper)
+        cells += [*found, *paired_differences(view.rows, [one.id], found, DECIMALS)]
     columns = [Column(id=one.id, header=one.header) for one in TEXTS]
     if view.compared:
         columns += [Column(id=one.id + DIFFERENCE, header=f"Δ {one.header}") for one in TEXTS]
@@ -112,35 +99,6 @@ def _texts(view: View[Options]) -> "list[tuple[View[Options], Metric]]":
     ]
 
 
-def _by_rate(view: View[Options]) -> Section:
-    columns = [
-        Column(id=f"{one.id}@{rate(lr)}", header=f"{one.header.removesuffix(' ↓')}, lr {rate(lr)}")
-        for lr in view.rates
-        for one in TEXTS
-    ]
-    cells = [cell for row in view.rows for points in _swept(view, row) for cell in points]
-    note = "The same number of rates for every method, with seeds of its own."
-    return section_of(view, columns, cells, [note])
-
-
-def _swept(view: View[Options], row: RowSlice) -> list[tuple[Cell, Cell]]:
-    """Losses on both texts at each rate of a row, ascending."""
-    return [
-        (
-            _at(view, row, entry.run_id, entry.learning_rate, 0),
-            _at(view, row, entry.run_id, entry.learning_rate, 1),
-        )
-        for entry in view.swept(row)
-    ]
-
-
-def _at(view: View[Options], row: RowSlice, run: str, lr: float, text: int) -> Cell:
-    suite, one = view.part.suites[text], TEXTS[text]
-    results: Sequence[Result] = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
-    values = seed_values([(result, one.value(result)) for result in results], _DECIMALS)
-    return mean_cell(Place(row.run, f"{one.id}@{rate(lr)}"), values, _DECIMALS, view.paper)
-
-
 def _by_tokens(view: View[Options]) -> "Figure":
     """A panel for each text: losses of each row's setups by the tokens that they train on."""
     drawn, (places,) = panels(1, len(TEXTS), (10, 4.2))
@@ -171,27 +129,3 @@ def _points(axes: "Axes", view: View[Options]) -> None:
         if new.value is None or old.value is None:
             continue
         axes.plot(new.value, old.value, look.marker, color=look.colour, label=printable(row.label))
-
-
-def _frontier(axes: "Axes", view: View[Options]) -> None:
-    for row in view.rows:
-        look = view.look[row.run]
-        points = [
-            (new.value, old.value, entry.learning_rate)
-            for (new, old), entry in zip(_swept(view, row), view.swept(row), strict=True)
-            if new.value is not None and old.value is not None
-        ]
-        if not points:
-            continue
-        axes.plot(
-            [one[0] for one in points],
-            [one[1] for one in points],
-            color=look.colour,
-            linestyle=look.dash,
-            marker=look.marker,
-            label=printable(row.label),
-        )
-        for new, old, lr in (points[0], points[-1]):
-            axes.annotate(
-                rate(lr), (new, old), textcoords="offset points", xytext=(4, 4), fontsize=7
-            )
