@@ -8,12 +8,18 @@ import pytest
 from fake_adaptation import BASE, METHODS, adaptations
 from fake_results import FakeResults, rewrite
 from fake_slices import RATES, SCALE, artifact_slice
+from hypothesis import given
+from hypothesis import strategies as st
 from pictures import picture_of
 
 from difftransformer.config.artifacts import typed_artifact
 from difftransformer.errors import ConfigError
+from difftransformer.measurements.adaptation.frontier import equal_level, learned_at
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.numbers import rate
 from difftransformer.reporting.table_job import build_table
+
+WRITTEN = [rate(lr) for lr in RATES]
 
 
 def read(fake: FakeResults, name: str, folder: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -38,10 +44,49 @@ def test_the_table_has_both_losses_and_what_trained(fake: FakeResults, tmp_path:
 def test_the_frontier_has_a_point_for_each_rate(fake: FakeResults, tmp_path: Path) -> None:
     cells = read(fake, "dex_frontier", tmp_path)
     columns = {column for row, column in cells if row == "adapted_dex"}
-    assert len(columns) == 2 * len(RATES)
+    assert columns == {f"{text}@{rate}" for text in ("new", "old") for rate in WRITTEN} | {
+        "new_at_equal_old"
+    }
     new = [float(cells["adapted_dex", f"new@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]
     old = [float(cells["adapted_dex", f"old@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]
     assert new[1] < new[0] - 0.4 and old[1] > old[0] + 0.4
+
+
+def test_rows_are_compared_where_they_have_forgotten_as_much(
+    fake: FakeResults, tmp_path: Path
+) -> None:
+    """Made-up losses add up to the same at every rate of a row."""
+    cells = read(fake, "dex_equal_forgetting", tmp_path)
+    sums = {run: sum(METHODS[run][:2]) for run in ("adapted_dex", "adapted_lora_matched")}
+    reached = [METHODS[run][1] for run in ("adapted_dex", "adapted_kvo", "adapted_lora_matched")]
+    level = (max(reached) + 0.3 * 1e-3 / 4e-3 + min(reached) + 0.3 * 8e-3 / 4e-3) / 2
+    for run, both in sums.items():
+        found = float(cells[run, "new_at_equal_old"]["value"])
+        assert found == pytest.approx(both - level, abs=0.05)
+    difference = float(cells["adapted_dex", "new_at_equal_old_difference"]["value"])
+    assert difference == pytest.approx(sums["adapted_dex"] - sums["adapted_lora_matched"], abs=0.1)
+
+
+def test_equal_forgetting_is_on_the_curves_or_nowhere() -> None:
+    falling = [(3.0, 1.0), (2.0, 2.0), (1.0, 4.0)]
+    short = [(5.0, 1.5), (4.0, 1.5), (4.5, 2.5)]
+    assert equal_level([falling, short]) == 2.0
+    assert learned_at(falling, 2.0) == 2.0 and learned_at(falling, 3.0) == 1.5
+    assert learned_at(short, 2.0) == 4.25 and learned_at(short, 1.5) == 4.0
+    assert learned_at(falling, 0.5) is None
+    assert equal_level([falling, [(1.0, 9.0)]]) is None and equal_level([falling, []]) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_size=6), st.floats(0, 9)
+)
+def test_what_is_learned_at_a_level_lies_on_the_curve(
+    curve: list[tuple[float, float]], level: float
+) -> None:
+    found, olds = learned_at(curve, level), [old for _, old in curve]
+    assert (found is not None) == (min(olds) <= level <= max(olds))
+    if found is not None:
+        assert min(new for new, _ in curve) <= found <= max(new for new, _ in curve)
 
 
 def test_the_picture_draws_every_method_where_its_losses_are(fake: FakeResults) -> None:
