@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from difftransformer.config.measurement import Suite
+from difftransformer.config.measurement import SplitSuite, Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset
@@ -75,11 +75,15 @@ def evaluate(
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
         foreign = adapted_model(model)
-    if foreign is not None and slice.config.asked.read_dataset is None:
+    if foreign is not None and not isinstance(slice.config.asked, SplitSuite):
         subject = PretrainedSubject(foreign, device, details=aside, state=state)
         resolved = {"device": str(device)}
     else:
-        assert dataset is not None, slice.run
+        if dataset is None:
+            raise ConfigError(
+                f"suite {slice.suite} reads text, and {slice.run} is a model from elsewhere: give "
+                "the manifest.json of a --dataset in its token ids"
+            )
         if foreign is None:
             assert model is not None, slice.run
             scorer, resolved = _load(model, dataset, slice.config, device)
@@ -123,9 +127,9 @@ def _load(
 def _load_foreign(
     model: PretrainedModel, dataset: PackedDataset, suite: Suite, device: torch.device
 ) -> tuple[Scorer, dict[str, str]]:
-    """Load a model of transformers to be asked for losses on text in its own token ids."""
+    """Load a model of transformers to be asked about text in its own token ids."""
     require_memory_for_files(model_files(model), device, model.name)
-    loaded = open_causal(model)
+    loaded = open_causal(model, model.dtype)
     require_own_tokenizer(loaded.tokenizer, dataset, model.name)
     attention = loaded.inner.config._attn_implementation
     scorer = Scorer(loaded.to(device).eval(), device, suite.precision)

@@ -39,6 +39,11 @@ class Scorer:
         return cast("Transformer", self._model)
 
     @property
+    def num_layers(self) -> int:
+        """Number of decoder blocks."""
+        return self._model.num_layers
+
+    @property
     def vocab_size(self) -> int:
         """V, the tokens the model can read and choose from."""
         return self._model.vocab_size
@@ -70,6 +75,8 @@ class Scorer:
         The keys and values of the T positions are appended to the cache, if there is one.
         """
         with autocast(self.device, self._precision):
+            if cache is None:
+                return self._model.hidden_states(tokens.to(self.device))
             return self.model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.base import Attention, Rows
-from difftransformer.models.watching import attention_layers, hooked
+from difftransformer.models.watching import attention_layers, hooked, watched_rows
 
 SeeMaps = Callable[[int, Tensor], None]
 """Layer index and weights [B, H, T, T], signed."""
@@ -41,16 +41,14 @@ def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[Ro
     them queries and keys of all layers are kept.
 
     Args:
-        scorer: The model.
+        scorer: The model, ours or one from elsewhere.
         tokens: [B, T].
         block: Queries whose rows exist at one time.
+
+    Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
     """
-    layers: list[Iterator[Rows]] = []
-
-    def hook(layer: Attention, inputs: Any) -> None:
-        layers.append(layer.row_blocks(inputs[0], inputs[1], block))
-
-    with hooked([(layer, hook) for layer in attention_layers(scorer.model)]):
+    with watched_rows(scorer.model, block) as layers:
         scorer.states(tokens)
     for _ in range(0, tokens.shape[1], block):
         yield map(_following, layers)

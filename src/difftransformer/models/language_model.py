@@ -39,6 +39,11 @@ class LanguageModel(nn.Module, ABC):
     def max_positions(self) -> int:
         """Longest context of the model."""
 
+    @property
+    @abstractmethod
+    def num_layers(self) -> int:
+        """Number of decoder blocks."""
+
     @abstractmethod
     def hidden_states(self, tokens: Tensor) -> Tensor:
         """Hidden states after the final norm, [B, T] -> [B, T, D]."""
@@ -88,6 +93,11 @@ class CausalModel(LanguageModel):
     def max_positions(self) -> int:
         """Longest context of the model."""
         return int(self.inner.config.get_text_config().max_position_embeddings)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of decoder blocks."""
+        return int(self.inner.config.get_text_config().num_hidden_layers)
 
     def layer_matrices(self) -> list[str]:
         """Names of the matrices of the layers: all but embeddings, output, norms and biases."""

@@ -7,8 +7,12 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.language_model import CausalModel
 
 
-def open_causal(model: PretrainedModel) -> CausalModel:
-    """Return a model ready to be trained or asked, in float32 on the CPU, with its tokenizer.
+def open_causal(model: PretrainedModel, dtype: str = "float32") -> CausalModel:
+    """Return a model ready to be trained or asked, on the CPU, with its tokenizer.
+
+    Args:
+        model: Where it is.
+        dtype: Of its weights; auto: as its config says.
 
     Raises:
         CheckpointError: It or its tokenizer cannot be loaded.
@@ -21,7 +25,7 @@ def open_causal(model: PretrainedModel) -> CausalModel:
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
         inner = AutoModelForCausalLM.from_pretrained(
             name,
-            dtype="float32",
+            dtype=dtype,
             use_safetensors=True if model.safetensors else None,
             weights_only=True,  # of pickled weights the tensors alone, whatever else they hold
             **options,

@@ -152,6 +152,11 @@ class Transformer(LanguageModel):
         """Longest context of the model."""
         return self.config.max_positions
 
+    @property
+    def num_layers(self) -> int:
+        """Number of decoder blocks."""
+        return self.config.num_layers
+
     def hidden_states(
         self,
         tokens: Tensor,

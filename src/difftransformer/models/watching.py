@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.model import lambda_metric
-from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.base import Attention, Rows
+from difftransformer.models.foreign.maps import Maps
+from difftransformer.models.foreign.registry import reader
+from difftransformer.models.language_model import CausalModel
 
 Lambdas = Mapping[int, Sequence[Tensor]]
 """By layer that subtracts a map: its factors, means over positions and heads."""
@@ -42,6 +45,32 @@ def lambda_means(found: Lambdas) -> dict[str, float]:
 def attention_layers(model: Any) -> list[Attention]:
     """Attention layers of a model, in their order."""
     return [module for module in model.modules() if isinstance(module, Attention)]
+
+
+@contextmanager
+def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
+    """Collect what gives the rows of each layer, up to ``block`` queries at a time, as it runs.
+
+    Layers of a model from elsewhere that have no attention give none.
+
+    Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
+    """
+    found: list[Iterator[Rows]] = []
+    if isinstance(model, CausalModel):
+
+        def see(maps: Maps) -> None:
+            found.append(maps.blocks(block))
+
+        with reader(model.inner)(model.inner, see):
+            yield found
+        return
+
+    def hook(layer: Attention, inputs: Any) -> None:
+        found.append(layer.row_blocks(inputs[0], inputs[1], block))
+
+    with hooked([(layer, hook) for layer in attention_layers(model)]):
+        yield found
 
 
 def gate_slopes(

@@ -14,6 +14,9 @@ Readings of what the paper leaves open:
     distance   1 - cosine of two heads' signed maps of one window, each map one vector of T (T + 1)
                / 2 weights.
 
+A model from elsewhere is read where its architecture has a reader (`models.foreign`). Of a layer
+without attention every number is None; where a window slides, what lies behind it does not count.
+
 Shapes: B = windows in memory, N = all, T = positions, L = layers, H = heads, b = queries of a
 block, K = keys that it sees.
 """
@@ -39,9 +42,9 @@ from difftransformer.measurements.attention_maps.settings import (
     THRESHOLDS,
     Suite,
     layer_metric,
+    metric_names,
 )
 from difftransformer.models.attention.base import Rows
-from difftransformer.models.kernels.eager import causal
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -59,14 +62,15 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         window, too.
 
     Raises:
+        CheckpointError: the maps of a model from elsewhere cannot be read.
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     kept, tallies, distances, tokens = KeptRows(suite), [], [], 0
     for batch in validation_inputs(suite, subject):
-        tally, gram = _read(suite, subject, batch, kept)
+        tally, heads, gram = _read(suite, subject, batch, kept)
         apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
-        _add_distances(tally, apart)
+        _add_distances(tally, apart, heads)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
         distances.append(apart.cpu())
         tokens += batch.numel()
@@ -74,7 +78,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     details = {"distance": matrix, **kept.tensors()}
     save_file({key: one.contiguous() for key, one in details.items()}, subject.details / DETAILS)
     sums = {name: torch.cat([one[name] for one in tallies], dim=2) for name in tallies[0]}
-    return _measured(suite.metric_names(subject.scorer.model.config), sums, tokens)
+    return _measured(metric_names(subject.scorer.num_layers), sums, tokens)
 
 
 class Tally:
@@ -111,7 +115,7 @@ class KeptRows:
             shape = (wanted, 2, layers, len(self._queries), self._width)
             self._found.append(torch.zeros(shape))
 
-    def add(self, layer: int, rows: Rows) -> None:
+    def add(self, rows: Rows) -> None:
         """Take what is wanted of some rows of a layer."""
         if self._full >= self._windows:
             return
@@ -121,7 +125,7 @@ class KeptRows:
             if rows.start <= query < rows.start + weights.shape[2]:
                 row = weights[:, :, query - rows.start, : query + 1]
                 for kind, one in enumerate((row, row.abs())):
-                    batch[:, kind, layer, place, : query + 1] = one.mean(1).cpu()
+                    batch[:, kind, rows.layer, place, : query + 1] = one.mean(1).cpu()
 
     def tensors(self) -> dict[str, Tensor]:
         """See `settings.DETAILS`."""
@@ -129,23 +133,28 @@ class KeptRows:
         return {"signed": signed, "absolute": absolute, "queries": self._queries}
 
 
-def _read(suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows) -> tuple[Tally, Tensor]:
-    """Sums over a batch, and the products of every two heads' maps, float64 [B, L H, L H]."""
-    tally = Tally(subject.scorer.model.config.num_layers, len(tokens))
-    kept.begin(subject.scorer.model.config.num_layers, len(tokens))
-    gram = torch.zeros(())
+def _read(
+    suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows
+) -> tuple[Tally, dict[int, int], Tensor]:
+    """Sums over a batch, H by layer, and products of every two heads' maps, float64 [B, L H, L H].
+
+    A layer that has no maps is not among them.
+    """
+    tally = Tally(subject.scorer.num_layers, len(tokens))
+    kept.begin(subject.scorer.num_layers, len(tokens))
+    gram, heads = torch.zeros(()), dict[int, int]()
     for block in map_rows(subject.scorer, tokens, suite.block):
         flat = []
-        for layer, rows in enumerate(block):
+        for rows in block:
             weights = rows.weights.double()
-            seen = causal(weights.shape[2], weights.shape[3], weights.device)
-            _add_scores(tally, layer, weights, seen)
-            _add_pair(tally, layer, suite, rows, seen)
-            kept.add(layer, rows)
+            _add_scores(tally, rows.layer, weights, rows.seen)
+            _add_pair(tally, suite, rows)
+            kept.add(rows)
             flat.append(weights.flatten(2))
+            heads[rows.layer] = weights.shape[1]
         joined = torch.cat(flat, dim=1)
         gram = gram.to(joined.device) + joined @ joined.mT
-    return tally, gram
+    return tally, heads, gram
 
 
 def _add_scores(tally: Tally, layer: int, weights: Tensor, seen: Tensor) -> None:
@@ -163,9 +172,10 @@ def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Ten
     tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
 
 
-def _add_pair(tally: Tally, layer: int, suite: Suite, rows: Rows, seen: Tensor) -> None:
+def _add_pair(tally: Tally, suite: Suite, rows: Rows) -> None:
     if rows.pair is None:
         return
+    layer, seen = rows.layer, rows.seen
     first, second = (one.double() for one in rows.pair)
     for name, one in (("entropy_first", first), ("entropy_second", second)):
         _add_entropy(tally, name, layer, one, seen)
@@ -182,14 +192,14 @@ def _add_pair(tally: Tally, layer: int, suite: Suite, rows: Rows, seen: Tensor) 
             tally.add(f"{kind}_{part}", layer, values, ~values.isnan())
 
 
-def _add_distances(tally: Tally, apart: Tensor) -> None:
+def _add_distances(tally: Tally, apart: Tensor, heads: Mapping[int, int]) -> None:
     """Add those of every two heads of a layer, and of every two heads; [B, L H, L H]."""
-    windows, layers = len(apart), next(iter(tally.sums.values())).shape[1]
-    heads = apart.shape[1] // layers
-    blocks = apart.view(windows, layers, heads, layers, heads)
-    for layer in range(layers):
-        within = _pairs(blocks[:, layer, :, layer])
+    start = 0
+    for layer, number in heads.items():
+        own = slice(start, start + number)
+        within = _pairs(apart[:, own, own])
         tally.add("distance", layer, within, ~within.isnan())
+        start += number
     pairs = _pairs(apart)
     tally.add("distance_all", 0, pairs, ~pairs.isnan())
 

@@ -40,6 +40,12 @@ def layer_metric(name: str, layer: int) -> str:
     return f"{name}_l{layer}"
 
 
+def metric_names(layers: int) -> list[str]:
+    """Names of all metrics of a model with so many layers, in their order."""
+    by_layer = [layer_metric(name, layer) for name in BY_LAYER for layer in range(layers)]
+    return [*BY_LAYER, "distance_all", "tokens", *by_layer]
+
+
 def salient(share: float, visible: int) -> int:
     """How many tokens are the most salient of those that a query sees: a share, rounded up."""
     return ceil(share * visible - 1e-9)
@@ -52,7 +58,13 @@ class Suite(WindowSuite):
     ones; weights near zero, negative ones, entropy; how alike the maps of different heads are.
     """
 
+    measures_pretrained: ClassVar[bool] = True
     kind: Literal["attention_maps"] = setting(meaning="Which measurement the suite is.")
+    dataset: str | None = setting(
+        None,
+        meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the "
+        "run's. null: what the run was trained on, which a model from elsewhere does not tell.",
+    )
     top_share: float = setting(
         0.05,
         meaning="Share of the tokens that a query sees that are its most salient, rounded up.",
@@ -94,6 +106,11 @@ class Suite(WindowSuite):
             )
         return self
 
+    @property
+    def read_dataset(self) -> str | None:
+        """See `Suite.read_dataset`."""
+        return self.dataset
+
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, with queries and keys of all layers, and a block of rows of each."""
         found = super().reading(model, longest)
@@ -107,9 +124,7 @@ class Suite(WindowSuite):
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""
-        layers = range(model.num_layers)
-        by_layer = [layer_metric(name, layer) for name in BY_LAYER for layer in layers]
-        return [*BY_LAYER, "distance_all", "tokens", *by_layer]
+        return metric_names(model.num_layers)
 
 
 class Options(measurement.Options):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
-from difftransformer.models.kernels.eager import attention_map
+from difftransformer.models.kernels.eager import attention_map, causal
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope, rotate, split_heads
 
@@ -36,11 +36,15 @@ class Rows(NamedTuple):
         start: Position of the first query.
         weights: What each head gives to the values, signed, [B, H, b, start + b].
         pair: The two maps that it is made of, each like the weights; None: the head has one.
+        seen: Which keys each query sees, bool [b, start + b]; the weights of others are 0.
+        layer: 0-based index of the layer.
     """
 
     start: int
     weights: Tensor
     pair: tuple[Tensor, Tensor] | None
+    seen: Tensor
+    layer: int
 
 
 class Attention(nn.Module, ABC):
@@ -213,8 +217,9 @@ class Attention(nn.Module, ABC):
         further = further.clone()  # a view would keep all that is projected
 
         def rows(start: int, stop: int) -> Rows:
-            seen = q[:, :, start:stop], k[:, :, :stop], further[:, start:stop]
-            return Rows(start, self.weights(*seen), self.pair(*seen))
+            given = q[:, :, start:stop], k[:, :, :stop], further[:, start:stop]
+            seen = causal(stop - start, stop, x.device)
+            return Rows(start, self.weights(*given), self.pair(*given), seen, self.layer_index)
 
         T = x.shape[1]
         return (rows(start, min(start + block, T)) for start in range(0, T, block))

@@ -1,0 +1,1 @@
+"""Attention maps of models from elsewhere: one file an architecture."""

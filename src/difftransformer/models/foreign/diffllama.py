@@ -1,0 +1,41 @@
+"""DIFF V1 as transformers has it, DiffLlama: the format that our own V1 is exported to.
+
+Its layer asks for attention twice, with the same queries and keys and one half of the values each.
+The first half of the heads keeps its maps, the second half is subtracted.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from difftransformer.config.model import resolve_lambda_init
+from difftransformer.models.foreign.differential import learned_factor
+from difftransformer.models.foreign.maps import Maps, Noise
+from difftransformer.models.foreign.softmax import Call, watched_calls
+
+
+@contextmanager
+def diffllama_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
+    """Read its maps: a `registry.Reader`."""
+    layers, read = model.base_model.layers, set[int]()
+
+    def look(call: Call) -> None:
+        maps = call.maps
+        if maps.layer in read:
+            return
+        read.add(maps.layer)
+        (first, second), (keys, others) = (_halves(one) for one in (maps.queries, maps.keys))
+        init = resolve_lambda_init("exponential", maps.layer)
+        noise = Noise(second, others, learned_factor(layers[maps.layer].self_attn, init))
+        see(replace(maps, queries=first, keys=keys, noise=noise))
+
+    with watched_calls(model, look):
+        yield
+
+
+def _halves(heads: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = heads.chunk(2, dim=1)
+    return first, second

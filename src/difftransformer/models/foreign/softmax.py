@@ -1,0 +1,131 @@
+"""Whatever hands queries, keys and values to transformers' AttentionInterface.
+
+Llama, Qwen, Mistral, Gemma and most of its decoders do: after norms, rotary positions and whatever
+else becomes of queries and keys, so that nothing of it is computed again here. The reader takes the
+place of the attention function, and gathers the values by the maps that it hands on.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from difftransformer.errors import CheckpointError
+from difftransformer.models.foreign.maps import Maps, Seen, all_before
+
+_NAME = "difftransformer_maps"
+_FURTHER = ("s_aux", "position_bias")
+"""What some attention functions are given beside the usual, and make other weights of."""
+
+
+class Call(NamedTuple):
+    """What one attention function was given: its maps, and values [B, G, T, e]."""
+
+    maps: Maps
+    values: Tensor
+
+
+See = Callable[[Call], None]
+_watching: list[See] = []
+
+
+@contextmanager
+def softmax_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
+    """Read maps of one softmax a head: a `registry.Reader`."""
+    read = set[int]()
+
+    def once(call: Call) -> None:
+        if call.maps.layer in read:
+            cannot_read(model, f"layer {call.maps.layer} has more than one attention")
+        read.add(call.maps.layer)
+        see(call.maps)
+
+    with watched_calls(model, once):
+        yield
+
+
+@contextmanager
+def watched_calls(model: Any, see: See) -> Iterator[None]:
+    """Let ``see`` have what a model of transformers gives its attention functions.
+
+    Raises:
+        CheckpointError: It has none of that kind, or has more in them than a softmax.
+    """
+    before, calls = model.config._attn_implementation, 0
+
+    def count(call: Call) -> None:
+        nonlocal calls
+        calls += 1
+        see(call)
+
+    _register()
+    model.set_attn_implementation(_NAME)
+    _watching.append(count)
+    try:
+        if model.config.get_text_config()._attn_implementation != _NAME:
+            cannot_read(model, "its attention is its own")
+        yield
+        if not calls:
+            cannot_read(model, "no layer asks for attention")
+    finally:
+        _watching.remove(count)
+        model.set_attn_implementation(before)
+
+
+def cannot_read(model: Any, why: str) -> NoReturn:
+    """Refuse a model, or a module of it.
+
+    Raises:
+        CheckpointError: Always.
+    """
+    raise CheckpointError(
+        f"{type(model).__name__}: its attention maps cannot be read ({why}): take a model whose "
+        "attention goes through transformers, or write a reader in models/foreign"
+    )
+
+
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **further: Any,
+) -> tuple[Tensor, None]:
+    """Stand in for an attention function of transformers: [B, H, T, d] -> [B, T, H, e]."""
+    if given := [name for name in _FURTHER if further.get(name) is not None]:
+        cannot_read(module, f"its weights depend on {given[0]}")
+    if query.shape[2] != key.shape[2]:
+        cannot_read(module, f"{query.shape[2]} queries meet {key.shape[2]} keys")
+    maps = Maps(
+        layer=int(module.layer_idx),
+        queries=query,
+        keys=key,
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        softcap=softcap,
+        seen=_by_mask(module, attention_mask),
+    )
+    _watching[-1](Call(maps, value))
+    return maps.context(value), None
+
+
+def _by_mask(module: Any, mask: Tensor | None) -> Seen:
+    """Which keys count by a mask that transformers made, the same for all sequences and heads."""
+    if mask is None:
+        return all_before
+    if mask.dtype != torch.bool or mask.shape[1] != 1:
+        cannot_read(module, "its mask is no choice of keys")
+    allowed = mask[0, 0]
+    return lambda start, stop, device: allowed[start:stop, :stop].to(device)
+
+
+def _register() -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
