@@ -38,8 +38,8 @@ S = TypeVar("S", bound=Settings)
 
 SECOND_TEXT = "second_text"
 """Dataset that `second_corpus` stands in for."""
-RETOKENISED = "_of_pretrained"
-"""Ending of a dataset in the token ids of the model from elsewhere that is adapted."""
+RETOKENISED = "_of_"
+"""Stands between a dataset and the model from elsewhere whose token ids it is in, by its run."""
 VOCABULARY_MULTIPLE = 64
 """Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
@@ -141,14 +141,21 @@ class Catalogue:
     def dataset(self, name: str) -> DatasetConfig:
         """Return a dataset with what its base gives and with the scale's changes.
 
+        In the token ids of a model from elsewhere that nothing trains it is as long as what is held
+        out of it.
+
         Raises:
             ConfigError: An unknown name or base, or something that must be as in the base.
         """
-        base = self.project.pretrained
-        if base is not None and name.endswith(RETOKENISED):
-            text = self.dataset(name.removesuffix(RETOKENISED))
-            ids = HuggingFaceTokenizer(kind="huggingface", name=base.name, revision=base.revision)
-            return text.model_copy(update={"tokenizer": ids})
+        if (reader := self._reader(name)) is not None:
+            text = self.dataset(name.removesuffix(RETOKENISED + reader))
+            model = self.pretrained(reader)
+            assert model is not None
+            ids = HuggingFaceTokenizer(kind="huggingface", name=model.name, revision=model.revision)
+            changes: dict[str, Any] = {"tokenizer": ids}
+            if reader != PRETRAINED_BASE and (held_out := text.validation_budget) is not None:
+                changes |= {"tokens": held_out, "validation_tokens": held_out}
+            return text.model_copy(update=changes)
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         lookup(self.datasets, name, "dataset", place)
         layers = Layers()
@@ -167,7 +174,7 @@ class Catalogue:
 
     def tokenizer_owner(self, dataset: str) -> str:
         """Return the dataset whose tokenizer a dataset uses: the first of its bases, or itself."""
-        return dataset if dataset.endswith(RETOKENISED) else self._dataset_chain(dataset)[0]
+        return dataset if self._reader(dataset) is not None else self._dataset_chain(dataset)[0]
 
     @cache  # noqa: B019 - a catalogue lives as long as the process
     def suite(self, name: str) -> Suite:
@@ -287,8 +294,14 @@ class Catalogue:
 
     def read_by(self, run: str, dataset: str) -> str:
         """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
-        found = self.dataset_of(dataset)
-        return found + RETOKENISED if PRETRAINED_BASE in (run, self.parent(run)) else found
+        found, owners = self.dataset_of(dataset), (run, self.parent(run))
+        foreign = [one for one in owners if one is not None and self.pretrained(one) is not None]
+        return found + RETOKENISED + foreign[0] if foreign else found
+
+    def _reader(self, dataset: str) -> str | None:
+        """Return the model from elsewhere whose token ids a dataset is in, by its run."""
+        foreign = (run for run, entry in self.runs.items() if entry.pretrained is not None)
+        return next((run for run in foreign if dataset.endswith(RETOKENISED + run)), None)
 
     @cached_property
     def _foreign_sizes(self) -> dict[str, Any]:

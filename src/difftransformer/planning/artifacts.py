@@ -216,8 +216,10 @@ class Artifacts:
         foreign = [run for run in runs if self.jobs.is_foreign(run)]
         if not any(self.jobs.trained(run) for run in foreign):
             return True
-        suites = [catalogue.suite(name) for part in artifact.sections for name in part.suites]
-        return foreign == runs and all(suite.measures_pretrained for suite in suites)
+        asked = [
+            (suite, run) for part in artifact.sections for suite in part.suites for run in runs
+        ]
+        return foreign == runs and all(self.jobs.measures(suite, run) for suite, run in asked)
 
     @cached_property
     def _declarations(self) -> Declarations:

@@ -12,12 +12,14 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
+from difftransformer.config.measurement import SplitSuite, Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.models.attention.registry import variant_location
+from difftransformer.models.foreign.registry import reader_locations
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
@@ -75,8 +77,16 @@ class Jobs:
         return self.catalogue.pretrained(run) is None
 
     def is_foreign(self, run: str) -> bool:
-        """Whether a run is a model from elsewhere, or what adapting one makes."""
+        """Whether a run is the model from elsewhere that is adapted, or what adapting it makes."""
         return PRETRAINED_BASE in (run, self.catalogue.parent(run))
+
+    def measures(self, suite: str, run: str) -> bool:
+        """Whether a suite measures what a run is, a model from elsewhere or one of ours."""
+        asked = self.catalogue.suite(suite)
+        if self.trained(run):
+            return asked.measures_pretrained or not self.is_foreign(run)
+        knows_text = asked.asked.read_dataset is not None or not isinstance(asked.asked, SplitSuite)
+        return asked.measures_pretrained and knows_text
 
     # --- what a job gets ---
 
@@ -233,14 +243,18 @@ class Jobs:
             ConfigError: What does not fit the run's model or data, or a model from elsewhere.
         """
         asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
+        if not self.measures(suite, run):
+            raise ConfigError(f"{place}: {self._refusal(asked, suite, run)}")
+        own = asked.asked.read_dataset
         if known is not None:
-            self._check_foreign(suite, run, place)
+            if own is not None and self.catalogue.dataset(self.catalogue.dataset_of(own)).generated:
+                raise ConfigError(
+                    f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}.dataset: {own} "
+                    f"is generated, and means nothing to '{run}', a model from elsewhere: name text"
+                )
             model_files(known)
             return
         slice = self.run(run)
-        if slice.pretrained is not None:
-            self._check_foreign(suite, run, place)
-        own = asked.asked.read_dataset
         if own is not None:
             check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
         rows = self.catalogue.dataset(slice.dataset).generated
@@ -251,13 +265,12 @@ class Jobs:
                 f"scale {self.scale}: {misfit}"
             )
 
-    def _check_foreign(self, suite: str, run: str, place: str) -> None:
-        asked = self.catalogue.suite(suite)
-        if not asked.measures_pretrained:
-            raise ConfigError(
-                f"{place}: row '{run}' is a model from elsewhere, which suite '{suite}' "
-                f"(measurement {asked.kind}) cannot measure"
-            )
+    @staticmethod
+    def _refusal(asked: Suite, suite: str, run: str) -> str:
+        who = f"row '{run}' is a model from elsewhere"
+        if asked.measures_pretrained:
+            return f"{who}, and suite '{suite}' reads what a run was trained on: name a `dataset`"
+        return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
@@ -272,6 +285,9 @@ class Jobs:
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
                 if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
+                foreign = not self.trained(parts[1]) or self.is_foreign(parts[1])
+                if foreign and isinstance(suite.asked, SplitSuite):
+                    yield from reader_locations()
 
     def write(self, kind: str, slice: BaseModel) -> str:
         """Write a slice under a name made of its content; what is there already is the same."""

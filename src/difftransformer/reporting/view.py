@@ -120,9 +120,12 @@ class View(Generic[O]):
         ]
 
     def trained(self, *rows: RowSlice) -> list[Result]:
-        """Training results of some rows or all."""
+        """Training results of some rows or all; of models from elsewhere there are none."""
         return [
-            self.results.training(row.run, seed) for row in rows or self.rows for seed in self.seeds
+            self.results.training(row.run, seed)
+            for row in rows or self.rows
+            if not row.pretrained
+            for seed in self.seeds
         ]
 
     def swept(self, row: RowSlice) -> list[SweepRow]:
@@ -140,8 +143,12 @@ class View(Generic[O]):
         return self.results.detail(self.part.suites[0], run, seed, name)
 
     def training_note(self) -> str:
-        """One sentence on budget, sizes and learning rates of the rows."""
-        return training_note(self.rows, self.trained())
+        """Say budget, sizes and learning rates of the rows that are trained here."""
+        ours = [row for row in self.rows if not row.pretrained]
+        notes = [training_note(ours, self.trained(*ours))] if ours else []
+        if len(ours) < len(self.rows):
+            notes.append("Models from elsewhere have one value for all seeds.")
+        return " ".join(notes)
 
     def compared_with(self) -> str:
         """Say which row the others are compared with."""

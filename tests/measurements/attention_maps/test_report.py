@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
-from fake_attention_maps import LAYERS, MAPS
+from fake_attention_maps import LAYERS, MAPS, attention_maps
 from fake_results import FakeResults
-from fake_slices import artifact_slice
-from pictures import legend_of, picture
+from fake_slices import SCALE, artifact_slice
+from pictures import legend_of, picture, picture_of
 
-from difftransformer.reporting.table_job import build_table
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.artifacts import Kind
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table, make_table
 
 
 def table(name: str, fake: FakeResults, tmp_path: Path) -> tuple[str, str]:
@@ -59,3 +62,48 @@ def test_redundancy_has_lines_and_a_heat_map_of_all_heads(fake: FakeResults) -> 
     assert len(lines.lines) == 2 * len(rows)
     sizes = [axes.images[0].get_array().shape for axes in maps[: len(rows)]]
     assert sizes == [(LAYERS * MAPS[row],) * 2 for row in rows]
+
+
+def with_elsewhere(name: str, kind: Kind, fake: FakeResults, depth: int) -> ArtifactSlice:
+    """An artifact with a first row for a model from elsewhere, every other layer without maps."""
+    attention_maps(fake, "elsewhere_diff", 0, depth, range(1, depth, 2))
+    artifact = artifact_slice(name, kind)
+    (part,) = artifact.sections
+    more = {"run": "elsewhere_diff", "label": "E", "pretrained": True, "facts": {}, "look": 20}
+    row = part.rows[-1].model_copy(update=more | {"against": None})
+    return artifact.model_copy(
+        update={"sections": [part.model_copy(update={"rows": [row, *part.rows]})]}
+    )
+
+
+def test_a_deeper_model_from_elsewhere_stands_beside_ours(fake: FakeResults) -> None:
+    artifact = with_elsewhere("dex_figure1", "table", fake, 6)
+    table = make_table(artifact, load_results(fake.results, SCALE))
+
+    def number(row: str, column: str) -> float | None:
+        cell = table.find(row, column)
+        assert cell is not None, (row, column)
+        return cell.value
+
+    assert number("elsewhere_diff", "rank_all_l5") is not None
+    assert number("elsewhere_diff", "rank_all_l4") is None is number("diff", "rank_all_l5")
+    assert number("diff", "rank_all_l1") is not None
+    cell = table.find("elsewhere_diff", "rank_top")
+    assert cell is not None and cell.n == 1 and cell.ci_low is None
+    notes = " ".join(table.sections[0].notes)
+    assert (
+        "one value for all seeds" in notes and "held-out tokens in all, each model's own" in notes
+    )
+
+
+@pytest.mark.parametrize("depth", [6, 40])
+def test_its_curves_are_at_the_layers_that_have_maps(fake: FakeResults, depth: int) -> None:
+    artifact = with_elsewhere("dex_figure1", "figure", fake, depth)
+    axes = picture_of(artifact, load_results(fake.results, SCALE), fake).axes[0]
+    places = {tuple(line.get_xdata()) for line in axes.lines}
+    assert places == {tuple(range(1, depth, 2)), tuple(range(LAYERS))}
+    named = [label.get_text() for label in axes.get_xticklabels() if label.get_text()]
+    assert named[0] == "1" and len(named) <= 12
+    redundancy = with_elsewhere("dex_figure5", "figure", fake, depth)
+    maps = picture_of(redundancy, load_results(fake.results, SCALE), fake).axes
+    assert maps[1].images[0].get_array().shape == (2 * depth,) * 2

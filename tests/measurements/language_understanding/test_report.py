@@ -128,7 +128,8 @@ def test_a_model_from_elsewhere_has_one_value_for_all_seeds(small: FakeResults) 
     cell = table.find("elsewhere", "average_0shot")
     assert cell is not None and cell.n == 1 and cell.ci_low is None
     assert " ± " not in cell.text and cell.text.endswith("(3.0)")
-    assert "Models from elsewhere have one value for all seeds." in table.sections[0].notes
+    notes = " ".join(table.sections[0].notes)
+    assert "Models from elsewhere have one value for all seeds." in notes
     figure = picture_of(artifact, load_results(small.results, "tiny"), small)
     bars = [line.get_ydata() for line in figure.axes[0].lines if line.get_linewidth() == 1.6]
     reach = 1.96 * 3.0  # of its standard errors over items

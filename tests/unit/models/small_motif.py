@@ -25,7 +25,7 @@ class MotifConfig(PretrainedConfig):
         self.num_noise_heads = given.pop("num_noise_heads", None)
         self.max_position_embeddings = given.pop("max_position_embeddings", 64)
         self.positions_are_given = given.pop("positions_are_given", True)
-        super().__init__(tie_word_embeddings=False, **given)
+        super().__init__(**({"tie_word_embeddings": False} | given))
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

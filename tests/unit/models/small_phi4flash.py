@@ -26,7 +26,7 @@ class Phi4FlashConfig(PretrainedConfig):
         slides = [layer < self.num_hidden_layers // 2 for layer in range(self.num_hidden_layers)]
         kinds = ["sliding_attention" if one else "full_attention" for one in slides]
         self.layer_types = given.pop("layer_types", kinds)
-        super().__init__(tie_word_embeddings=False, **given)
+        super().__init__(**({"tie_word_embeddings": False} | given))
 
 
 class Subtraction(nn.Module):

@@ -53,6 +53,53 @@ def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(reposit
     assert row.pretrained and row.facts == {}
 
 
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+def test_open_weights_are_read_on_text_in_their_own_token_ids(repository: Path, scale: str) -> None:
+    plan = Plan.load(repository / "config", {"scale": scale, "seeds": 2})
+    jobs, suite, run = plan.jobs, "attention_maps_open", "motif_2_6b"
+    found = [name for name in plan.artifacts.results("open_weights") if suite in name]
+    assert found.count(jobs.layout.evaluation(suite, run, 0)) >= 1
+    assert {name.split("/")[-2] for name in found} == {
+        "transformer", "diff", "motif_2_6b", "motif_2_12_7b", "phi_4_mini_flash",
+    }  # fmt: skip
+    corpus = jobs.run("diff").dataset
+    assert jobs.measured_manifest(suite, "diff") == [jobs.layout.manifest(corpus)]
+    assert jobs.measured_manifest(suite, run) == [jobs.layout.manifest(f"{corpus}_of_{run}")]
+    ours, theirs = (jobs.catalogue.dataset(name) for name in (corpus, f"{corpus}_of_{run}"))
+    assert theirs.tokenizer.kind == "huggingface"
+    assert theirs.tokenizer.name == "Motif-Technologies/Motif-2.6B"
+    assert theirs.sources == ours.sources and theirs.validation_share == ours.validation_share
+    assert ours.tokens is not None and theirs.tokens == ours.validation_budget < ours.tokens
+    assert jobs.base_tokenizer(f"{corpus}_of_{run}") == [] and jobs.gpus(run, suite) == 1
+    assert jobs.code("evaluate", suite, run) != jobs.code("evaluate", suite, "diff")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("null", "'motif_2_6b' is a model from elsewhere, and suite 'attention_maps_open' reads"),
+        ("recall", "dataset: recall is generated, and means nothing to 'motif_2_6b'"),
+        ("finweb_edu", "did you mean 'fineweb_edu'"),
+    ],
+)
+def test_a_model_from_elsewhere_cannot_read_just_any_text(
+    config_folder: Path, dataset: str, said: str
+) -> None:
+    scale, known = config_folder / "scales/gpu.yaml", "dataset: fineweb_edu_32k, batch_size: 1"
+    text = scale.read_text()
+    assert known in text
+    scale.write_text(text.replace(known, f"dataset: {dataset}, batch_size: 1"))
+    rows = config_folder / "artifacts/open_weights.yaml"
+    of_ours = ("      - {run: transformer}\n", "      - {run: diff}\n")
+    text = rows.read_text()
+    for row in of_ours:
+        text = text.replace(row, "")
+    rows.write_text(text)
+    with pytest.raises(ConfigError, match=said) as refusal:
+        Plan.load(config_folder, {"scale": "gpu"})
+    assert "\n" not in str(refusal.value)
+
+
 def add_below(file: Path, line: str, new: str) -> None:
     text = file.read_text()
     assert line in text

@@ -45,19 +45,19 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
     assert run.init_from == PRETRAINED_BASE and run.adapt == {"method": "dex"}
     assert run.pretrained is not None and run.pretrained.name == str(folder)
     assert (run.model.d_model, run.model.vocab_size, run.model.num_layers) == (24, 300, 2)
-    assert run.dataset == "second_text_of_pretrained"
+    assert run.dataset == "second_text_of_pretrained_base"
     assert jobs.parent_result("adapted_dex", 0) == []
     assert jobs.parent_weights("adapted_dex", 0) == jobs.weights(PRETRAINED_BASE, 0)
     assert str(folder / "model.safetensors") in jobs.parent_weights("adapted_dex", 0)
     for run_name in ("adapted_dex", PRETRAINED_BASE):
-        manifest = jobs.layout.manifest("stdlib_text_of_pretrained")
+        manifest = jobs.layout.manifest("stdlib_text_of_pretrained_base")
         assert jobs.measured_manifest("adaptation_old", run_name) == [manifest]
     text, theirs = (
-        plan.catalogue.dataset(name) for name in ("second_text", "second_text_of_pretrained")
+        plan.catalogue.dataset(name) for name in ("second_text", "second_text_of_pretrained_base")
     )
     assert theirs.tokenizer.kind == "huggingface" and theirs.tokenizer.name == str(folder)
     assert theirs.sources == text.sources and theirs.tokens == text.tokens
-    assert jobs.base_tokenizer("second_text_of_pretrained") == []
+    assert jobs.base_tokenizer("second_text_of_pretrained_base") == []
 
 
 def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:

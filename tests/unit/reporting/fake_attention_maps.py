@@ -1,6 +1,7 @@
 """Results of the suite of attention maps, with the shape of real ones."""
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,10 +17,12 @@ _KINDS = {"rank": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine"
 """Kind -> over all tokens, over salient ones."""
 
 
-def attention_maps(fake: Any, run: str, seed: int) -> None:
-    """Write the result of one run, and its matrix beside it."""
+def attention_maps(
+    fake: Any, run: str, seed: int, depth: int = LAYERS, attending: Iterable[int] | None = None
+) -> None:
+    """Write the result of one run, and its matrix beside it; None: all its layers have maps."""
     noise = random.Random(f"maps{run}{seed}")
-    two, layers = "diff" in run, range(LAYERS)
+    two, layers = "diff" in run, set(range(depth) if attending is None else attending)
     own: dict[str, float | None] = {}
     for kind, (over_all, top) in _KINDS.items():
         own[f"{kind}_all"] = over_all if two else None
@@ -33,13 +36,17 @@ def attention_maps(fake: Any, run: str, seed: int) -> None:
     }  # fmt: skip
     known = {name: value and value * (1 + noise.gauss(0, 0.02)) for name, value in own.items()}
     metrics = known | {"distance_all": 0.6, "tokens": 32_768}
-    metrics |= {f"{name}_l{layer}": value for name, value in known.items() for layer in layers}
-    number = LAYERS * MAPS[run]
+    metrics |= {
+        f"{name}_l{layer}": value if layer in layers else None
+        for name, value in known.items()
+        for layer in range(depth)
+    }
+    number = len(layers) * MAPS.get(run, 4)
     details = fake.root / f"evaluations/attention_maps/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     distance = torch.full((number, number), known["distance"], dtype=torch.float64)
     generator = torch.Generator().manual_seed(len(run) + seed)
-    rows = torch.rand(2, LAYERS, 3, 128, generator=generator)
+    rows = torch.rand(2, depth, 3, 128, generator=generator)
     arrays = {
         "distance": distance.fill_diagonal_(0.0), "absolute": rows,
         "signed": rows - 0.5 * two, "queries": torch.tensor([60, 90, 127]),

@@ -1,6 +1,7 @@
 """Attention maps as columns, as curves by layer, and as heat maps of the distances of heads."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count as count_up
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from difftransformer.measurements.attention_maps.settings import (
     Options,
     layer_metric,
 )
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
@@ -57,6 +59,8 @@ _PANELS = (
 )
 _DASHED = (0, (2, 1.5))
 """Of two lines of a row in one panel the second."""
+_TICKS = 12
+"""Layers that are named at most."""
 
 
 def section(view: View[Options]) -> Section:
@@ -120,15 +124,27 @@ def _redundancy(view: View[Options]) -> Section:
 def _table(view: View[Options], metrics: Sequence[Metric], decimals: int, note: str) -> Section:
     """Make a section of metrics, with every layer's own in the csv."""
     named = {one.id: one.header for one in metrics if one.id in BY_LAYER}
+    depths = [_layers(view, [row]) for row in view.rows]
     hidden = [
-        Metric(layer_metric(name, layer), f"{header}, layer {layer + 1}", hidden=True)
+        Metric(
+            layer_metric(name, layer),
+            f"{header}, layer {layer + 1}",
+            of=None if layer < min(depths) else _where_deep_enough(layer_metric(name, layer)),
+            hidden=True,
+        )
         for name, header in named.items()
-        for layer in range(_layers(view.rows))
+        for layer in range(max(depths))
     ]
     tokens = count(defined(view.evaluated()[0], "tokens"))
-    measured = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all."
+    measured = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all"
+    measured += ", each model's own." if any(row.pretrained for row in view.rows) else "."
     notes = [note + measured, view.training_note()]
     return metric_section(view, [*metrics, *hidden], decimals=decimals, notes=notes)
+
+
+def _where_deep_enough(name: str) -> Callable[[Result], float | None]:
+    """Metric of a layer, undefined where a model has no such layer."""
+    return lambda result: metric(result, name) if name in result.metrics else None
 
 
 def _agreement_curves(view: View[Options]) -> "Figure":
@@ -155,7 +171,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
     drawn, (places,) = panels(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
     _curves(places[0], view, ("distance",), "Distance in a layer")
     legend_below(drawn, places[0])
-    matrices = [_distances(view, row.run) for row in rows]
+    matrices = [_distances(view, row) for row in rows]
     top = max(float(np.nanmax(one, initial=0.0)) for one in matrices)
     for axes, row, matrix in zip(places[1:], rows, matrices, strict=True):
         image = axes.imshow(matrix, vmin=0, vmax=top or 1.0, cmap="viridis")
@@ -167,23 +183,29 @@ def _heat_maps(view: View[Options]) -> "Figure":
 
 
 def _curves(axes: "Axes", view: View[Options], names: Sequence[str], title: str) -> None:
-    """Draw metrics by layer, of every row that has them; the second of two is dashed."""
+    """Draw metrics by layer, where every seed of a row has them; the second of two is dashed."""
     for row in view.rows:
-        layers = range(_layers([row]))
         for place, name in enumerate(names):
-            found = [
-                [metric(one, layer_metric(name, layer)) for layer in layers]
-                for one in view.evaluated(row)
-            ]
-            known = [[value for value in seed if value is not None] for seed in found]
-            if any(len(seed) < len(layers) for seed in known):
+            by_layer = {
+                layer: [metric(one, layer_metric(name, layer)) for one in view.evaluated(row)]
+                for layer in range(_layers(view, [row]))
+            }
+            layers = [layer for layer, found in by_layer.items() if None not in found]
+            if not layers:
                 continue
+            known = [
+                [value for value in seed if value is not None]
+                for seed in zip(*(by_layer[layer] for layer in layers), strict=True)
+            ]
             look = view.look[row.run]
             if len(names) > 1:
                 look = look._replace(dash=_DASHED if place else "-")
             label = printable(row.label) if not place else ""
-            draw(axes, over_seeds([*layers], known), look, label or "_", marks=4)
-    name_places(axes, [str(layer + 1) for layer in range(_layers(view.rows))])
+            draw(axes, over_seeds(layers, known), look, label or "_", marks=4)
+    depth = _layers(view, view.rows)
+    every = 1 + (depth - 1) // _TICKS
+    names_of = [str(layer + 1) if layer % every == 0 else "" for layer in range(depth)]
+    name_places(axes, names_of)
     tidy(axes, x="layer", y="", title=title)
 
 
@@ -196,13 +218,20 @@ def _line_styles(solid: str, dashed: str) -> "list[Line2D]":
     ]
 
 
-def _layers(rows: Sequence[RowSlice]) -> int:
-    return max(int(row.facts["layers"] or 0) for row in rows)
+def _layers(view: View[Options], rows: Sequence[RowSlice]) -> int:
+    """Layers of the deepest of some rows."""
+    return max(
+        next(layer for layer in count_up() if layer_metric(BY_LAYER[-1], layer) not in one.metrics)
+        for one in view.evaluated(*rows)
+    )
 
 
-def _distances(view: View[Options], run: str) -> NDArray[np.float32]:
+def _distances(view: View[Options], row: RowSlice) -> NDArray[np.float32]:
     """Mean over seeds of the matrix that the suite left."""
-    found = [load_file(view.detail(run, seed, DETAILS))["distance"] for seed in view.seeds]
+    found = [
+        load_file(view.detail(row.run, one.seed, DETAILS))["distance"]
+        for one in view.evaluated(row)
+    ]
     mean: NDArray[np.float32] = np.mean(found, axis=0)
     return mean
 

@@ -21,7 +21,7 @@ from difftransformer.reporting.cells import (
     paired_differences,
 )
 from difftransformer.reporting.collect import defined
-from difftransformer.reporting.conditions import stand_in_title, training_note
+from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import (
     FAINT,
@@ -233,12 +233,7 @@ def _notes(view: View[Options]) -> list[str]:
             f"Requests longer than the model's context lose their first tokens: {min(cut):.0%} to "
             f"{max(cut):.0%} of a task's requests here."
         )
-    trained = [row for row in view.rows if not row.pretrained]
-    if trained:
-        notes.append(training_note(trained, view.trained(*trained)))
-    if len(trained) < len(view.rows):
-        notes.append("Models from elsewhere have one value for all seeds.")
-    return notes + view.difference_note()
+    return [*notes, view.training_note(), *view.difference_note()]
 
 
 def _drawn(view: View[Options]) -> Section:
