@@ -272,7 +272,7 @@ def test_the_page_works_as_it_stands(
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "base")
     page = (repository / "docs" / "dex.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     monkeypatch.chdir(tmp_path)
     known: dict[str, Any] = {"folder": tmp_path / "base", "texts": ["w1 w2 w3 w4", "w9 w8 w7 w6"]}
     for block in blocks:

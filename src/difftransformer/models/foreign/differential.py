@@ -18,8 +18,8 @@ from difftransformer.models.foreign.softmax import cannot_read
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import gathered
 
-_CLOSE = 0.05
-"""Largest relative difference of outputs: bfloat16 stays far below, wrong heads do not."""
+_CLOSE = 0.1
+"""Largest relative difference of outputs; 0.02 was measured in bfloat16, 1.1 of wrong heads."""
 
 
 class Differential(NamedTuple):
