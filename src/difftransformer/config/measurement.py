@@ -61,7 +61,8 @@ class Suite(Settings):
     """
 
     measures_pretrained: ClassVar[bool] = False
-    """Whether it measures models from elsewhere too."""
+    """Whether it measures models from elsewhere too: a `SplitSuite` on text in their token ids,
+    which `read_dataset` names, another one as it likes, on a `PretrainedSubject`."""
     judged: ClassVar[bool] = False
     """Whether it leaves answers that ``judge.py`` of its folder judges."""
     repeats: ClassVar[str | None] = None

@@ -106,11 +106,8 @@ def _require_same(model: Any, layer: int, ours: Tensor, theirs: Tensor) -> None:
     if not torch.isfinite(size):
         return  # damaged weights show in the numbers
     if not bool(apart <= _CLOSE * size):
-        cannot_read(
-            model,
-            f"layer {layer} puts out what does not follow from its maps as they are known here, "
-            f"{float(apart / size):.1%} away; its code is another",
-        )
+        what = f"does not put out what follows from its maps, by {apart / size:.0%}"
+        cannot_read(model, f"layer {layer} {what}: its code is not what the reader knows")
 
 
 def _layer(path: str) -> int:
