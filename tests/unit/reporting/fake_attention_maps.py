@@ -18,7 +18,12 @@ _KINDS = {"rank": (0.6, 0.2), "pearson": (0.7, 0.3), "js": (0.05, 0.1), "cosine"
 
 
 def attention_maps(
-    fake: Any, run: str, seed: int, depth: int = LAYERS, attending: Iterable[int] | None = None
+    fake: Any,
+    run: str,
+    seed: int,
+    depth: int = LAYERS,
+    attending: Iterable[int] | None = None,
+    suite: str = "attention_maps",
 ) -> None:
     """Write the result of one run, and its matrix beside it; None: all its layers have maps."""
     noise = random.Random(f"maps{run}{seed}")
@@ -42,7 +47,7 @@ def attention_maps(
         for layer in range(depth)
     }
     number = len(layers) * MAPS.get(run, 4)
-    details = fake.root / f"evaluations/attention_maps/{run}/{seed}"
+    details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     distance = torch.full((number, number), known["distance"], dtype=torch.float64)
     generator = torch.Generator().manual_seed(len(run) + seed)
@@ -56,4 +61,4 @@ def attention_maps(
         "kind": "attention_maps", "seq_len": 128, "top_share": 0.05, "salient_by": "first",
         "first_query": 61, "kept_windows": 2, "kept_queries": 3,
     }  # fmt: skip
-    fake.evaluation(run, seed, "attention_maps", metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)

@@ -39,6 +39,8 @@ def results_of_dex(fake: Any, seed: int) -> None:
         head_features(fake, run, seed)
     for run in MAPS:
         attention_maps(fake, run, seed)
+    for run in ("transformer", "diff"):
+        attention_maps(fake, run, seed, suite="attention_maps_open")
     fake.training("dex_s", seed, {"validation_loss": 3.85})
     for run in ("transformer", "diff"):
         sentences(fake, run, seed)
