@@ -230,6 +230,7 @@ def test_units_reach_every_claim_on_a_mean(fake: FakeResults) -> None:
                     contributions(seed)
     assert without == {
         *(("figure11", f"{task}_random_margin") for task in TASKS),
+        ("dex_equal_forgetting", "new_at_equal_old"),
         ("dex_figure14", "rank_gain"),
         ("figure7", "trec_alternating_margin"),
         ("figure7", "trec_alternating_deviation"),
