@@ -1,11 +1,13 @@
 # Entry of the pipeline. `snakemake --list-target-rules` names everything that can be built.
 import os
+import signal
 import sys
 from pathlib import Path
 
 from snakemake.utils import min_version
 
 from difftransformer.errors import UserError
+from difftransformer.machine.gpus import pool
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
@@ -18,12 +20,20 @@ os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
 )
 
+# Slurm sends this to all processes of a job before its time is over. Training listens; by whom it was
+# started must not die of it.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
 # Without a core snakemake would wait for one without end.
 _cores = workflow.resource_settings.cores
 if _cores is not None and _cores < 1:
     sys.exit(
         f"error: --cores {_cores}: nothing could ever run; give a number from 1, or all"
     )
+
+# Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
+if "gpu" not in workflow.resource_settings.resources and pool():
+    workflow.register_resource("gpu", len(pool()))
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from socket import gethostname
 
 import psutil
 import pytest
@@ -140,7 +141,10 @@ def test_killed_with_all_jobs_then_twice_at_once(workflow: Workflow) -> None:
     three = workflow.start()
     assert three.process.wait(120) != 0
     two.process.send_signal(signal.SIGCONT)
-    assert f"error: process {two.process.pid} is building results/smoke already" in three.said
+    assert (
+        f"error: process {two.process.pid} on {gethostname()} is building results/smoke already"
+        in three.said
+    )
     assert "Traceback" not in three.said
     assert one.finished() | two.complete() == EXPECTED
     assert not one.finished() & two.finished()

@@ -36,7 +36,7 @@ rule tokenise:
         f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
     conda:
         ENVIRONMENT
-    threads: lambda wildcards: JOBS.workers(wildcards.dataset, workflow.cores or 1)
+    threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
         root=lambda wildcards: ROOT,
         cfg=get_dataset_slice,

@@ -3,8 +3,13 @@
 # index.html, the report on all that was asked for.
 
 
+# Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
+# takes seconds, less than a job's way through a queue.
 localrules:
-    build_verdicts,  # where a job runs elsewhere, no command line says what was asked for
+    build_table,
+    build_figure,
+    build_verdicts,
+    build_page,
     build_report,
 
 

@@ -9,7 +9,7 @@ rule measure_timings:
         f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
     conda:
         ENVIRONMENT
-    threads: lambda wildcards: workflow.cores or 1
+    threads: lambda wildcards: CORES
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing),
     params:

@@ -23,6 +23,7 @@ from difftransformer.cli.frame import (
     state,
 )
 from difftransformer.errors import DataError
+from difftransformer.machine import slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
@@ -207,7 +208,20 @@ class _Asked:
     def carry_out(
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
-        """Train as one job."""
+        """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
+        from difftransformer.training.interrupt import Interrupted
+
+        try:
+            self._train(train, results, tracking, log)
+        except Interrupted as stop:
+            if stop.signal == slurm.TIME_IS_NEARLY_OVER:
+                with reporting(log):
+                    slurm.requeue()
+            raise
+
+    def _train(
+        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+    ) -> None:
         with job(self.identity, self.config, results, tracking, log) as running:
             train(
                 self.config,

@@ -5,12 +5,15 @@ import logging
 import torch
 
 from difftransformer.errors import BackendError
+from difftransformer.machine import gpus
 
 logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str, place: str) -> torch.device:
     """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
+
+    A GPU is then this process's own, see `gpus.take`.
 
     Args:
         name: "cpu", "cuda" or "auto".
@@ -19,6 +22,8 @@ def choose_device(name: str, place: str) -> torch.device:
     Raises:
         BackendError: CUDA was asked for and is not there.
     """
+    if name != "cpu":
+        gpus.take()
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise BackendError(

@@ -18,6 +18,7 @@ from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.item_files import MissingItemsError
+from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
@@ -140,7 +141,7 @@ class Jobs:
     def timing_gpus(self, name: str) -> int:
         """Return the GPUs that a job of timings asks for."""
         config = self.catalogue.timing(name)
-        return int(config is not None and config.device == "cuda")
+        return 0 if config is None else _gpus(config.device)
 
     def code(self, rule: str, *parts: str) -> str:
         """Return the fingerprint of a rule's code.
@@ -155,10 +156,10 @@ class Jobs:
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
     def gpus(self, run: str, suite: str | None = None) -> int:
-        """Return the GPUs that a run's jobs ask for: one if its suite or training needs CUDA."""
-        if suite is not None and self.catalogue.suite(suite).device == "cuda":
-            return 1
-        return int(self.trained(run) and self.run(run).training.device == "cuda")
+        """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
+        if suite is not None and (found := _gpus(self.catalogue.suite(suite).device)):
+            return found
+        return _gpus(self.run(run).training.device) if self.trained(run) else 0
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""
@@ -296,3 +297,7 @@ class Jobs:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, slice.model_dump_json(indent=2) + "\n")
         return str(path)
+
+
+def _gpus(device: str) -> int:
+    return int(device == "cuda" or (device == "auto" and bool(gpus.pool())))

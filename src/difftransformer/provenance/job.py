@@ -5,7 +5,6 @@ Locks go with their process: the kernel frees them however it ends.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import signal
@@ -19,11 +18,11 @@ from types import FrameType
 from typing import Any
 
 from difftransformer.errors import UserError
+from difftransformer.machine.locks import open_lock, sign, wait_for_lock
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
-from difftransformer.provenance.spool import try_lock
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
 LOCK = "lock"
@@ -172,14 +171,14 @@ def exclusive(state: Path) -> Iterator[None]:
     That is a job left over from a workflow that was killed, or the same command in another
     terminal; behind it there is little left to do.
     """
-    descriptor, holder = _open_lock(state / LOCK)
+    descriptor, holder = open_lock(state / LOCK)
     try:
         if holder is not None:
             logger.warning(
                 "process %s is doing this job (%s): waiting until it ends", holder, state
             )
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _sign(descriptor)
+            wait_for_lock(descriptor)
+        sign(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -189,29 +188,11 @@ def hold(path: Path, doing: str) -> int:
     """Take the lock ``path`` until this process ends; returns its descriptor.
 
     Raises:
-        UserError: another process has it; the line names its pid and what it is ``doing``.
+        UserError: another process has it; the line names it, its host and what it is ``doing``.
     """
-    descriptor, holder = _open_lock(path)
+    descriptor, holder = open_lock(path)
     if holder is not None:
         os.close(descriptor)
         raise UserError(f"process {holder} is {doing}: wait for it or end it, then try again")
-    _sign(descriptor)
+    sign(descriptor)
     return descriptor
-
-
-def _open_lock(path: Path) -> tuple[int, str | None]:
-    """Take a lock, its file made if missing; beside its descriptor the pid of who has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    if try_lock(descriptor):
-        return descriptor, None
-    return descriptor, os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-
-
-def _sign(descriptor: int) -> None:
-    """Write the process id for the message of who comes second; a full disk is no reason."""
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        logger.debug("no pid in the lock: %s", error)

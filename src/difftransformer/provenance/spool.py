@@ -9,7 +9,6 @@ under which MLflow run. Nothing here imports mlflow.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.errors import UserError
+from difftransformer.machine.locks import try_lock, wait_for_lock
 from difftransformer.provenance.atomic import write_text
 
 JOURNAL = "tracking.jsonl"
@@ -162,17 +162,8 @@ def locked(path: Path) -> Iterator[None]:
     """Hold a lock file of its own, waiting for who has it; made if missing, with its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        wait_for_lock(file.fileno())
         yield
-
-
-def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file; False where another process has it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _load_sent(state: Path) -> dict[str, Any]:

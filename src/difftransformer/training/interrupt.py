@@ -16,9 +16,9 @@ class Interrupted(SystemExit):
     ends the process as resumable without a traceback. ``str()`` is one line for the log.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, signal: str | None = None) -> None:
         super().__init__(os.EX_TEMPFAIL)
-        self.message = message
+        self.message, self.signal = message, signal
 
     def __str__(self) -> str:
         return self.message
@@ -33,9 +33,11 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Turn SIGTERM and SIGINT into a `StopRequest`; a second signal ends the process at once.
+    """Turn SIGTERM, SIGINT and SIGUSR1 into a `StopRequest`; a second SIGINT ends the process.
 
-    Outside the main thread Python cannot take signals: there the request stays empty.
+    Schedulers repeat SIGTERM, Slurm within 20 ms, while the checkpoint is still being written; only
+    a person at the keyboard means the second one. SIGUSR1 is a scheduler's word that the time is
+    nearly over. Outside the main thread Python cannot take signals: there the request stays empty.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -43,10 +45,11 @@ def listening() -> Iterator[StopRequest]:
         return
 
     def receive(number: int, _frame: FrameType | None) -> None:
-        request.signal = signal.Signals(number).name
-        signal.signal(number, signal.SIG_DFL)
+        request.signal = request.signal or signal.Signals(number).name
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     previous = {number: signal.signal(number, receive) for number in numbers}
     try:
         yield request

@@ -166,7 +166,8 @@ class Trainer:
         if stopping:
             raise Interrupted(
                 f"{stop.signal} at step {self.step}/{self.last_step}, checkpoint written; "
-                "the same call continues"
+                "the same call continues",
+                stop.signal,
             )
 
     def _optimise(self, lr: float) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -134,15 +135,17 @@ def test_the_second_process_waits_for_the_first(
     timer.start()
     with caplog.at_level(logging.WARNING), exclusive(tmp_path):
         assert time.monotonic() - started >= 0.3
-        assert (tmp_path / LOCK).read_text().strip() == str(os.getpid())
-    assert f"process {process.pid} is doing this job" in caplog.text
+        assert (tmp_path / LOCK).read_text().strip() == f"{os.getpid()} on {gethostname()}"
+    assert f"process {process.pid} on {gethostname()} is doing this job" in caplog.text
     timer.join()
     process.join()
 
 
 def test_a_lock_to_hold_is_refused_with_the_pid(tmp_path: Path) -> None:
     process = other_process(tmp_path)
-    with pytest.raises(UserError, match=f"process {process.pid} is building already"):
+    with pytest.raises(
+        UserError, match=f"process {process.pid} on {gethostname()} is building already"
+    ):
         hold(tmp_path / LOCK, "building already")
     process.kill()
     process.join()

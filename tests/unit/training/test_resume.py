@@ -60,7 +60,7 @@ def test_killed_on_recall_data_ends_in_the_same_bytes(
     assert_same_outcome(undisturbed, tmp_path / "killed")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
     train: Train, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -77,6 +77,17 @@ def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
     assert checkpoints(stopped)[0] < 150
     train(slice, "stopped")
     assert_same_outcome(undisturbed, stopped)
+
+
+def test_a_scheduler_may_say_stop_as_often_as_it_likes(train: Train, tmp_path: Path) -> None:
+    process = start(train, make_slice(steps=150), "stopped")
+    wait_until((tmp_path / "stopped" / "state" / "progress.json").exists, process)
+    while process.is_alive():
+        os.kill(process.pid or 0, signal.SIGTERM)
+        time.sleep(0.002)
+    process.join()
+    assert process.exitcode == os.EX_TEMPFAIL
+    assert len(checkpoints(tmp_path / "stopped")) == 1
 
 
 def test_interrupted_is_one_line_with_status_75() -> None:

@@ -1,0 +1,44 @@
+"""Locks on files: the kernel frees them with the process that has them, however it ends.
+
+`flock`: on NFS and, where it is mounted with ``flock``, on Lustre they hold between nodes, too.
+"""
+
+import fcntl
+import logging
+import os
+import socket
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file; False where another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_for_lock(descriptor: int) -> None:
+    """Take the lock of an open file, waiting for who has it."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def open_lock(path: Path) -> tuple[int, str | None]:
+    """Take a lock, its file made if missing; beside its descriptor who has it, if another does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if try_lock(descriptor):
+        return descriptor, None
+    return descriptor, os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "unknown"
+
+
+def sign(descriptor: int) -> None:
+    """Write who has the lock, for the message of who comes second; a full disk is no reason."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
+        logger.debug("no name in the lock: %s", error)

@@ -1,0 +1,115 @@
+"""Two cards that are nothing but ids, and real processes that want them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from difftransformer.errors import UserError
+from difftransformer.machine import gpus
+
+HOLD = """
+import logging, os, subprocess, sys
+logging.basicConfig(level=logging.INFO)
+from difftransformer.machine import gpus
+gpus.take({count})
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.read()
+"""
+Start = Callable[[int], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started = []
+
+    def one(count: int = 1) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD.format(count=count)],
+            env={**os.environ, "TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0,1"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield one
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def cards(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def waits(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "waiting for" in line, line
+    return line
+
+
+def test_two_jobs_have_a_card_each_and_the_third_that_of_the_killed_one(start: Start) -> None:
+    one, two = start(1), start(1)
+    held = {cards(one), cards(two)}
+    assert held == {"0", "1"}
+    third = start(1)
+    assert f"process {one.pid} on" in waits(third)
+    one.kill()
+    assert {cards(third), *held} == held
+
+
+def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
+    one = start(1)
+    first = cards(one)
+    both = start(2)
+    assert "waiting for 1 GPUs" in waits(both)
+    behind = start(1)
+    assert f"behind process {both.pid}" in waits(behind)
+    one.kill()
+    assert cards(both) == "1,0" if first == "0" else "0,1"
+    both.kill()
+    assert cards(behind) in {"0", "1"}
+
+
+def test_what_a_job_starts_shares_its_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    monkeypatch.setenv(gpus.TAKEN, "1")
+    gpus.take(1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("given", "locks"), [("3", 0), (None, 1)])
+def test_a_scheduler_that_gives_cards_is_believed(
+    tmp_path: Path, given: str | None, locks: int
+) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    environment.pop(gpus.VISIBLE, None)
+    if given is not None:
+        environment[gpus.VISIBLE] = given
+    code = (
+        "from difftransformer.machine import gpus; gpus.Path.glob = lambda *_: ['x']; gpus.take()"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert len(list(tmp_path.iterdir())) == locks
+
+
+def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpus.VISIBLE, "0,1")
+    monkeypatch.delenv(gpus.TAKEN, raising=False)
+    with pytest.raises(UserError, match="3 GPUs are asked for and 2 are here"):
+        gpus.take(3)
+
+
+def test_no_cards_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv(gpus.VISIBLE, "")
+    gpus.take(1)
+    assert not list(tmp_path.iterdir())

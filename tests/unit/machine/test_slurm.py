@@ -1,0 +1,35 @@
+"""What a job says to the scheduler; the scheduler itself is in tests/slurm."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from difftransformer.machine import slurm
+
+
+def test_outside_slurm_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert not slurm.requeue()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(None, "No such file"), ("echo Access denied >&2; exit 1", "Access denied"), ("exit 0", "")],
+)
+def test_a_refusal_leaves_the_job_to_the_workflow(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    script: str | None,
+    said: str,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script is not None:
+        (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "scontrol").chmod(0o755)
+    with caplog.at_level(logging.WARNING):
+        assert slurm.requeue() == (not said)
+    assert said in caplog.text and bool(said) == ("the workflow retries it" in caplog.text)
