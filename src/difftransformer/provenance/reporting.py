@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from difftransformer.errors import UserError
+from difftransformer.extras import how_to_get
 from difftransformer.provenance.environment import check_variables
 
 _CURES = {
@@ -62,6 +63,11 @@ def reporting(log: Path | None = None) -> Iterator[None]:
         if error.errno not in _CURES:
             raise _fault(error) from error
         logger.error("%s", refusal(error))
+        raise SystemExit(2) from error
+    except ModuleNotFoundError as error:
+        if (cure := how_to_get(error)) is None:
+            raise _fault(error) from error
+        logger.error("%s", cure)
         raise SystemExit(2) from error
     except Exception as error:
         if not is_out_of_memory(error):

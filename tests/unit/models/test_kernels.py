@@ -2,6 +2,7 @@ import json
 import logging
 import sys
 import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,22 @@ def test_what_cannot_run_is_refused_with_the_way_out() -> None:
 
 @pytest.mark.parametrize(
     ("found", "message"),
-    [(None, r"flash-attn is not installed; pip install"), (object(), "half precision only")],
+    [
+        (None, r"flash-attn is not installed; pip install"),
+        ("flash_attn/__init__.py", "half precision only"),
+        ("", "half precision only"),
+    ],
 )
 def test_flash_attn_on_a_gpu_needs_the_package_and_half_precision(
-    monkeypatch: pytest.MonkeyPatch, found: object, message: str
+    monkeypatch: pytest.MonkeyPatch, found: str | None, message: str
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    spec = None if found is None else ModuleSpec("flash_attn", None, origin=found or None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     with pytest.raises(BackendError, match=message):
         choose_backend("flash_attn", "cuda", "fp32")
     if found is not None:
         assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
-        assert choose_backend("auto", "cuda", "bf16") == "flash_attn"
+        assert choose_backend("auto", "cuda", "bf16") == ("flash_attn" if found else "sdpa")
         assert choose_backend("auto", "cuda", "fp32") == "sdpa"
 
 
@@ -90,21 +96,25 @@ def test_flash_attn_refuses_what_it_cannot_compute() -> None:
         flash.attention(q, q, q, scale=1.0, mask=None)
 
 
-@pytest.fixture
-def flash_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+@pytest.fixture(params=[2, 4])
+def flash_calls(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, object]]:
     """flash-attn's function as its documentation has it, in float64; gives its keywords."""
     calls: list[dict[str, object]] = []
 
-    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Any:
         assert given["causal"] and q.shape[-1] == k.shape[-1] == v.shape[-1]
         calls.append(given)
         rows = (x.double().transpose(1, 2) for x in (q, k, v))
         out = eager.attention(*rows, scale=given["softmax_scale"], mask=None)
-        return out.to(q.dtype)
+        return out.to(q.dtype) if request.param == 2 else (out.to(q.dtype), None)
 
-    module = types.ModuleType("flash_attn")
-    monkeypatch.setattr(module, "flash_attn_func", flash_attn_func, raising=False)
-    monkeypatch.setitem(sys.modules, "flash_attn", module)
+    package, part = types.ModuleType("flash_attn"), types.ModuleType("flash_attn.cute")
+    for module in (package, part):
+        monkeypatch.setattr(module, "flash_attn_func", flash_attn_func, raising=False)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(flash, "generation", lambda: request.param)
     monkeypatch.setattr(flash, "_computes", lambda q: True)
     return calls
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from typing import Protocol
 
@@ -66,7 +65,8 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     Args:
         name: "eager", "blocked", "sdpa", "flash_attn" or "measured"; "auto" picks the fastest and
             logs it: on the CPU measured, which is blocked or sdpa by the table in git, flash_attn
-            on CUDA in half precision where installed, else sdpa.
+            on CUDA in half precision where its second generation is installed, else sdpa. The
+            fourth is young and runs by name alone.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -79,7 +79,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     kind = torch.device(device).type
     obstacle = _flash_obstacle(kind, precision)
     if name == "auto":
-        on_gpu = "sdpa" if obstacle else "flash_attn"
+        on_gpu = "sdpa" if obstacle or flash.generation() != 2 else "flash_attn"
         picked = "measured" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
@@ -103,12 +103,14 @@ def kernel(name: str) -> Kernel:
 def _flash_obstacle(device: str, precision: str) -> str | None:
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
-    if importlib.util.find_spec("flash_attn") is None:
+    if (generation := flash.generation()) is None:
         return _NOT_INSTALLED
     if precision == "fp32":
         return "it computes in half precision only; set precision bf16, or take sdpa"
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0):
+    needed = {2: (8, 0), 4: (9, 0)}[generation]
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
         return (
-            f"it needs compute capability 8.0, {torch.cuda.get_device_name()} has less; take sdpa"
+            f"flash-attn {generation} needs compute capability {needed[0]}.{needed[1]}, "
+            f"{torch.cuda.get_device_name()} has less; take sdpa"
         )
     return None

@@ -1,0 +1,23 @@
+"""Which extra of this package brings a module that is not installed."""
+
+import re
+from importlib import metadata
+
+_OTHER_NAMES = {"flash_attn": "flash_attn_4"}
+"""Module -> its distribution, where they differ by more than signs."""
+
+
+def how_to_get(error: ModuleNotFoundError) -> str | None:
+    """Say in one line what is not installed and how to get it; None for what no extra brings."""
+    module = (error.name or "").partition(".")[0]
+    wanted = _OTHER_NAMES.get(module, module).lower()
+    found = []
+    for line in metadata.requires("difftransformer") or []:
+        name = re.match(r"[\w.-]+", line)
+        extra = re.search(r"extra == ['\"](\w+)['\"]", line)
+        if name and extra and re.sub(r"[-.]", "_", name[0]).lower() == wanted:
+            found.append(extra[1])
+    if not found:
+        return None
+    extra_name = min(found, key=lambda one: one == "dev")  # which brings the others along
+    return f"{module} is not installed: pip install 'difftransformer[{extra_name}]'"

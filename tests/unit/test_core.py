@@ -1,0 +1,112 @@
+"""The package in an environment that has what its core depends on, and nothing else."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+from pathlib import Path
+import numpy as np
+from tiny_training import VOCAB, make_slice, write_dataset
+from difftransformer.models.checkpoint import load_model
+from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training.pretrain import pretrain
+
+tokens = np.arange(6000) % VOCAB
+dataset = write_dataset(
+    Path("text"), {"train": tokens[:5000], "validation": tokens[5000:]}, vocab_size=VOCAB
+)
+pretrain(
+    make_slice("VARIANT"), model=None, dataset=dataset, output=Path("out"), state=Path("state"),
+    seed=0, threads=1, tracker=NullTracker(), code="",
+)
+print(load_model(Path("out")).config.d_model)
+"""
+HEAVY = ("snakemake", "mlflow", "transformers", "pandas", "lm_eval", "typer", "scipy", "tokenizers")
+
+
+def closure(name: str, found: dict[str, metadata.Distribution]) -> dict[str, metadata.Distribution]:
+    """Add a distribution, and all it needs without extras, to those that were found."""
+    distribution = metadata.distribution(name)
+    key = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
+    if key not in found:
+        found[key] = distribution
+        for line in distribution.requires or []:
+            wanted, _, condition = line.partition(";")
+            try:
+                if "extra ==" not in condition:
+                    closure(re.split(r"[^\w.-]", wanted.strip())[0], found)
+            except metadata.PackageNotFoundError:
+                continue  # of another system or Python
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    """The interpreter of an environment into which the core's distributions are linked."""
+    folder = tmp_path_factory.mktemp("core") / "environment"
+    venv.create(folder, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    for name, distribution in closure("difftransformer", {}).items():
+        tops = {Path(file).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}
+        for top in tops:
+            if name == "difftransformer" and not top.endswith(".dist-info"):
+                continue  # an editable installation's hook; the sources follow
+            source = Path(str(distribution.locate_file(top)))
+            if not (packages / top).exists():
+                (packages / top).symlink_to(source)
+    (packages / "core.pth").write_text(f"{repository / 'src'}\n")
+    return folder / "bin" / "python"
+
+
+def run(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [python, *words],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": str(Path(__file__).parent / "training")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("variant", ["diff_v1", "diff_v2"])
+def test_the_core_trains_saves_and_loads(python: Path, tmp_path: Path, variant: str) -> None:
+    ended = run(python, tmp_path, "-c", TRAIN.replace("VARIANT", variant))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "32"
+    assert {"model.safetensors", "config.json", "training.json"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+
+
+def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) -> None:
+    code = f"import importlib.util as u; print([n for n in {HEAVY} if u.find_spec(n)])"
+    assert run(python, tmp_path, "-c", code).stdout.strip() == "[]"
+
+
+def test_a_layer_is_used_in_four_lines(python: Path, tmp_path: Path, repository: Path) -> None:
+    shown = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
+    assert shown is not None
+    ended = run(python, tmp_path, "-c", shown[1])
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_importing_the_layers_loads_no_extra() -> None:
+    code = "import sys, difftransformer.models.transformer; print([n for n in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not [name for name in HEAVY if f"'{name}'" in said.stdout]
+
+
+def test_a_missing_extra_is_one_line(python: Path, tmp_path: Path) -> None:
+    ended = run(python, tmp_path, "-m", "difftransformer", "--help")
+    assert ended.returncode == 1
+    said = ended.stderr.strip()
+    assert said == "error: typer is not installed: pip install 'difftransformer[pipeline]'"
