@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults lint docs clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm lint docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -58,7 +58,13 @@ test: install  ## the whole test suite, a worker for each core
 	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
-	pytest tests/faults -m ""
+	pytest tests/faults tests/unit/training/test_distributed.py -m ""
+
+test-slurm: install  ## a table through profiles/slurm on a one-node Slurm made for it: limits, preemption, a lost node
+	@command -v slurmd sbatch munged >/dev/null || PATH=$$PATH:/usr/sbin command -v slurmd sbatch munged >/dev/null \
+	  || { echo "error: no Slurm here: apt-get install slurm-wlm munge" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
+	pytest tests/slurm -m slurm
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .

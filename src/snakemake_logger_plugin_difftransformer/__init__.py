@@ -95,7 +95,8 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.PROGRESS:
             board.done, board.total = record.done, record.total
         elif event == LogEvent.JOB_ERROR:
-            self._say(board.fail(record.jobid, record.rule_name, list(record.log)))
+            said = getattr(record, "rule_msg", None)
+            self._say(board.fail(record.jobid, record.rule_name, list(record.log), said))
         elif event not in _SILENT:
             text = self.format(record)
             if record.levelno >= WARNING or not text.startswith(_CHATTER):

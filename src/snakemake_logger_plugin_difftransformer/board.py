@@ -56,12 +56,15 @@ class Board:
             return f"[{self.done}/{self.total}] job {job}"
         return f"[{self.done}/{self.total}] {ended} in {clock(time.time() - ended.since)}"
 
-    def fail(self, job: int, rule: str, logs: Sequence[str]) -> str:
-        """Note that a job failed; gives the lines with its log and the error in it."""
+    def fail(self, job: int, rule: str, logs: Sequence[str], said: str | None = None) -> str:
+        """Note that a job failed; gives the lines with its log and the error in it.
+
+        ``said`` is what its executor says of it: all there is of a job that never started.
+        """
         ended = self.running.pop(job, None)
         where = ", ".join(logs) or "none"
         self.failed.append(f"{ended or rule} (log: {where})")
-        return f"FAILED {ended or rule}\n    log: {where}\n    {error_line(logs)}"
+        return f"FAILED {ended or rule}\n    log: {where}\n    {error_line(logs, said)}"
 
     def lines(self) -> list[str]:
         """Describe the state now: a head line, then one for each running job."""
@@ -115,9 +118,12 @@ def training_line(beat: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def error_line(logs: Sequence[str]) -> str:
-    """Find the last line of the logs that begins with ``error:``, else the last line there is."""
-    last = "the log is empty"
+def error_line(logs: Sequence[str], said: str | None = None) -> str:
+    """Find the last line of the logs that begins with ``error:``, else the last line there is.
+
+    Where there is none, the first line of what was ``said`` of the job.
+    """
+    last = said.strip().splitlines()[0] if said and said.strip() else "the log is empty"
     for log in reversed(logs):
         try:
             lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()

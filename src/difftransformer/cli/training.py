@@ -1,6 +1,8 @@
 """Subcommands of the rules that prepare data and train."""
 
 import hashlib
+import sys
+from functools import partial
 from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,10 +25,11 @@ from difftransformer.cli.frame import (
     state,
 )
 from difftransformer.errors import DataError
-from difftransformer.machine import slurm
+from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.tracking import NullTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,12 +212,19 @@ class _Asked:
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
         """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
+        from difftransformer.training.distributed import leads
         from difftransformer.training.interrupt import Interrupted
+        from difftransformer.training.launch import is_launched, launch
 
+        world = self.config.training.world
+        if world > 1 and not is_launched():
+            with reporting(log):
+                on_gpus = self.config.training.device != "cpu" and bool(gpus.pool())
+                raise SystemExit(launch(world, sys.argv[1:], on_gpus))
         try:
             self._train(train, results, tracking, log)
         except Interrupted as stop:
-            if stop.signal == slurm.TIME_IS_NEARLY_OVER:
+            if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
                 with reporting(log):
                     slurm.requeue()
             raise
@@ -222,18 +232,25 @@ class _Asked:
     def _train(
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
+        from difftransformer.training.distributed import leads
+
+        call = partial(
+            train,
+            self.config,
+            model=self.model,
+            dataset=self.dataset,
+            output=self.output.parent,
+            state=state(results, self.identity),
+            seed=self.seed,
+            threads=self.threads,
+            code=self.code,
+            afresh=self.afresh,
+        )
+        if not leads():
+            with reporting():
+                call(tracker=NullTracker())
+            return
         with job(self.identity, self.config, results, tracking, log) as running:
-            train(
-                self.config,
-                model=self.model,
-                dataset=self.dataset,
-                output=self.output.parent,
-                state=state(results, self.identity),
-                seed=self.seed,
-                threads=self.threads,
-                tracker=running.tracker,
-                code=self.code,
-                afresh=self.afresh,
-            )
+            call(tracker=running.tracker)
             for name in ("history.csv", self.output.name):
                 running.tracker.log_artifact(self.output.parent / name)

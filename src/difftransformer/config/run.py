@@ -1,7 +1,9 @@
 """Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.data import DatasetConfig
@@ -77,6 +79,15 @@ class RunSlice(Settings):
         "and its settings; null: all of the model trains, as in a run from scratch.",
     )
     training: TrainingConfig = setting(meaning="How it is trained.")
+
+    @model_validator(mode="after")
+    def _one_process_adapts(self) -> Self:
+        if self.adapt is not None and self.training.world > 1:
+            raise ValueError(
+                f"training.world is {self.training.world}, but one process alone adapts a model: "
+                "set training.world to 1"
+            )
+        return self
 
 
 class DatasetSlice(Settings):

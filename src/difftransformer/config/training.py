@@ -75,10 +75,18 @@ class TrainingConfig(Settings):
     batch_size: int = setting(
         meaning="Sequences in one optimiser step.", unit="sequences", gt=0, le=2**24
     )
+    world: int = setting(
+        1,
+        meaning="Processes that train the model together, on CUDA one a GPU: each has a share of "
+        "the weights, of the optimiser and of every batch, and must have as many sequences of it.",
+        unit="processes",
+        gt=0,
+        le=2**14,
+    )
     micro_batch_size: int | None = setting(
         None,
-        meaning="Sequences held in memory at once; gradients accumulate to batch_size, which it "
-        "must divide. None: batch_size.",
+        meaning="Sequences that a process holds in memory at once; gradients accumulate to its "
+        "share of batch_size, which it must divide. None: that share.",
         unit="sequences",
         gt=0,
     )
@@ -208,9 +216,12 @@ class TrainingConfig(Settings):
     def _budget_and_batch_fit(self) -> Self:
         if (self.tokens is None) == (self.steps is None):
             raise ValueError("give exactly one of tokens and steps")
-        if self.batch_size % self.micro_batch:
+        if self.batch_size % self.world:
+            raise ValueError(f"world {self.world} does not divide batch_size {self.batch_size}")
+        if self.share % self.micro_batch:
+            of = f"the {self.share} sequences of each process of " if self.world > 1 else ""
             raise ValueError(
-                f"micro_batch_size {self.micro_batch_size} does not divide "
+                f"micro_batch_size {self.micro_batch_size} does not divide {of}"
                 f"batch_size {self.batch_size}"
             )
         if self.warmup_steps >= self.total_steps:
@@ -248,7 +259,12 @@ class TrainingConfig(Settings):
     @property
     def micro_batch(self) -> int:
         """Sequences of one forward pass."""
-        return self.micro_batch_size or self.batch_size
+        return self.micro_batch_size or self.share
+
+    @property
+    def share(self) -> int:
+        """Sequences of one process in one optimiser step."""
+        return self.batch_size // self.world
 
     @property
     def tokens_per_step(self) -> int:

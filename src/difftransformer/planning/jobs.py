@@ -159,7 +159,10 @@ class Jobs:
         """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
         if suite is not None and (found := _gpus(self.catalogue.suite(suite).device)):
             return found
-        return _gpus(self.run(run).training.device) if self.trained(run) else 0
+        if not self.trained(run):
+            return 0
+        training = self.run(run).training
+        return _gpus(training.device) * (training.world if suite is None else 1)
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""

@@ -21,6 +21,7 @@ from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
+from difftransformer.training.distributed import Team
 from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
@@ -51,7 +52,7 @@ def adapt(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame])
         raise ConfigError(f"run {slice.run} adapts {slice.init_from}: give that training's result")
     settings = configure(slice.adapt, f"run {slice.run}: adapt")
 
-    def start(dataset: PackedDataset, device: torch.device) -> Start:
+    def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         causal = _opened(slice, model, dataset, device)
 
         def batches(sequences: int) -> Iterable[Tensor]:

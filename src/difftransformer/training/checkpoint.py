@@ -5,6 +5,9 @@
                               sums.json             sha256 of the two: what makes it whole
     state/kept/step-00000060.safetensors            weights that are published, see `keep_weights`
 
+Several processes write `shard-*.safetensors` in place of the one file, each its own, and any number
+of them reads these.
+
 A checkpoint is written in ``checkpoint-*.partial``, synced and renamed, so a kill at any moment
 leaves the one before. Nothing is pickled.
 """
@@ -26,6 +29,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
+from difftransformer.training.distributed import Team, read_shards
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +58,14 @@ class CheckpointStore:
         keep: How many of the newest whole checkpoints stay.
         identity: Digest of what the run is (settings, data, seed, code): a checkpoint of another
             run is refused rather than continued.
+        team: The processes that train together: all of them call each method.
     """
 
-    def __init__(self, folder: Path, *, keep: int, identity: str) -> None:
+    def __init__(self, folder: Path, *, keep: int, identity: str, team: Team | None = None) -> None:
         self._folder, self._keep, self._identity = folder, keep, identity
+        self._team = team or Team()
+        if not self._team.leads:
+            return
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"{_PREFIX}*{_PARTIAL}"):
             shutil.rmtree(leftover)
@@ -73,8 +81,9 @@ class CheckpointStore:
         partial = target.with_name(target.name + _PARTIAL)
         try:
             self._write(partial, snapshot)
-            partial.rename(target)
-            sync(self._folder)
+            if self._team.leads:
+                partial.rename(target)
+                sync(self._folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             whole = self._steps()
@@ -83,13 +92,16 @@ class CheckpointStore:
                 f"checkpoint of step {snapshot.step} could not be written to {self._folder} "
                 f"({_reason(error)}); {kept}: make room there and start again to continue"
             ) from error
+        if not self._team.leads:
+            return
         self._drop(self._steps()[: -self._keep])
         for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
             shutil.rmtree(damaged)
 
     def clear(self) -> None:
         """Drop all checkpoints, so that the run starts afresh."""
-        self._drop(self._steps())
+        if self._team.leads:
+            self._drop(self._steps())
 
     def keep_weights(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.
@@ -100,6 +112,8 @@ class CheckpointStore:
             CheckpointError: the file system refused.
         """
         path = self.kept_weights(step)
+        if not self._team.leads:
+            return
         try:
             save_weights(path, model)
         except OSError as error:
@@ -121,6 +135,14 @@ class CheckpointStore:
             CheckpointError: the checkpoint is whole but of another run, or the disk does not let
                 it be read.
         """
+        found = self._newest_whole(names) if self._team.leads else None
+        # One process looks, for it renames what is damaged; all read what it found.
+        step = self._team.from_leader(None if found is None else found.step)
+        if step is None or found is not None:
+            return found
+        return _read(self._folder / f"{_PREFIX}{step:08d}", step)
+
+    def _newest_whole(self, names: Iterable[str]) -> Snapshot | None:
         for step in reversed(self._steps()):
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
@@ -148,16 +170,30 @@ class CheckpointStore:
         return None
 
     def _write(self, partial: Path, snapshot: Snapshot) -> None:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+        if self._team.leads:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
         tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
-        save_file(tensors, partial / _TENSORS)
+        if self._team.world == 1:
+            save_file(tensors, partial / _TENSORS)
+            shards = {_TENSORS: file_sha256(partial / _TENSORS)}
+        else:
+            shards = self._write_shards(partial, tensors)
+        if not self._team.leads:
+            return
         state = snapshot.state | {"step": snapshot.step, "identity": self._identity}
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
-        sums = {name: file_sha256(partial / name) for name in (_TENSORS, _STATE)}
+        sums = shards | {_STATE: file_sha256(partial / _STATE)}
         (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
-        for path in (partial / _TENSORS, partial / _STATE, partial / _SUMS, partial):
+        for path in (*(partial / name for name in sums), partial / _SUMS, partial):
             sync(path)
+
+    def _write_shards(self, partial: Path, tensors: dict[str, Tensor]) -> dict[str, str]:
+        """Write the tensors, each process its shards; return the sums of all files."""
+        self._team.from_leader(None)  # the folder is there
+        mine = self._team.write(tensors, partial)
+        sums = {name: file_sha256(partial / name) for name in mine}
+        return {name: digest for some in self._team.all_of(sums) for name, digest in some.items()}
 
     def _steps(self) -> list[int]:
         names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
@@ -177,12 +213,14 @@ def kept_name(step: int) -> str:
 
 def _read(folder: Path, step: int) -> Snapshot:
     sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
-    for name in (_TENSORS, _STATE):
+    for name in {_STATE, *sums}:
         if file_sha256(folder / name) != sums[name]:
             raise ValueError(f"{name} does not match its sum")
     state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
     if state["step"] != step:
         raise ValueError(f"{_STATE} is of step {state['step']}")
+    if _TENSORS not in sums:
+        return Snapshot(step, read_shards(folder), state)
     # Cloned: tensors mapped from the file are not aligned like allocated ones.
     tensors = {name: tensor.clone() for name, tensor in load_file(folder / _TENSORS).items()}
     return Snapshot(step, tensors, state)

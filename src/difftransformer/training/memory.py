@@ -79,10 +79,13 @@ class MemoryEstimate:
 
 
 def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
-    """Estimate what training a run needs on a device; runs a layer on one sequence for it."""
+    """Estimate what training a run needs on the device of one of its processes.
+
+    Runs a layer on one sequence for it.
+    """
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
-    states = (16.0 if config.precision == "fp32" else 18.0) * parameters
+    states = _states(model, config, parameters)
     checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
@@ -92,6 +95,23 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     )
     activations = layer * (model.num_layers + LAYER_BACKWARD)
     return MemoryEstimate(states, activations, _logits(slice, device), checkpoint)
+
+
+def _states(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
+    """Weights, gradients and moments of one process: its share, and what it gathers to compute.
+
+    Each begins with the whole model, of which it then keeps its share.
+    """
+    bytes_each = 16.0 if config.precision == "fp32" else 18.0
+    if config.world == 1:
+        return bytes_each * parameters
+    one, two = (
+        count_parameters(model.model_copy(update={"num_layers": layers})) for layers in (1, 2)
+    )
+    layer, outside = two - one, 2 * one - two
+    # Embedding and output stay, of the layers one computes while the next is gathered.
+    gathered = (bytes_each - 8.0) * (outside + 2 * layer)
+    return max(bytes_each * parameters / config.world + gathered, 4.0 * parameters)
 
 
 def estimate_adaptation(

@@ -15,6 +15,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
+from difftransformer.training.distributed import Team
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Method
 from difftransformer.training.optimiser import AdamW
@@ -42,11 +43,14 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
             same call continues.
     """
 
-    def start(dataset: PackedDataset, device: torch.device) -> Start:
+    def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device)
+        team.shard(transformer, lambda: Transformer(slice.model, transformer.backend))
         method = Method(AdamW(transformer.named_parameters(), slice.training))
-        return Start(transformer, method, transformer.backend, lambda: (transformer, {}))
+        return Start(
+            transformer, method, transformer.backend, lambda: (team.plain(transformer), {})
+        )
 
     train_run(STAGE, slice, model, start, frame)
 

@@ -39,6 +39,8 @@ def resolve_device(config: TrainingConfig) -> torch.device:
         BackendError: CUDA, or bf16 on it, was asked for and is not there.
     """
     device = choose_device(config.device, "training.device")
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if (
         config.precision == "bf16"
         and device.type == "cuda"

@@ -14,7 +14,8 @@ class Progress:
 
     The heartbeat ``progress.json`` in ``state`` has ``{run, seed, step, steps, loss,
     tokens_per_second, eta_seconds, updated}`` (updated: Unix time) and is replaced whole, so a
-    live display never reads half of it. It is no result and is not synced to disk.
+    live display never reads half of it. It is no result and is not synced to disk. Of several
+    processes that train together one alone is ``shown``.
     """
 
     def __init__(
@@ -26,11 +27,13 @@ class Progress:
         step: int,
         tokens_per_step: int,
         interval: float = 3.0,
+        shown: bool = True,
     ) -> None:
         self._path = state / "progress.json"
         self._run, self._seed = run, seed
         self._tokens_per_step, self._interval = tokens_per_step, interval
         self._mark = (time.monotonic(), step)
+        self._shown = shown
         self.tokens_per_second = 0.0
 
     def due(self) -> bool:
@@ -44,6 +47,8 @@ class Progress:
         if done and seconds > 0:
             self.tokens_per_second = done * self._tokens_per_step / seconds
         self._mark = (now, step)
+        if not self._shown:
+            return
         left = (steps - step) * self._tokens_per_step
         eta = left / self.tokens_per_second if self.tokens_per_second else None
         logger.info(

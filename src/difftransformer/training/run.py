@@ -6,7 +6,6 @@ folder then says that the training was through.
 """
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.result import Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
+from difftransformer.training.distributed import Team, joined
 from difftransformer.training.interrupt import listening
 from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
@@ -82,8 +82,8 @@ class Start:
     adapter: Callable[[], Adapter | None] = lambda: None
 
 
-Starting = Callable[[PackedDataset, torch.device], Start]
-"""Makes the start of a training from its data, on a device."""
+Starting = Callable[[PackedDataset, torch.device, Team], Start]
+"""Makes the start of a training from its data, on a device, for the processes that share it."""
 
 
 def train_run(
@@ -111,18 +111,20 @@ def train_run(
     device = resolve_device(config)
     deterministic = prepare_process(config, device, frame["threads"])
     resolved = {"device": str(device), "deterministic": deterministic}
-    with listening() as stop:
+    with joined(config.world, device) as team, listening() as stop:
         inputs = training_inputs(dataset, parent, slice.pretrained)
         fingerprint = job_fingerprint(stage, slice, frame["code"], inputs, seed)
         seed_everything(seed)
-        start = starting(dataset, device)
+        start = starting(dataset, device, team)
         resolved["backend"] = start.backend
         tracker.log_params({"resolved": resolved})
         upstream = [] if parent is None else [parent.job_id]
         if upstream:
             tracker.set_tags({"upstream": " ".join(upstream)})
-        trainer = _trainer(slice, seed, start, dataset, device)
-        store = CheckpointStore(frame["state"], keep=config.keep_checkpoints, identity=fingerprint)
+        trainer = _trainer(slice, seed, start, dataset, device, team)
+        store = CheckpointStore(
+            frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
+        )
         _resume(stage, trainer, store, frame)
         progress = Progress(
             frame["state"],
@@ -130,10 +132,13 @@ def train_run(
             seed=seed,
             step=trainer.step,
             tokens_per_step=config.tokens_per_step,
+            shown=team.leads,
         )
         trainer.train(store, progress, tracker, stop)
         history, adapter = trainer.history, start.adapter()
         finished, own = start.finish()
+        if not team.leads:
+            return
         metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
         metrics |= own
         if trainer.diverged_at is None:
@@ -180,7 +185,12 @@ def held_out(dataset: PackedDataset) -> dict[str, float | int] | None:
 
 
 def _trainer(
-    slice: RunSlice, seed: int, start: Start, dataset: PackedDataset, device: torch.device
+    slice: RunSlice,
+    seed: int,
+    start: Start,
+    dataset: PackedDataset,
+    device: torch.device,
+    team: Team,
 ) -> Trainer:
     config, manifest = slice.training, dataset.manifest
     if manifest.vocab_size > slice.model.vocab_size:
@@ -188,9 +198,14 @@ def _trainer(
             f"model.vocab_size is {slice.model.vocab_size}, but {dataset.folder} has token ids "
             f"up to {manifest.vocab_size - 1}: set it to at least {manifest.vocab_size}"
         )
-    _require_one_process()
     loader = BatchLoader(
-        dataset, "train", batch_size=config.batch_size, seq_len=config.seq_len, seed=seed
+        dataset,
+        "train",
+        batch_size=config.share,
+        seq_len=config.seq_len,
+        seed=seed,
+        rank=team.rank,
+        world_size=team.world,
     )
     objective = Objective(
         seq_len=config.seq_len,
@@ -208,18 +223,8 @@ def _trainer(
         objective=objective,
         measure=measure,
         device=device,
+        team=team,
     )
-
-
-def _require_one_process() -> None:
-    """Refuse to be one of several processes, as torchrun starts them.
-
-    The trainer cannot join them yet: each would silently train the whole model on its own.
-    """
-    if (world := int(os.environ.get("WORLD_SIZE", "1"))) != 1:
-        raise ConfigError(
-            f"WORLD_SIZE is {world}, but training runs in one process: start it without torchrun"
-        )
 
 
 def _resume(stage: str, trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:
@@ -229,7 +234,7 @@ def _resume(stage: str, trainer: Trainer, store: CheckpointStore, frame: Frame) 
         logger.info("this training had finished and is asked for again: it starts afresh")
         store.clear()
     newest = store.newest_whole(trainer.tensor_names())
-    mark.unlink(missing_ok=True)
+    mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
     if newest is not None:
         trainer.restore(newest)
         for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some

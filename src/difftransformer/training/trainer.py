@@ -18,6 +18,7 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
 from difftransformer.training.method import Method
@@ -36,6 +37,16 @@ class Trainer:
 
     Everything that decides the bits of the run is in its `Snapshot`; everything that depends on
     the clock goes to the log, the heartbeat and the tracker alone.
+
+    Args:
+        model: What trains, already shared among the processes.
+        method: What of it trains, and how.
+        config: Budget and all else.
+        loader: Of this process's share of the batches.
+        objective: The loss.
+        measure: What is measured beside it.
+        device: Where this process computes.
+        team: The processes that train it together.
     """
 
     def __init__(
@@ -48,16 +59,18 @@ class Trainer:
         objective: Objective,
         measure: Measure,
         device: torch.device,
+        team: Team,
     ) -> None:
         self.model, self.config = model, config
         self.step, self.history = 0, History()
         self.diverged_at: int | None = None
         self._loader, self._objective, self._measure = loader, objective, measure
-        self._device = device
+        self._device, self._team = device, team
         self._method = method
         self._hidden_states: HiddenStates = (
             torch.compile(model.hidden_states) if config.compile else model.hidden_states
         )
+        self._loss = team.loss(model, self._whole_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
         self._summed_steps = 0
 
@@ -120,8 +133,9 @@ class Trainer:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
-                tensor.copy_(snapshot.tensors[name])
-        self._method.optimiser.load_tensors(snapshot.tensors)
+                self._team.fill(tensor, snapshot.tensors[name])
+            for name, tensor in self._method.optimiser.tensors().items():
+                self._team.fill(tensor, snapshot.tensors[name])
         self._loader.load_state_dict(snapshot.state["loader"])
         self.history = History(snapshot.state["history"])
         self._sums = snapshot.tensors["sums"].to(self._device)
@@ -149,15 +163,17 @@ class Trainer:
         last = self.step == self.last_step
         if self._device.type == "cpu":  # elsewhere reading a value each step would stall the device
             self._check(lr)
-        measured = self._measure(self._no_grad_states, self.step, last)
+        with self._team.whole():
+            measured = self._measure(self._no_grad_states, self.step, last)
         if measured or last or self.step % config.log_every == 0:
             self._add_row(lr, measured, progress, tracker)
         if last or progress.due():
             progress.report(self.step, self.last_step, self._latest_loss(), lr)
         if self.step in config.kept_steps:
             self._check(lr)
-            store.keep_weights(self.step, self.model)
-        stopping = stop.signal is not None and not last
+            store.keep_weights(self.step, self._team.plain(self.model))
+        asked = self._team.agreed(stop.signal)
+        stopping = asked is not None and not last
         every = config.checkpoint_every
         if last or stopping or (every is not None and self.step % every == 0):
             self._check(lr)
@@ -165,9 +181,9 @@ class Trainer:
             store.save(self.snapshot())
         if stopping:
             raise Interrupted(
-                f"{stop.signal} at step {self.step}/{self.last_step}, checkpoint written; "
+                f"{asked} at step {self.step}/{self.last_step}, checkpoint written; "
                 "the same call continues",
-                stop.signal,
+                asked,
             )
 
     def _optimise(self, lr: float) -> None:
@@ -175,17 +191,18 @@ class Trainer:
         batch = self._loader.next_batch().to(self._device, non_blocking=True)
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
-        for micro_batch in micro_batches:
+        for number, micro_batch in enumerate(micro_batches, start=1):
             with autocast(self._device, self.config.precision):
-                loss = self._objective.loss(
-                    self._hidden_states, self.model.output_weight, micro_batch
-                ) / len(micro_batches)
-            torch.autograd.backward(loss)
+                loss = self._loss(micro_batch) / len(micro_batches)
+            self._team.backward(loss, last=number == len(micro_batches))
             total += loss.detach()
-        norm = self._clip()
+        norm = self._team.full(self._clip())
         self._method.step(lr)
-        self._sums += torch.stack((total, norm))
+        self._sums += torch.stack((self._team.mean(total), norm))
         self._summed_steps += 1
+
+    def _whole_loss(self, micro_batch: Tensor) -> Tensor:
+        return self._objective.loss(self._hidden_states, self.model.output_weight, micro_batch)
 
     def _next_lr(self) -> float:
         return learning_rate(self.step + 1, self.config, self.last_step)

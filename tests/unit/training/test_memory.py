@@ -45,6 +45,18 @@ def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> No
     assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
 
 
+def test_processes_share_the_states_but_not_what_they_compute() -> None:
+    def estimate(world: int) -> memory.MemoryEstimate:
+        slice = make_slice(world=world, micro_batch_size=1)
+        deep = slice.model.model_copy(update={"num_layers": 32})
+        return memory.estimate_memory(slice.model_copy(update={"model": deep}), torch.device("cpu"))
+
+    alone, *shared = map(estimate, (1, 2, 4, 16))
+    states = [one.states for one in (alone, *shared)]
+    assert states == sorted(states, reverse=True) and states[-1] < states[0] / 2
+    assert {one.activations for one in shared} == {alone.activations}
+
+
 @pytest.mark.parametrize("method", ["full", "kvo", "dex", "lora"])
 def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(method: str) -> None:
     script = Path(__file__).with_name("measured_adaptation.py")

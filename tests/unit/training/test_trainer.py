@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from safetensors.torch import load_file
 from tiny_training import Train, column, history, make_slice
 
@@ -247,8 +248,12 @@ def test_refuses_before_the_first_step(train: Train, monkeypatch: pytest.MonkeyP
         with pytest.raises(BackendError, match=r"training\.device is cuda"):
             train(make_slice(device="cuda"))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="WORLD_SIZE is 2"):
+    with pytest.raises(ConfigError, match=r"training\.world is 1, but 2 processes were started"):
         train(make_slice())
+    with pytest.raises(ValidationError, match="world 3 does not divide batch_size 16"):
+        make_slice(world=3)
+    with pytest.raises(ValidationError, match="does not divide the 8 sequences of each process"):
+        make_slice(world=2, micro_batch_size=3)
 
 
 def test_unwritable_output_is_one_line(train: Train, tmp_path: Path) -> None:

@@ -1,0 +1,301 @@
+"""The processes that train one model together: the one place that knows of ranks.
+
+Parameters, gradients and optimiser states are sharded over all of them (FSDP2, `fully_shard`), the
+batch is divided among them, and all of them know every number of the history. A training of one
+process asks the same things of a `Team` of one, which does nothing.
+
+Shapes: B = sequences, T = positions.
+"""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.models.language_model import LanguageModel
+
+PATIENCE = timedelta(minutes=5)
+"""How long a process waits for the others before it gives them up."""
+
+logger = logging.getLogger(__name__)
+
+
+def started_world() -> int:
+    """Return of how many processes this one is, as `torchrun` has started it; 1 without."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def leads() -> bool:
+    """Whether this process speaks for all: it logs, tracks and publishes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def joined(world: int, device: torch.device) -> Iterator["Team"]:
+    """Join the other processes of this training, and leave them in the end.
+
+    Args:
+        world: How many processes the settings ask for.
+        device: Where this process computes.
+
+    Raises:
+        ConfigError: `torchrun` has started another number of them.
+        BackendError: They do not find each other in time, or their torch differs.
+    """
+    if (started := started_world()) != world:
+        raise ConfigError(
+            f"training.world is {world}, but {started} processes were started: set it to {started},"
+            " or start without torchrun"
+        )
+    if world == 1:
+        yield Team()
+        return
+    try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise BackendError(
+            f"process {os.environ.get('RANK')} of {world} does not find the others ({said}): look "
+            "at their logs, at MASTER_ADDR and at firewalls, then start all of them again"
+        ) from error
+    try:
+        team = ShardedTeam(world, device)
+        team.require_same(f"torch {torch.__version__}")
+        yield team
+    finally:
+        dist.destroy_process_group()
+
+
+class Team:
+    """A training of one process; `ShardedTeam` is one of several."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process speaks for all."""
+        return self.rank == 0
+
+    def shard(self, model: LanguageModel, empty: Callable[[], LanguageModel]) -> None:
+        """Give each process its share of the parameters, in place, before an optimiser exists.
+
+        Args:
+            model: The whole of it, the same in all processes.
+            empty: Makes another one of its class and sizes, for `plain`.
+        """
+
+    def loss(
+        self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
+    ) -> Callable[[Tensor], Tensor]:
+        """Return ``loss`` of a micro-batch [B, T + 1] as this process can compute it.
+
+        Args:
+            model: What `shard` was given.
+            loss: Of the whole model, on this process's share of the batch.
+        """
+        return loss
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add the gradients of a micro-batch, those of all processes with the last one."""
+        torch.autograd.backward(loss)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Let the model be read outside of its loss, as validation does."""
+        yield
+
+    def mean(self, value: Tensor) -> Tensor:
+        """Return the mean of a number over the processes."""
+        return value
+
+    def full(self, tensor: Tensor) -> Tensor:
+        """Return the whole of what may be a share."""
+        return tensor
+
+    def plain(self, model: LanguageModel) -> LanguageModel:
+        """Return the model as it is now, without shards; all processes call it."""
+        return model
+
+    def fill(self, tensor: Tensor, whole: Tensor) -> None:
+        """Copy a whole tensor, or this process's share of it, into ``tensor``."""
+        tensor.copy_(whole)
+
+    def agreed(self, stop: str | None) -> str | None:
+        """Return the signal that any of the processes was asked to stop by."""
+        return stop
+
+    def from_leader(self, value: Any) -> Any:
+        """Return what the leading process gives."""
+        return value
+
+    def all_of(self, value: Any) -> list[Any]:
+        """Return what each process gives."""
+        return [value]
+
+    def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
+        """Write this process's shards of a checkpoint; return the names of its files."""
+        raise NotImplementedError("a team of one writes one file")
+
+
+class ShardedTeam(Team):
+    """Several processes, each with a share of everything."""
+
+    def __init__(self, world: int, device: torch.device) -> None:
+        self.rank, self.world = dist.get_rank(), world
+        self._device = device
+        self._mesh = dist.device_mesh.init_device_mesh(device.type, (world,))
+        self._root: Any = None
+
+    def require_same(self, what: str) -> None:
+        """Check that all processes say the same of themselves.
+
+        Raises:
+            BackendError: They do not.
+        """
+        said = self.all_of(what)
+        if len(set(said)) > 1:
+            raise BackendError(
+                f"the processes differ: {', '.join(said)} by rank: install the same everywhere"
+            )
+
+    def shard(self, model: LanguageModel, empty: Callable[[], LanguageModel]) -> None:
+        """See `Team.shard`; whole layers are gathered, one after the other, when they compute."""
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in model.get_submodule("layers").children():
+            fully_shard(layer, mesh=self._mesh)
+        self._root, self._empty = _Loss(model), empty
+        fully_shard(self._root, mesh=self._mesh, reshard_after_forward=False)
+
+    def loss(
+        self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
+    ) -> Callable[[Tensor], Tensor]:
+        """See `Team.loss`: within the root's forward, where embedding and output are gathered."""
+        self._root.compute = loss
+        root: Callable[[Tensor], Tensor] = self._root
+        return root
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """See `Team.backward`."""
+        self._root.set_requires_gradient_sync(last)
+        torch.autograd.backward(loss)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """See `Team.whole`."""
+        self._root.unshard()
+        try:
+            yield
+        finally:
+            self._root.reshard()
+
+    def mean(self, value: Tensor) -> Tensor:
+        """See `Team.mean`."""
+        total = value.clone()
+        dist.all_reduce(total)
+        return total / self.world
+
+    def full(self, tensor: Tensor) -> Tensor:
+        """See `Team.full`."""
+        whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        return whole
+
+    def plain(self, model: LanguageModel) -> LanguageModel:
+        """See `Team.plain`."""
+        found = self._empty()
+        with torch.no_grad():
+            shares = dict(model.named_parameters())
+            for name, parameter in found.named_parameters():
+                parameter.copy_(self.full(shares[name]))
+        return found
+
+    def fill(self, tensor: Tensor, whole: Tensor) -> None:
+        """See `Team.fill`."""
+        if not hasattr(tensor, "full_tensor"):
+            tensor.copy_(whole)
+            return
+        from torch.distributed.tensor import distribute_tensor
+
+        share: Any = tensor
+        # Every process has the whole: each takes its part, nothing is sent.
+        tensor.copy_(
+            distribute_tensor(
+                whole.to(self._device), share.device_mesh, share.placements, src_data_rank=None
+            )
+        )
+
+    def agreed(self, stop: str | None) -> str | None:
+        """See `Team.agreed`."""
+        number = 0 if stop is None else int(signal.Signals[stop])
+        highest = torch.tensor(number, device=self._device)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        found = int(highest)
+        return signal.Signals(found).name if found else None
+
+    def from_leader(self, value: Any) -> Any:
+        """See `Team.from_leader`."""
+        return self.all_of(value)[0]
+
+    def all_of(self, value: Any) -> list[Any]:
+        """See `Team.all_of`."""
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found
+
+    def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
+        """See `Team.write`: safetensors, by torch.distributed.checkpoint."""
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        with _quiet():
+            save(
+                tensors, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True)
+            )
+        return sorted(path.name for path in folder.glob(f"shard-{self.rank + 1:05d}-*"))
+
+
+def read_shards(folder: Path) -> dict[str, Tensor]:
+    """Return the whole tensors of a sharded checkpoint, however many processes wrote it."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    sizes: dict[str, Any] = dict(metadata)
+    tensors = {
+        name: torch.empty(one.size, dtype=one.properties.dtype) for name, one in sizes.items()
+    }
+    with _quiet():
+        load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    return tensors
+
+
+class _Loss(nn.Module):
+    """The model with its loss as its forward, while which all root parameters are gathered."""
+
+    compute: Callable[[Tensor], Tensor]
+
+    def __init__(self, model: LanguageModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.compute(batch)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out the warning that one process reads alone, which is what is meant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield

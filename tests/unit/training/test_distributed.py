@@ -1,0 +1,238 @@
+"""Trainings of several processes, started by the command as a user would, beside one of one."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_training import make_slice
+
+from difftransformer.models.attention.registry import variants
+
+STEPS = 40
+SETTINGS = {
+    "steps": STEPS, "batch_size": 8, "micro_batch_size": 2, "validate_every": 20, "log_every": 1,
+    "checkpoint_every": 10, "keep_weights": [0.5],
+}  # fmt: skip
+
+
+class Run:
+    """One training in a folder; called again it goes on, in as many processes as it is given."""
+
+    def __init__(self, folder: Path, dataset: Path, variant: str = "diff_v1", **more: Any) -> None:
+        self.folder, self._dataset, self._variant = folder, dataset, variant
+        self._settings = SETTINGS | more
+        folder.mkdir()
+
+    def start(self, world: int, **more: Any) -> subprocess.Popen[str]:
+        slice = make_slice(self._variant, world=world, **(self._settings | more))
+        path = self.folder / f"slice-{world}.json"
+        path.write_text(slice.model_dump_json())
+        words = ["pretrain", "--slice", path, "--dataset", self._dataset / "manifest.json"]
+        words += ["--output", self.folder / "out" / "training.json", "--tracking", "off"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "difftransformer", *map(str, words)],
+            cwd=self.folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, world: int, **more: Any) -> str:
+        process = self.start(world, **more)
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        return said
+
+    def losses(self) -> torch.Tensor:
+        with (self.folder / "out" / "history.csv").open() as file:
+            return torch.tensor([float(row["loss"]) for row in csv.DictReader(file)])
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return load_file(self.folder / "out" / "model.safetensors")
+
+    def state(self) -> Path:
+        return next(self.folder.glob("results/unit/state/pretrain/*/0/*"))
+
+    def steps(self) -> list[int]:
+        found = self.folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
+        return sorted(int(path.name[-8:]) for path in found if path.name[-8:].isdecimal())
+
+    def wait_for(self, step: int, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + 120
+        while max(self.steps(), default=0) < step and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def distance(one: Run, other: Run) -> float:
+    """Largest relative difference of the loss of a step; weights are near, too.
+
+    Those less so: where a gradient is nearly nothing, AdamW makes a step of its rounding.
+    """
+    theirs = other.weights()
+    for name, tensor in one.weights().items():
+        assert float((tensor - theirs[name]).abs().max() / tensor.abs().max()) < 1e-4, name
+    return float(((one.losses() - other.losses()) / one.losses()).abs().max())
+
+
+def assert_same_bytes(*runs: Run) -> None:
+    for name in ("model.safetensors", "history.csv"):
+        one, other = ((run.folder / "out" / name).read_bytes() for run in runs)
+        assert one == other, name
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
+    run = Run(tmp_path_factory.mktemp("alone") / "run", text)
+    run(1)
+    return run
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
+    run = Run(tmp_path_factory.mktemp("together") / "run", text)
+    run(2)
+    return run
+
+
+def test_two_processes_train_what_one_does(alone: Run, together: Run) -> None:
+    assert distance(alone, together) < 1e-6
+    ours, theirs = (
+        json.loads((run.folder / "out" / "training.json").read_text())["metrics"]
+        for run in (alone, together)
+    )
+    assert ours.keys() == theirs.keys()
+    assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-6)
+    half = f"out/kept/step-{STEPS // 2:08d}.safetensors"
+    kept = [load_file(run.folder / half) for run in (alone, together)]
+    for name, tensor in kept[0].items():
+        torch.testing.assert_close(kept[1][name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_its_checkpoint_is_shards_of_safetensors_with_sums(together: Run) -> None:
+    newest = together.state() / f"checkpoint-{STEPS:08d}"
+    files = {path.name for path in newest.iterdir()}
+    shards = {name for name in files if name.startswith("shard-")}
+    assert len(shards) == 2 and all(name.endswith(".safetensors") for name in shards)
+    assert json.loads((newest / "sums.json").read_text()).keys() == shards | {"state.json"}
+
+
+@pytest.mark.parametrize(
+    "signalled", ["rank", pytest.param("launcher", marks=pytest.mark.exhaustive)]
+)
+def test_a_stop_of_one_is_a_stop_of_all_and_goes_on_to_the_same_bytes(
+    tmp_path: Path, text: Path, together: Run, signalled: str
+) -> None:
+    run = Run(tmp_path / "run", text)
+    process = run.start(2)
+    run.wait_for(10, process)
+    children = _children(process.pid)
+    assert len(children) == 2
+    os.kill(children[1] if signalled == "rank" else process.pid, signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == os.EX_TEMPFAIL, said
+    assert len(run.steps()) >= 2 and run.steps()[-1] < STEPS
+    run(2)
+    assert_same_bytes(run, together)
+
+
+def test_a_killed_process_costs_nothing_that_was_written(
+    tmp_path: Path, text: Path, together: Run
+) -> None:
+    run = Run(tmp_path / "run", text)
+    process = run.start(2)
+    run.wait_for(10, process)
+    os.kill(_children(process.pid)[1], signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "error: process 1 of 2 was ended by SIGKILL" in said, said
+    run(2)
+    assert_same_bytes(run, together)
+
+
+@pytest.mark.exhaustive
+def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, text: Path) -> None:
+    settings = {"steps": 1500, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
+    undisturbed = Run(tmp_path / "undisturbed", text, **settings)
+    undisturbed(2)
+    run, moment, reached = Run(tmp_path / "run", text, **settings), random.Random(0), 0
+    for kill in range(20):
+        process = run.start(2)
+        run.wait_for(reached + 15, process)
+        time.sleep(moment.uniform(0.0, 0.1))
+        victims = [process.pid, *_children(process.pid)]
+        assert len(victims) == 3, f"kill {kill} came too late"
+        os.kill(moment.choice(victims), signal.SIGKILL)
+        process.communicate(timeout=120)
+        for pid in victims[1:]:  # ranks outlive their launcher, and their lock would be waited for
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert run.steps()[-1] >= reached
+        reached = run.steps()[-1]
+    run(2)
+    assert_same_bytes(run, undisturbed)
+
+
+def test_another_number_of_processes_goes_on_within_rounding(
+    tmp_path: Path, text: Path, alone: Run
+) -> None:
+    run = Run(tmp_path / "run", text)
+    for world, step in ((2, 10), (1, 20)):
+        process = run.start(world)
+        run.wait_for(step, process)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == os.EX_TEMPFAIL, said
+    said = run(2)
+    assert "resuming from the checkpoint" in said
+    assert distance(run, alone) < 1e-6
+
+
+@pytest.mark.exhaustive
+def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) -> None:
+    run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
+    run(2)
+    shard = next((run.state() / "checkpoint-00000020").glob("shard-00002-*"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    said = run(2)
+    assert "is damaged" in said and "resuming from the checkpoint of step 10" in said
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("variant", [name for name in variants() if name != "diff_v1"])
+def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: str) -> None:
+    runs = [Run(tmp_path / name, text, variant, steps=10) for name in ("one", "two")]
+    for world, run in enumerate(runs, start=1):
+        run(world, keep_weights=[])
+    assert distance(*runs) < 1e-6
+
+
+def test_more_processes_than_asked_for_are_refused(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    process = Run(tmp_path / "run", text).start(1)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "error: training.world is 1, but 3 processes were started" in said
+
+
+def _children(pid: int) -> list[int]:
+    return sorted(
+        one.pid
+        for one in psutil.Process(pid).children(recursive=True)
+        if "difftransformer" in one.cmdline()
+    )
