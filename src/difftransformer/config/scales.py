@@ -49,10 +49,16 @@ def setup_of(runs: Runs, name: str, where: str) -> str | None:
 def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:
     """Return run id -> setup of a run at every setup of a family, in their order.
 
-    At its own setup a run is itself, so nothing is trained twice.
+    At its own setup a run is itself, and at one at which a run of its own name stands, that one,
+    so nothing is trained twice.
     """
     own = setup_of(runs, run, where)
-    return {run if setup == own else f"{run}_{setup}": setup for setup in setups}
+    named = {
+        entry.setup: name
+        for name, entry in reversed(list(runs.items()))
+        if entry.base == run and entry.model_fields_set <= {"base", "setup", "label", "look"}
+    }
+    return {run if setup == own else named.get(setup, f"{run}_{setup}"): setup for setup in setups}
 
 
 def family_runs(
@@ -81,7 +87,7 @@ def family_runs(
         for row in part.rows:
             entry = lookup(runs, row.run, "run", where)
             for member, setup in members(runs, row.run, setups, where).items():
-                if member != row.run:
+                if member not in runs:
                     label = f"{entry.label}, {setup}"
                     added[member] = RunEntry(base=row.run, setup=setup, label=label)
     return added

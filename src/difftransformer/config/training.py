@@ -90,6 +90,11 @@ class TrainingConfig(Settings):
         unit="sequences",
         gt=0,
     )
+    recompute: Literal["none", "layer"] = setting(
+        "none",
+        meaning="layer: a layer keeps its input alone and is computed again in the backward pass, "
+        "a third more work for a fraction of the memory. The numbers are the same.",
+    )
     lr: float = setting(
         meaning="Peak learning rate.",
         source="arXiv 2410.05258 table 10 for the paper's sizes",

@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
@@ -99,7 +100,11 @@ class Transformer(LanguageModel):
         backend: Name of the attention backend.
         embedding: Token embedding, [V, D].
         lm_head: Output projection; None when it is the embedding (``tie_embeddings``).
+        recompute: Whether training keeps nothing of a layer but its input, and computes the layer
+            again in the backward pass.
     """
+
+    recompute: bool = False
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
         """Make the modules; their weights are undefined (see `build` and `checkpoint.load_model`).
@@ -186,8 +191,12 @@ class Transformer(LanguageModel):
         else:
             rope = self._rotary.at(positions)
         x = self.embedding(tokens)
+        again = self.recompute and torch.is_grad_enabled()
         for layer in self.layers:
-            x = layer(x, rope, mask, cache)
+            if again:
+                x = checkpoint(layer, x, rope, mask, cache, use_reentrant=False)
+            else:
+                x = layer(x, rope, mask, cache)
         out: Tensor = self.norm(x)
         return out
 

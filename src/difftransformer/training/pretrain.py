@@ -46,6 +46,7 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device)
+        transformer.recompute = slice.training.recompute == "layer"
         team.shard(transformer, lambda: Transformer(slice.model, transformer.backend))
         method = Method(AdamW(transformer.named_parameters(), slice.training))
         return Start(

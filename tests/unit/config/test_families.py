@@ -21,10 +21,11 @@ RUNS = {
 
 def test_a_run_at_its_own_setup_is_itself() -> None:
     assert members(RUNS, "b", ["small", "middle", "large"], "here") == {
-        "b_small": "small", "b": "middle", "b_large": "large",
+        "b_small": "small", "b": "middle", "c": "large",
     }  # fmt: skip
     assert list(members(RUNS, "c", ["middle", "large"], "here")) == ["c_middle", "c"]
-    assert [setup_of(RUNS, run, "here") for run in RUNS] == ["middle", "middle", "large"]
+    changed = RunEntry(label="C", base="b", setup="large", set={"training": {"lr": 1.0}})
+    assert list(members(RUNS | {"c": changed}, "b", ["large"], "here")) == ["b_large"]
 
 
 @pytest.mark.parametrize("scale", ["smoke", "tiny", "small", "gpu", "paper"])

@@ -293,3 +293,12 @@ def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
     assert last_step == 8
     assert final["train_loss"] == column(folder, "loss")[-1]
     assert "tokens_per_second" not in history(folder)[0]
+
+
+@pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2", "dint"])
+def test_layers_that_are_computed_again_give_the_same_bytes(train: Train, variant: str) -> None:
+    settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
+    kept = train(make_slice(variant, **settings), "kept")
+    again = train(make_slice(variant, recompute="layer", **settings), "again")
+    for name in ("model.safetensors", "history.csv"):
+        assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()
