@@ -36,6 +36,7 @@ reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, f
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
 	snakemake $(ARTIFACT) --dry-run $(CONFIG)
+	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE))
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
 	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
@@ -60,9 +61,7 @@ test: install  ## the whole test suite, a worker for each core
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	pytest tests/faults tests/unit/training/test_distributed.py -m ""
 
-test-slurm: install  ## a table through profiles/slurm on a one-node Slurm made for it: limits, preemption, a lost node
-	@command -v slurmd sbatch munged >/dev/null || PATH=$$PATH:/usr/sbin command -v slurmd sbatch munged >/dev/null \
-	  || { echo "error: no Slurm here: apt-get install slurm-wlm munge" >&2; exit 2; }
+test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	pytest tests/slurm -m slurm
 

@@ -62,6 +62,24 @@ def show(
 
 
 @command
+def show_costs(
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="Artifacts or groups; without any the headline.")
+    ] = None,
+    scale: Scale = "paper",
+    seeds: Seeds = None,
+    config: Config = Path("config"),
+) -> None:
+    """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
+    from difftransformer.planning.costs import lines
+
+    with reporting():
+        plan = _plan(config, scale, seeds)
+        for line in lines(plan, plan.asked(targets or [])):
+            typer.echo(line)
+
+
+@command
 def show_verdicts(scale: Scale = "tiny", config: Config = Path("config")) -> None:
     """Print what the verdicts come to at a scale, and what to run next."""
     with reporting():

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.inheritance import Layers
 from difftransformer.config.judges import Judges, JudgesConfig
+from difftransformer.config.machine import MachineConfig
 from difftransformer.config.pretrained import PretrainedBase, named
 from difftransformer.config.run import PretrainedModel, PretrainedOptions
 from difftransformer.config.validation import nearest, validate
@@ -242,6 +243,9 @@ class ScaleConfig(Settings):
     """One file of ``config/scales``: the whole project at one size."""
 
     description: str = setting(meaning="What the scale is for, and on which machine")
+    machine: MachineConfig | None = setting(
+        None, meaning="Machine that `difftransformer show_costs` reckons with"
+    )
     setups: dict[Name, SetupEntry] = setting(meaning="Experiments by name")
     runs: dict[Name, dict[str, Any]] = setting(
         {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"

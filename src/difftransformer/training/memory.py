@@ -88,7 +88,7 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     """
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
-    states = _states(model, config, parameters)
+    states = states_per_process(model, config, parameters)
     checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
@@ -106,7 +106,7 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     return MemoryEstimate(states, activations, logits, checkpoint)
 
 
-def _states(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
+def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
     """Weights, gradients and moments of one process: its share, and what it gathers to compute.
 
     Each begins with the whole model, of which it then keeps its share.

@@ -7,7 +7,7 @@ import yaml
 
 from difftransformer.config.project import RunEntry
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.scales import members, setup_of
+from difftransformer.config.scales import members
 from difftransformer.errors import ConfigError
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
