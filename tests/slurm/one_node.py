@@ -1,0 +1,219 @@
+"""A Slurm of one node in a folder of its own: key, daemons, ports, state."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+CPUS, MEMORY_MB = 12, 64000
+"""What the node says that it has, so that jobs of the committed profile fit on any machine."""
+
+CONFIGURATION = """\
+ClusterName=folder
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldParameters=idle_on_node_suspend
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/munge
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SchedulerParameters=sched_interval=5,bf_interval=5
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=30
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory}
+PartitionName=work Nodes=ALL Default=YES PriorityTier=1
+PartitionName=urgent Nodes=ALL PriorityTier=10
+"""
+
+
+def missing() -> str | None:
+    """Say in one line what is missing and how to get it."""
+    lacking = [name for name in PROGRAMS if shutil.which(name, path=_search_path()) is None]
+    if not lacking:
+        return None
+    return f"no {', '.join(lacking)}: apt-get install slurm-wlm munge (or your system's packages)"
+
+
+def _search_path() -> str:
+    return os.pathsep.join([*os.get_exec_path(), "/usr/sbin", "/sbin"])
+
+
+class Cluster:
+    """The running cluster; all its processes end with the block.
+
+    Attributes:
+        environment: What its clients (sbatch, squeue, ...) need to find it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = os.environ | {
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PATH": os.pathsep.join([str(folder / "bin"), *os.get_exec_path()]),
+        }
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for name in ("state", "spool", "bin"):
+            (self.folder / name).mkdir(parents=True)
+        # The plugin drops all that begins with SLURM_ from a job's environment, this address too,
+        # and a configuration elsewhere than in /etc is not found then.
+        for name in ("srun", "scontrol"):
+            real, wrapped = shutil.which(name), self.folder / "bin" / name
+            wrapped.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
+            wrapped.chmod(0o755)
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o600)
+        controller_port, node_port = _free_ports(2)
+        (self.folder / "slurm.conf").write_text(
+            CONFIGURATION.format(
+                host=socket.gethostname().split(".")[0],
+                user=_user(),
+                folder=self.folder,
+                controller_port=controller_port,
+                node_port=node_port,
+                cpus=CPUS,
+                memory=MEMORY_MB,
+            )
+        )
+        self._stack.callback(self._stop)
+        with self._stack:
+            self._start(
+                "munged", "--foreground", "--force", f"--key-file={key}",
+                f"--socket={self.folder}/munge.socket", f"--pid-file={self.folder}/munged.pid",
+                f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munge.seed",
+            )  # fmt: skip
+            wait_for((self.folder / "munge.socket").exists, "munged")
+            self._start("slurmctld", "-D", "-f", self.environment["SLURM_CONF"])
+            self.start_node()
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def ask(self, *words: str) -> str:
+        """Call one of Slurm's commands; return what it says."""
+        return subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    def jobs(self, state: str, name: str = "") -> list[str]:
+        """Return the ids of jobs in a state, those whose comment names a rule and its wildcards."""
+        said = self.ask("squeue", "--noheader", "--states", state, "--format", "%i %k")
+        return [line.split()[0] for line in said.splitlines() if name in line]
+
+    def restarts(self, id: str) -> int:
+        """Return how often Slurm has started a job again."""
+        said = self.ask("scontrol", "show", "job", id)
+        return int(said.split("Restarts=")[1].split()[0])
+
+    def start_node(self) -> None:
+        """Start the node's daemon and wait until the node takes jobs."""
+        self._start("slurmd", "-D", "-f", self.environment["SLURM_CONF"])
+        wait_for(lambda: self._node_is("idle", "mixed", "allocated"), "the node")
+
+    def lose_node(self) -> None:
+        """Kill the node's daemon and all that runs on it; wait until the controller knows."""
+        lost = self._daemons.pop("slurmd")
+        lost.kill()
+        lost.wait()
+        self._kill_steps()
+        wait_for(lambda: self._node_is("down"), "the controller to miss the node")
+
+    def _kill_steps(self) -> None:
+        """Kill all that jobs run: steps outlive the daemon, and are known by their sockets."""
+        for step in psutil.process_iter(["name"]):
+            if step.info["name"] != "slurmstepd":
+                continue
+            with suppress(psutil.NoSuchProcess):
+                sockets = [str(one.laddr) for one in step.net_connections("unix")]
+                if any(path.startswith(f"{self.folder}/spool/") for path in sockets):
+                    for one in [step, *step.children(recursive=True)]:
+                        with suppress(psutil.NoSuchProcess):
+                            one.kill()
+
+    def _node_is(self, *states: str) -> bool:
+        said = subprocess.run(
+            ["sinfo", "--noheader", "--Node", "--format", "%T"],
+            env=self.environment, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        return any(line.strip().rstrip("*") in states for line in said.stdout.splitlines())
+
+    def _start(self, program: str, *words: str) -> None:
+        path = shutil.which(program, path=_search_path())
+        assert path is not None
+        with (self.folder / f"{program}.out").open("ab") as log:
+            self._daemons[program] = subprocess.Popen(
+                [path, *words], env=self.environment, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def _stop(self) -> None:
+        with suppress(subprocess.SubprocessError):
+            self.ask("scancel", "--user", _user())
+            wait_for(lambda: not self.ask("squeue", "--noheader").strip(), "jobs to end", 40)
+        self._kill_steps()
+        for daemon in reversed(self._daemons.values()):
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.5)
+
+
+def _user() -> str:
+    return psutil.Process().username()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
