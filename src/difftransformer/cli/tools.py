@@ -71,10 +71,14 @@ def show_costs(
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
+    from difftransformer.config.validation import lookup
     from difftransformer.planning.costs import lines
 
     with reporting():
         plan = _plan(config, scale, seeds)
+        known = {**plan.groups, **plan.artifacts.known}
+        for target in targets or []:
+            lookup(known, target, "artifact or group", "show_costs")
         for line in lines(plan, plan.asked(targets or [])):
             typer.echo(line)
 

@@ -145,3 +145,9 @@ def test_a_slice_that_is_none_is_one_line(tmp_path: Path, caplog: pytest.LogCapt
     )
     assert ended.exit_code == 2
     assert "not a DatasetSlice" in caplog.messages[-1]
+
+
+def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
+    assert call("show_costs", "tabel1", "--config", repository / "config").exit_code == 2
+    known = call("show_costs", "table1", "--config", repository / "config")
+    assert known.exit_code == 0 and "GPU-hours" in known.output
