@@ -80,6 +80,7 @@ def test_flash_attn_on_a_gpu_needs_the_package_and_half_precision(
 ) -> None:
     spec = None if found is None else ModuleSpec("flash_attn", None, origin=found or None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    monkeypatch.setattr(flash, "generation", flash.generation.__wrapped__)
     with pytest.raises(BackendError, match=message):
         choose_backend("flash_attn", "cuda", "fp32")
     if found is not None:

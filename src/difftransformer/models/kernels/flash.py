@@ -6,6 +6,7 @@ Hopper or later. Shapes as in `models.kernels.Kernel`.
 
 import importlib.util
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     return out[0] if isinstance(out, tuple) else out  # the fourth gives its lse along
 
 
+@cache
 def generation() -> int | None:
     """Return which flash-attn is installed: 2, 4 or none; 2 where both are."""
     package = importlib.util.find_spec("flash_attn")
