@@ -10,7 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.inheritance import Layers
 from difftransformer.config.judges import Judges, JudgesConfig
-from difftransformer.config.machine import MachineConfig
 from difftransformer.config.pretrained import PretrainedBase, named
 from difftransformer.config.run import PretrainedModel, PretrainedOptions
 from difftransformer.config.validation import nearest, validate
@@ -237,6 +236,21 @@ class SweepEntry(Settings):
     def rates(self) -> dict[str, list[float]]:
         """Return the grid of every run."""
         return {run: grid.learning_rates for grid in self.grids for run in grid.runs}
+
+
+class MachineConfig(Settings):
+    """The machine that an expensive scale is planned for; nothing of it reaches a job."""
+
+    card: str = setting(meaning="Name of the GPU, for people")
+    memory_gib: float = setting(meaning="Memory of one GPU", unit="GiB", gt=0)
+    peak_tflops: float = setting(
+        meaning="Dense products of one GPU in bf16, as its maker states them", unit="TFLOP/s", gt=0
+    )
+    mfu: float = setting(
+        meaning="Share of that peak which training is taken to reach: stated, not measured",
+        gt=0,
+        le=1,
+    )
 
 
 class ScaleConfig(Settings):

@@ -80,6 +80,17 @@ class RunSlice(Settings):
     )
     training: TrainingConfig = setting(meaning="How it is trained.")
 
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides the numbers of the run, up to the rounding of their sums.
+
+        Not by how many processes they are computed, nor how often: another number of them goes on
+        from the same checkpoints.
+        """
+        values = self.model_dump(mode="json")
+        for name in ("world", "recompute"):
+            del values["training"][name]
+        return values
+
     @model_validator(mode="after")
     def _one_process_adapts(self) -> Self:
         if self.adapt is not None and self.training.recompute != "none":

@@ -7,7 +7,7 @@ the peak of a GPU times the share of it that the scale states.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from difftransformer.config.machine import MachineConfig
+from difftransformer.config.project import MachineConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.sizes import count_parameters, training_flops
 from difftransformer.planning.plan import Plan
