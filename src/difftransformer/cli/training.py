@@ -203,7 +203,7 @@ class _Asked:
             scale=self.config.scale,
             run=self.config.run,
             seed=seed,
-            fingerprint=job_fingerprint(rule, self.config, code, inputs, seed),
+            fingerprint=job_fingerprint(rule, self.config.decisive(), code, inputs, seed),
             upstream=() if parent is None else (parent.job_id,),
             threads=threads,
         )
@@ -218,9 +218,10 @@ class _Asked:
 
         world = self.config.training.world
         if world > 1 and not is_launched():
-            with reporting(log):
+            with reporting():  # the log is that of the process that leads
                 on_gpus = self.config.training.device != "cpu" and bool(gpus.pool())
-                raise SystemExit(launch(world, sys.argv[1:], on_gpus))
+                status = launch(world, sys.argv[1:], on_gpus)
+            raise SystemExit(status)
         try:
             self._train(train, results, tracking, log)
         except Interrupted as stop:

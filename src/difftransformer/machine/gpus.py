@@ -43,7 +43,8 @@ def take(count: int = 1) -> None:
     """
     cards = pool()
     scheduled = slurm.job_id() is not None and VISIBLE in os.environ
-    if not cards or TAKEN in os.environ or scheduled:
+    launched = "LOCAL_RANK" in os.environ  # by torchrun: each process takes the card of its number
+    if not cards or TAKEN in os.environ or scheduled or launched:
         return
     if count > len(cards):
         raise UserError(

@@ -61,7 +61,8 @@ def joined(world: int, device: torch.device) -> Iterator["Team"]:
         yield Team()
         return
     try:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        backends = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backends, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())[:200]
         raise BackendError(
@@ -127,9 +128,9 @@ class Team:
         """Return the model as it is now, without shards; all processes call it."""
         return model
 
-    def fill(self, tensor: Tensor, whole: Tensor) -> None:
-        """Copy a whole tensor, or this process's share of it, into ``tensor``."""
-        tensor.copy_(whole)
+    def share(self, whole: Tensor, like: Tensor) -> Tensor:
+        """Return of a whole tensor what this process has in ``like``."""
+        return whole
 
     def agreed(self, stop: str | None) -> str | None:
         """Return the signal that any of the processes was asked to stop by."""
@@ -144,7 +145,11 @@ class Team:
         return [value]
 
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
-        """Write this process's shards of a checkpoint; return the names of its files."""
+        """Write this process's shards of a checkpoint; return the names of its files.
+
+        Raises:
+            OSError: The file system refused, here or to another process.
+        """
         raise NotImplementedError("a team of one writes one file")
 
 
@@ -220,25 +225,21 @@ class ShardedTeam(Team):
                 parameter.copy_(self.full(shares[name]))
         return found
 
-    def fill(self, tensor: Tensor, whole: Tensor) -> None:
-        """See `Team.fill`."""
-        if not hasattr(tensor, "full_tensor"):
-            tensor.copy_(whole)
-            return
-        from torch.distributed.tensor import distribute_tensor
+    def share(self, whole: Tensor, like: Tensor) -> Tensor:
+        """See `Team.share`."""
+        from torch.distributed.tensor import DTensor, distribute_tensor
 
-        share: Any = tensor
+        if not isinstance(like, DTensor):
+            return whole
         # Every process has the whole: each takes its part, nothing is sent.
-        tensor.copy_(
-            distribute_tensor(
-                whole.to(self._device), share.device_mesh, share.placements, src_data_rank=None
-            )
+        return distribute_tensor(
+            whole.to(self._device), like.device_mesh, like.placements, src_data_rank=None
         )
 
     def agreed(self, stop: str | None) -> str | None:
         """See `Team.agreed`."""
         number = 0 if stop is None else int(signal.Signals[stop])
-        highest = torch.tensor(number, device=self._device)
+        highest = torch.tensor(number)  # on the CPU: reading it from a GPU would stall that
         dist.all_reduce(highest, dist.ReduceOp.MAX)
         found = int(highest)
         return signal.Signals(found).name if found else None
@@ -255,13 +256,16 @@ class ShardedTeam(Team):
 
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
         """See `Team.write`: safetensors, by torch.distributed.checkpoint."""
+        from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        with _quiet():
-            save(
-                tensors, storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True)
-            )
+        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+        try:
+            with _quiet():
+                save(tensors, storage_writer=writer)
+        except CheckpointException as error:  # no Exception; what one refused all are told
+            raise next(iter(error.failures.values()))[0] from None
         return sorted(path.name for path in folder.glob(f"shard-{self.rank + 1:05d}-*"))
 
 

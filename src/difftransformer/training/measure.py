@@ -5,7 +5,8 @@ Beside the training loss these are the validation loss, and on recall data the a
 Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -64,6 +65,7 @@ class Measurements:
         dataset: An open dataset with a validation split.
         config: When and how much to measure.
         objective: The loss; the validation loss is the same quantity on held-out data.
+        readable: Within it all of the model can be read.
 
     Raises:
         ConfigError: a probe is set on a dataset without recall rows.
@@ -75,8 +77,9 @@ class Measurements:
         dataset: PackedDataset,
         config: TrainingConfig,
         objective: Objective,
+        readable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._model, self._dataset = model, dataset
+        self._model, self._dataset, self._readable = model, dataset, readable
         self._config, self._objective = config, objective
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
@@ -85,10 +88,12 @@ class Measurements:
         config = self._config
         found: dict[str, float] = {}
         if last or (config.validate_every is not None and step % config.validate_every == 0):
-            found["validation_loss"] = self._validation_loss(hidden_states)
+            with self._readable():
+                found["validation_loss"] = self._validation_loss(hidden_states)
         if config.probe is not None and (last or step % config.probe.every == 0):
-            for needles, (rows, answers) in self._probes.items():
-                found[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
+            with self._readable():
+                for needles, (rows, answers) in self._probes.items():
+                    found[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
         return found
 
     def _validation_loss(self, hidden_states: HiddenStates) -> float:

@@ -113,7 +113,7 @@ def train_run(
     resolved = {"device": str(device), "deterministic": deterministic}
     with joined(config.world, device) as team, listening() as stop:
         inputs = training_inputs(dataset, parent, slice.pretrained)
-        fingerprint = job_fingerprint(stage, slice, frame["code"], inputs, seed)
+        fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
         seed_everything(seed)
         start = starting(dataset, device, team)
         resolved["backend"] = start.backend
@@ -214,7 +214,7 @@ def _trainer(
         weights=config.objective,
         device=device,
     )
-    measure = Measurements(start.model, dataset, config, objective)
+    measure = Measurements(start.model, dataset, config, objective, team.whole)
     return Trainer(
         start.model,
         start.method,

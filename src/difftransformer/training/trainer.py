@@ -122,6 +122,7 @@ class Trainer:
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
             "threads": torch.get_num_threads(),
+            "world": self._team.world,
         }
         return Snapshot(self.step, tensors, state)
 
@@ -133,9 +134,14 @@ class Trainer:
         """Continue from ``snapshot`` instead of from step 0."""
         with torch.no_grad():
             for name, tensor in self._model_tensors().items():
-                self._team.fill(tensor, snapshot.tensors[name])
-            for name, tensor in self._method.optimiser.tensors().items():
-                self._team.fill(tensor, snapshot.tensors[name])
+                tensor.copy_(self._team.share(snapshot.tensors[name], tensor))
+        optimiser = self._method.optimiser
+        optimiser.load_tensors(
+            {
+                name: self._team.share(snapshot.tensors[name], tensor)
+                for name, tensor in optimiser.tensors().items()
+            }
+        )
         self._loader.load_state_dict(snapshot.state["loader"])
         self.history = History(snapshot.state["history"])
         self._sums = snapshot.tensors["sums"].to(self._device)
@@ -147,12 +153,13 @@ class Trainer:
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
                 "numbers will differ from those of a run never stopped"
             )
-        if (before := snapshot.state["threads"]) != torch.get_num_threads():
-            logger.warning(
-                f"checkpoint was made with {before} threads, this process has "
-                f"{torch.get_num_threads()}: the sums will differ in their last bits from a run "
-                "never stopped"
-            )
+        now = {"threads": torch.get_num_threads(), "world": self._team.world}
+        for name, what in (("threads", "threads"), ("world", "processes")):
+            if (before := snapshot.state[name]) != now[name]:
+                logger.warning(
+                    f"checkpoint was made with {before} {what}, now there are {now[name]}: the "
+                    "sums will differ in their last bits from a run never stopped"
+                )
 
     def _advance(
         self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
@@ -163,8 +170,7 @@ class Trainer:
         last = self.step == self.last_step
         if self._device.type == "cpu":  # elsewhere reading a value each step would stall the device
             self._check(lr)
-        with self._team.whole():
-            measured = self._measure(self._no_grad_states, self.step, last)
+        measured = self._measure(self._no_grad_states, self.step, last)
         if measured or last or self.step % config.log_every == 0:
             self._add_row(lr, measured, progress, tracker)
         if last or progress.due():

@@ -35,14 +35,15 @@ class Run:
         self._settings = SETTINGS | more
         folder.mkdir()
 
-    def start(self, world: int, **more: Any) -> subprocess.Popen[str]:
+    def start(self, world: int, limit: int | None = None, **more: Any) -> subprocess.Popen[str]:
         slice = make_slice(self._variant, world=world, **(self._settings | more))
         path = self.folder / f"slice-{world}.json"
         path.write_text(slice.model_dump_json())
         words = ["pretrain", "--slice", path, "--dataset", self._dataset / "manifest.json"]
         words += ["--output", self.folder / "out" / "training.json", "--tracking", "off"]
+        limited = [] if limit is None else ["prlimit", f"--fsize={limit}"]
         return subprocess.Popen(
-            [sys.executable, "-m", "difftransformer", *map(str, words)],
+            [*limited, sys.executable, "-m", "difftransformer", *map(str, words)],
             cwd=self.folder,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
@@ -55,6 +56,16 @@ class Run:
         said, _ = process.communicate(timeout=300)
         assert process.returncode == 0, said
         return said
+
+    def disturbed(
+        self, number: signal.Signals, whom: str, world: int = 2, step: int = 10
+    ) -> tuple[str, int]:
+        """Train up to a step, signal the second rank or the launcher; what it said, its status."""
+        process = self.start(world)
+        self.wait_for(step, process)
+        os.kill(_children(process.pid)[1] if whom == "rank" else process.pid, number)
+        said, _ = process.communicate(timeout=120)
+        return said, process.returncode
 
     def losses(self) -> torch.Tensor:
         with (self.folder / "out" / "history.csv").open() as file:
@@ -137,13 +148,8 @@ def test_a_stop_of_one_is_a_stop_of_all_and_goes_on_to_the_same_bytes(
     tmp_path: Path, text: Path, together: Run, signalled: str
 ) -> None:
     run = Run(tmp_path / "run", text)
-    process = run.start(2)
-    run.wait_for(10, process)
-    children = _children(process.pid)
-    assert len(children) == 2
-    os.kill(children[1] if signalled == "rank" else process.pid, signal.SIGTERM)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == os.EX_TEMPFAIL, said
+    said, status = run.disturbed(signal.SIGTERM, signalled)
+    assert status == os.EX_TEMPFAIL, said
     assert len(run.steps()) >= 2 and run.steps()[-1] < STEPS
     run(2)
     assert_same_bytes(run, together)
@@ -153,11 +159,8 @@ def test_a_killed_process_costs_nothing_that_was_written(
     tmp_path: Path, text: Path, together: Run
 ) -> None:
     run = Run(tmp_path / "run", text)
-    process = run.start(2)
-    run.wait_for(10, process)
-    os.kill(_children(process.pid)[1], signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 2
+    said, status = run.disturbed(signal.SIGKILL, "rank")
+    assert status == 2
     assert "error: process 1 of 2 was ended by SIGKILL" in said, said
     run(2)
     assert_same_bytes(run, together)
@@ -191,14 +194,16 @@ def test_another_number_of_processes_goes_on_within_rounding(
     tmp_path: Path, text: Path, alone: Run
 ) -> None:
     run = Run(tmp_path / "run", text)
+    stopped = []
     for world, step in ((2, 10), (1, 20)):
-        process = run.start(world)
-        run.wait_for(step, process)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == os.EX_TEMPFAIL, said
+        said, status = run.disturbed(signal.SIGTERM, "launcher", world, step)
+        assert status == os.EX_TEMPFAIL, said
+        stopped.append(run.steps()[-1])
+    assert "made with 2 processes, now there are 1" in said
+    assert f"resuming from the checkpoint of step {stopped[0]}" in said
     said = run(2)
-    assert "resuming from the checkpoint" in said
+    assert "made with 1 processes, now there are 2" in said
+    assert f"resuming from the checkpoint of step {stopped[1]}" in said
     assert distance(run, alone) < 1e-6
 
 
