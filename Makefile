@@ -39,6 +39,7 @@ plan: install  ## what `make reproduce` with the same settings would run, and wh
 	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE))
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
+	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
 	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
 
 ui: install  ## MLflow UI on loopback over the runs made so far

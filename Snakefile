@@ -12,6 +12,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
+from snakemake_logger_plugin_difftransformer import know
 
 min_version("9.27")
 
@@ -44,7 +45,8 @@ if (
 # what --config and --configfile set.
 try:
     PLAN = Plan.load(Path("config"), config)
-    PLAN.make_folder()
+    if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
+        PLAN.make_folder()
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 

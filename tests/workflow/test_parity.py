@@ -59,7 +59,7 @@ def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("tabel6",), "No rule to produce tabel6"),
+        (("tabel6",), "error: there is no target 'tabel6'; did you mean 'table6'?"),
         (("--config", "scael=smoke"), "--config scael: unknown key; did you mean 'scale'?"),
         (("--config", "scale=huge"), "unknown scale 'huge'"),
         (("--cores", "0"), "error: --cores 0: nothing could ever run"),

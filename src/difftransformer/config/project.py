@@ -198,10 +198,20 @@ class RunEntry(PretrainedOptions):
         return PretrainedModel(name=self.pretrained, **options)
 
 
+def _indented(runs: Any) -> Any:
+    """Refuse a key of an entry that stands where only names of runs can stand."""
+    strayed = set(RunEntry.model_fields) & set(runs) if isinstance(runs, Mapping) else set()
+    for key in sorted(strayed):
+        raise ValueError(f"'{key}' is a key of a run, not a run: indent it below the run it is of")
+    return runs
+
+
 class RunsFile(Settings):
     """``config/runs.yaml``."""
 
-    runs: dict[Name, RunEntry] = setting(meaning="Every run by its id")
+    runs: Annotated[dict[Name, RunEntry], BeforeValidator(_indented)] = setting(
+        meaning="Every run by its id"
+    )
 
 
 class SetupEntry(Settings):
@@ -340,4 +350,6 @@ def _plain(key: str, value: Any) -> Any:
     """Read what a command line gives as YAML where it arrives as text, at any depth."""
     if isinstance(value, Mapping):
         return {name: _plain(key, one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(key, one) for one in value]
     return parse_value(value, f"--config {key}") if isinstance(value, str) else value
