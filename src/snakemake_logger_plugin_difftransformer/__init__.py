@@ -92,7 +92,9 @@ class LogHandler(LogHandlerBase):
     def _take(self, event: LogEvent | None, record: Any) -> None:
         board = self._board
         if event == LogEvent.RUN_INFO:
-            board.total = int(record.stats.get("total", 0))
+            jobs = {rule: int(count) for rule, count in record.stats.items()}
+            jobs.pop("total", None)
+            board.plan(jobs)
             self._begin()
         elif event == LogEvent.JOB_INFO:
             board.start(
