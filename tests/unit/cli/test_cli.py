@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -211,3 +212,13 @@ def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
     assert call("show_costs", "tabel1", "--config", repository / "config").exit_code == 2
     known = call("show_costs", "table1", "--config", repository / "config")
     assert known.exit_code == 0 and "GPU-hours" in known.output
+
+
+def test_importing_peft_in_a_job_says_nothing() -> None:
+    lines = (
+        "from difftransformer.provenance.reporting import reporting\nwith reporting(): import peft"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", lines], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout + ended.stderr == ""
