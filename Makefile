@@ -31,7 +31,6 @@ install: .venv/installed  ## .venv with everything pinned
 reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, figures, report
 	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
-	@difftransformer show_verdicts --scale $(SCALE)
 	@echo "report: reports/$(SCALE)/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why

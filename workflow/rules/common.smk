@@ -164,6 +164,7 @@ onstart:
 # stays for the next time, so the store never decides how a workflow ends.
 onsuccess:
     shell("difftransformer sync_tracking --results {ROOT} || true")
+    print(*PLAN.ending(), sep="\n", file=sys.stderr)
 
 
 onerror:

@@ -161,6 +161,14 @@ class Plan:
         """Return the fingerprint of what writes pages."""
         return slice_fingerprint([code_fingerprint(ENTRIES["build_report"]), templates()])
 
+    def ending(self) -> list[str]:
+        """Return what a build comes to, for who watched it: the verdicts, and where all is."""
+        from difftransformer.reporting.verdict_job import read_verdicts
+
+        verdicts, report = Path(self.jobs.layout.verdicts), Path(self.jobs.layout.report)
+        lines = read_verdicts(verdicts).summary if verdicts.is_file() else []
+        return [*lines, f"report: {report}"] if report.is_file() else lines
+
     # --- rerunning one ---
 
     def own_runs(self, artifact: str) -> list[str]:
