@@ -213,8 +213,8 @@ class _Asked:
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
         """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
-        from difftransformer.training.joining import leads
         from difftransformer.training.interrupt import Interrupted
+        from difftransformer.training.joining import leads
         from difftransformer.training.launch import is_launched, launch
 
         world = self.config.training.world

@@ -40,8 +40,8 @@ def patience() -> timedelta:
     given = os.environ.get(PATIENCE, "").strip() or "300"
     if not (given.isdecimal() and int(given) > 0):
         raise ConfigError(
-            f"environment variable {PATIENCE}: {given!r} is no number of seconds; set it to a whole "
-            "number from 1, such as 600, or unset it"
+            f"environment variable {PATIENCE}: {given!r} is no number of seconds; set it to a "
+            "whole number from 1, such as 600, or unset it"
         )
     return timedelta(seconds=int(given))
 

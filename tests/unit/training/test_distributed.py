@@ -53,7 +53,7 @@ class Run:
 
     def __call__(self, world: int, **more: Any) -> str:
         process = self.start(world, **more)
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=600)
         assert process.returncode == 0, said
         return said
 
@@ -72,7 +72,7 @@ class Run:
         process = self.start(world, limit)
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 2, said
-        assert limit is None or "(File too large)" in said and "make room there" in said
+        assert limit is None or ("(File too large)" in said and "make room there" in said)
         assert_one_line(said)
         return said
 
@@ -205,7 +205,7 @@ def test_a_divergence_of_all_is_said_once(tmp_path: Path, text: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, text: Path) -> None:
-    settings = {"steps": 5000, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
+    settings = {"steps": 2000, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
     undisturbed = Run(tmp_path / "undisturbed", text, **settings)
     undisturbed(2)
     run, moment, reached = Run(tmp_path / "run", text, **settings), random.Random(0), 0
