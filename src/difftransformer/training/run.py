@@ -38,6 +38,8 @@ from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs
 
 FINISHED = "finished"
+READ_AHEAD = 2
+"""Batches that are read while a GPU computes; a thread would take from the cores of a CPU."""
 
 logger = logging.getLogger(__name__)
 
@@ -207,6 +209,7 @@ def _trainer(
         seed=seed,
         rank=team.rank,
         world_size=team.world,
+        ahead=READ_AHEAD if device.type == "cuda" else 0,
     )
     objective = Objective(
         seq_len=config.seq_len,
