@@ -1,6 +1,7 @@
 """Subcommands of the rules that prepare data and train."""
 
 import hashlib
+import logging
 import sys
 from functools import partial
 from os.path import relpath
@@ -212,8 +213,8 @@ class _Asked:
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
         """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
-        from difftransformer.training.distributed import leads
         from difftransformer.training.interrupt import Interrupted
+        from difftransformer.training.joining import leads
         from difftransformer.training.launch import is_launched, launch
 
         world = self.config.training.world
@@ -233,7 +234,7 @@ class _Asked:
     def _train(
         self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
     ) -> None:
-        from difftransformer.training.distributed import leads
+        from difftransformer.training.joining import leads
 
         call = partial(
             train,
@@ -248,7 +249,7 @@ class _Asked:
             afresh=self.afresh,
         )
         if not leads():
-            with reporting():
+            with reporting(level=logging.ERROR):
                 call(tracker=NullTracker())
             return
         with job(self.identity, self.config, results, tracking, log) as running:

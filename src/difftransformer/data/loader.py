@@ -9,7 +9,9 @@ Shapes: B = windows in a batch, T = positions of a window; a window holds T + 1 
 ``window[:-1]`` are inputs and ``window[1:]`` targets.
 """
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 
 import numpy as np
@@ -94,8 +96,19 @@ class BatchLoader:
 
     The position is the number of windows all ranks have taken together, so a checkpoint resumes
     exactly, also on another number of ranks. A batch at the end of an epoch is filled up from the
-    next one: every window is seen once in each epoch. `batch_size` is that of this rank, process
-    number `rank` of the `world_size` data-parallel ones; `seq_len` is T.
+    next one: every window is seen once in each epoch.
+
+    Args:
+        dataset: An open dataset.
+        split: Name of the part that is read.
+        batch_size: Windows in a batch of this rank.
+        seq_len: T.
+        seed: Of the order.
+        rank: Number of this process among the data-parallel ones.
+        world_size: How many these are.
+        ahead: Batches that a thread reads before they are asked for; the position is that of what
+            was given, so they change nothing but the time. Where there is a GPU they are given in
+            memory that it copies from while it computes.
 
     Raises:
         DataError: The split has fewer windows than one batch of all ranks.
@@ -111,6 +124,7 @@ class BatchLoader:
         seed: int,
         rank: int = 0,
         world_size: int = 1,
+        ahead: int = 0,
     ) -> None:
         assert 0 <= rank < world_size and batch_size > 0
         self._windows = Windows(dataset, split, seq_len)
@@ -124,21 +138,34 @@ class BatchLoader:
         self._identity |= {"seq_len": seq_len, "seed": seed}
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
         self._taken = 0
+        self._ahead, self._pinned = ahead, ahead > 0 and torch.cuda.is_available()
+        self._reader = ThreadPoolExecutor(1, "loader")
+        self._read_ahead: deque[Future[torch.Tensor]] = deque()
         # A batch lies in two epochs at most.
         self._order = lru_cache(2)(partial(SeededOrder, len(self._windows), seed=seed))
 
-    def next_indices(self) -> np.ndarray:
-        """Numbers of the next windows of this rank, int64 [B]; advances the position."""
-        first = self._taken + self._rank * self._batch_size
+    def next_batch(self) -> torch.Tensor:
+        """Return the next batch of this rank, int64 [B, T + 1]; advances the position."""
+        step = self._batch_size * self._world_size
+        if not self._ahead:
+            batch = self._batch(self._taken)
+        else:
+            for number in range(len(self._read_ahead), self._ahead + 1):
+                reading = self._reader.submit(self._batch, self._taken + number * step)
+                self._read_ahead.append(reading)
+            batch = self._read_ahead.popleft().result()
+        self._taken += step
+        return batch
+
+    def _batch(self, taken: int) -> torch.Tensor:
+        """Return the batch of this rank at a position."""
+        first = taken + self._rank * self._batch_size
         samples = np.arange(first, first + self._batch_size)
         epochs, positions = np.divmod(samples, len(self._windows))
-        self._taken += self._batch_size * self._world_size
         each = np.unique(epochs).tolist()
-        return np.concatenate([self._order(epoch=e)(positions[epochs == e]) for e in each])
-
-    def next_batch(self) -> torch.Tensor:
-        """Return the next batch of this rank, int64 [B, T + 1]."""
-        return self._windows.gather(self.next_indices())
+        indices = np.concatenate([self._order(epoch=e)(positions[epochs == e]) for e in each])
+        batch = self._windows.gather(indices)
+        return batch.pin_memory() if self._pinned else batch
 
     def state_dict(self) -> dict[str, int | str]:
         """Return the position, and what it is a position in."""
@@ -157,6 +184,7 @@ class BatchLoader:
                     f"{state.get(name)}, this run has {mine}"
                 )
         self._taken = int(state["taken"])
+        self._read_ahead.clear()
 
 
 def sequential_windows(

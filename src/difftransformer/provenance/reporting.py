@@ -45,11 +45,16 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def reporting(log: Path | None = None) -> Iterator[None]:
-    """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status."""
+def reporting(log: Path | None = None, level: int = logging.INFO) -> Iterator[None]:
+    """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status.
+
+    Args:
+        log: A file.
+        level: Lines of less weight are left out.
+    """
     handlers: list[logging.Handler] = []
     try:
-        _set_up_logging(log, handlers)
+        _set_up_logging(log, level, handlers)
         check_variables()
         yield
     except SystemExit as stop:
@@ -125,11 +130,11 @@ class _LogFile(logging.FileHandler):
         pass
 
 
-def _set_up_logging(log: Path | None, handlers: list[logging.Handler]) -> None:
+def _set_up_logging(log: Path | None, level: int, handlers: list[logging.Handler]) -> None:
     """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
     root = logging.getLogger()
-    root.setLevel(logging.WARNING)
-    logging.getLogger("difftransformer").setLevel(logging.INFO)
+    root.setLevel(max(level, logging.WARNING))
+    logging.getLogger("difftransformer").setLevel(level)
     for name in _LOUD:
         logging.getLogger(name).setLevel(logging.ERROR)
 

@@ -16,9 +16,11 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -49,6 +51,13 @@ class Snapshot:
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
+    def copied(self) -> "Snapshot":
+        """Return one that stays as it is while training goes on, in the memory of the CPU."""
+        tensors = {
+            name: tensor.detach().to("cpu", copy=True) for name, tensor in self.tensors.items()
+        }
+        return Snapshot(self.step, tensors, self.state)
+
 
 class CheckpointStore:
     """The checkpoints in one state folder; the caller holds the folder's lock.
@@ -63,29 +72,72 @@ class CheckpointStore:
 
     def __init__(self, folder: Path, *, keep: int, identity: str, team: Team | None = None) -> None:
         self._folder, self._keep, self._identity = folder, keep, identity
-        self._team = team or Team()
+        self._team = (team or Team()).apart()
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self._team.together(self._tidy)
+
+    def _tidy(self) -> None:
         if not self._team.leads:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(f"{_PREFIX}*{_PARTIAL}"):
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self._folder.glob(f"{_PREFIX}*{_PARTIAL}"):
             shutil.rmtree(leftover)
 
-    def save(self, snapshot: Snapshot) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for what is being written: the caller gives up the folder's lock."""
+        try:
+            self.settle()
+        except Exception as lost:
+            if error is None:
+                raise
+            logger.warning("%s", lost)
+        finally:
+            self._thread.shutdown()
+
+    def save(self, snapshot: Snapshot, *, behind: bool = False) -> None:
         """Write ``snapshot`` and drop all but the newest checkpoints.
+
+        Args:
+            snapshot: What to write.
+            behind: Write a copy from a thread, while training goes on. At most one is under way;
+                the next call, or `settle`, raises what went wrong with it.
 
         Raises:
             CheckpointError: the file system refused (full, read-only); the checkpoints before it
                 are kept.
         """
-        target = self._folder / f"{_PREFIX}{snapshot.step:08d}"
-        partial = target.with_name(target.name + _PARTIAL)
+        self.settle()
+        if behind:
+            self._writing = self._thread.submit(self._save, snapshot.copied())
+        else:
+            self._save(snapshot)
+
+    def settle(self, *, wait: bool = True) -> None:
+        """Wait for the checkpoint that is being written, if any, or look whether it is done.
+
+        Raises:
+            CheckpointError: it could not be written, see `save`.
+        """
+        if self._writing is not None and (wait or self._writing.done()):
+            written, self._writing = self._writing, None
+            written.result()
+
+    def _save(self, snapshot: Snapshot) -> None:
+        partial = self._folder / f"{_PREFIX}{snapshot.step:08d}{_PARTIAL}"
         try:
             self._write(partial, snapshot)
-            if self._team.leads:
-                partial.rename(target)
-                sync(self._folder)
         except (OSError, SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
+            if self._team.leads:
+                shutil.rmtree(partial, ignore_errors=True)
             whole = self._steps()
             kept = f"the one of step {whole[-1]} is kept" if whole else "there is none before it"
             raise CheckpointError(
@@ -112,10 +164,8 @@ class CheckpointStore:
             CheckpointError: the file system refused.
         """
         path = self.kept_weights(step)
-        if not self._team.leads:
-            return
         try:
-            save_weights(path, model)
+            self._team.together(lambda: save_weights(path, model) if self._team.leads else None)
         except OSError as error:
             raise CheckpointError(
                 f"weights of step {step} could not be written to {path} ({_reason(error)}): make "
@@ -135,7 +185,7 @@ class CheckpointStore:
             CheckpointError: the checkpoint is whole but of another run, or the disk does not let
                 it be read.
         """
-        found = self._newest_whole(names) if self._team.leads else None
+        found = self._team.together(lambda: self._newest_whole(names) if self._team.leads else None)
         # One process looks, for it renames what is damaged; all read what it found.
         step = self._team.from_leader(None if found is None else found.step)
         if step is None or found is not None:
@@ -170,30 +220,34 @@ class CheckpointStore:
         return None
 
     def _write(self, partial: Path, snapshot: Snapshot) -> None:
-        if self._team.leads:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
+        self._team.together(lambda: self._make(partial))
         tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
         if self._team.world == 1:
             save_file(tensors, partial / _TENSORS)
-            shards = {_TENSORS: file_sha256(partial / _TENSORS)}
+            sums = _synced_sums(partial, [_TENSORS])
         else:
-            shards = self._write_shards(partial, tensors)
+            mine = self._team.write(tensors, partial)
+            parts = self._team.all_of(self._team.together(lambda: _synced_sums(partial, mine)))
+            sums = {name: digest for some in parts for name, digest in some.items()}
+        self._team.together(lambda: self._seal(partial, snapshot, sums))
+
+    def _make(self, partial: Path) -> None:
+        if self._team.leads:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+
+    def _seal(self, partial: Path, snapshot: Snapshot, sums: dict[str, str]) -> None:
+        """Write what makes a checkpoint whole, and give it its name."""
         if not self._team.leads:
             return
         state = snapshot.state | {"step": snapshot.step, "identity": self._identity}
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
-        sums = shards | {_STATE: file_sha256(partial / _STATE)}
+        sums = sums | _synced_sums(partial, [_STATE])
         (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
-        for path in (*(partial / name for name in sums), partial / _SUMS, partial):
-            sync(path)
-
-    def _write_shards(self, partial: Path, tensors: dict[str, Tensor]) -> dict[str, str]:
-        """Write the tensors, each process its shards; return the sums of all files."""
-        self._team.from_leader(None)  # the folder is there
-        mine = self._team.write(tensors, partial)
-        sums = {name: file_sha256(partial / name) for name in mine}
-        return {name: digest for some in self._team.all_of(sums) for name, digest in some.items()}
+        sync(partial / _SUMS)
+        sync(partial)
+        partial.rename(partial.with_name(partial.name.removesuffix(_PARTIAL)))
+        sync(self._folder)
 
     def _steps(self) -> list[int]:
         names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
@@ -209,6 +263,13 @@ class CheckpointStore:
 def kept_name(step: int) -> str:
     """File of the weights after a step, in the folder `KEPT`."""
     return f"step-{step:08d}.safetensors"
+
+
+def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Put files on the disk; return their sums."""
+    for name in names:
+        sync(folder / name)
+    return {name: file_sha256(folder / name) for name in names}
 
 
 def _read(folder: Path, step: int) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The processes that train one model together: the one place that knows of ranks.
+"""What the processes that train one model together do: the one place that knows of ranks.
 
 Parameters, gradients and optimiser states are sharded over all of them (FSDP2, `fully_shard`), the
 batch is divided among them, and all of them know every number of the history. A training of one
@@ -7,74 +7,43 @@ process asks the same things of a `Team` of one, which does nothing.
 Shapes: B = sequences, T = positions.
 """
 
-import logging
+import errno
 import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from difftransformer.errors import BackendError, ConfigError
+from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.models.language_model import LanguageModel
 
-PATIENCE = timedelta(minutes=5)
-"""How long a process waits for the others before it gives them up."""
-
-logger = logging.getLogger(__name__)
-
-
-def started_world() -> int:
-    """Return of how many processes this one is, as `torchrun` has started it; 1 without."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+T = TypeVar("T")
+PATIENCE = "DIFFTRANSFORMER_PATIENCE"
+"""Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
 
 
-def leads() -> bool:
-    """Whether this process speaks for all: it logs, tracks and publishes."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-@contextmanager
-def joined(world: int, device: torch.device) -> Iterator["Team"]:
-    """Join the other processes of this training, and leave them in the end.
-
-    Args:
-        world: How many processes the settings ask for.
-        device: Where this process computes.
+def patience() -> timedelta:
+    """Return how long a process waits for the others.
 
     Raises:
-        ConfigError: `torchrun` has started another number of them.
-        BackendError: They do not find each other in time, or their torch differs.
+        ConfigError: The environment variable is no positive number.
     """
-    if (started := started_world()) != world:
+    given = os.environ.get(PATIENCE, "").strip() or "300"
+    if not (given.isdecimal() and int(given) > 0):
         raise ConfigError(
-            f"training.world is {world}, but {started} processes were started: set it to {started},"
-            " or start without torchrun"
+            f"environment variable {PATIENCE}: {given!r} is no number of seconds; set it to a "
+            "whole number from 1, such as 600, or unset it"
         )
-    if world == 1:
-        yield Team()
-        return
-    try:
-        backends = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backends, timeout=PATIENCE)
-    except (RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise BackendError(
-            f"process {os.environ.get('RANK')} of {world} does not find the others ({said}): look "
-            "at their logs, at MASTER_ADDR and at firewalls, then start all of them again"
-        ) from error
-    try:
-        team = ShardedTeam(world, device)
-        team.require_same(f"torch {torch.__version__}")
-        yield team
-    finally:
-        dist.destroy_process_group()
+    return timedelta(seconds=int(given))
 
 
 class Team:
@@ -144,6 +113,18 @@ class Team:
         """Return what each process gives."""
         return [value]
 
+    def apart(self) -> "Team":
+        """Return the same processes for a thread, whose talk does not mix with that of others."""
+        return self
+
+    def together(self, act: Callable[[], T]) -> T:
+        """Return what an act of this process gives; what is refused to one is refused to all.
+
+        Raises:
+            OSError: The file system refused, here or to another process; or what ``act`` raises.
+        """
+        return act()
+
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
         """Write this process's shards of a checkpoint; return the names of its files.
 
@@ -161,6 +142,13 @@ class ShardedTeam(Team):
         self._device = device
         self._mesh = dist.device_mesh.init_device_mesh(device.type, (world,))
         self._root: Any = None
+        self._group: Any = None  # of all; on the CPU, where a GPU need not wait for it
+
+    def apart(self) -> Self:
+        """See `Team.apart`; all processes call it."""
+        other = copy(self)
+        other._group = dist.new_group(backend="gloo", timeout=patience())
+        return other
 
     def require_same(self, what: str) -> None:
         """Check that all processes say the same of themselves.
@@ -251,7 +239,21 @@ class ShardedTeam(Team):
     def all_of(self, value: Any) -> list[Any]:
         """See `Team.all_of`."""
         found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, self._group)
+        return found
+
+    def together(self, act: Callable[[], T]) -> T:
+        """See `Team.together`."""
+        failure: OSError | UserError | None = None
+        try:
+            found = act()
+        except SafetensorError as error:
+            failure = OSError(errno.EIO, str(error))
+        except (OSError, UserError) as error:
+            failure = error
+        failures = [one for one in self.all_of(failure) if one is not None]
+        if failures:
+            raise failure or failures[0]
         return found
 
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
@@ -263,7 +265,7 @@ class ShardedTeam(Team):
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         try:
             with _quiet():
-                save(tensors, storage_writer=writer)
+                save(tensors, storage_writer=writer, process_group=self._group)
         except CheckpointException as error:  # no Exception; what one refused all are told
             raise next(iter(error.failures.values()))[0] from None
         return sorted(path.name for path in folder.glob(f"shard-{self.rank + 1:05d}-*"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from difftransformer.errors import UserError
 from difftransformer.machine import gpus
-from difftransformer.training.distributed import started_world
+from difftransformer.training.joining import LEFT, started_world
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def is_launched() -> bool:
 def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     """Run a command of ours as ``world`` processes of this machine; return its exit status.
 
-    A stop of any kind reaches all of them; the status is that of the one that ended first.
+    A stop of any kind reaches all of them; the status is that of the one that failed.
 
     Args:
         world: How many.
@@ -40,12 +40,16 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # said by --threads; torchrun would warn
     options = ["--standalone", f"--nproc-per-node={world}", "--max-restarts=0"]
+    for name in ("agent.server.api", "multiprocessing.api"):  # of what we say ourselves
+        logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
     logger.info("training in %d processes", world)
     try:
         asked = parse_args([*options, "-m", "difftransformer", *words])  # type: ignore[no-untyped-call]
         run(asked)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
-        _, failure = error.get_first_failure()
+        failure = min(
+            error.failures.values(), key=lambda one: (one.exitcode == LEFT, one.timestamp)
+        )
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
             raise UserError(

@@ -3,7 +3,8 @@
     step        weights, gradients and two moments (4 bytes each; in bf16 a copy of the weights,
                 2), what the layers keep for the backward pass, the gradients inside one layer, and
                 one chunk of logits
-    checkpoint  weights and moments, and a copy of them that is being written
+    checkpoint  weights and moments, and a copy of them that is being written; where training goes
+                on meanwhile, on the CPU, the copy is part of a step
 
 Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary, C = chunk.
 """
@@ -57,11 +58,14 @@ class MemoryEstimate:
     logits: float
     checkpoint: float
     """The whole of the other peak, when a checkpoint is written; on the CPU alone."""
+    copy: float = 0.0
+    """What is being written while training goes on; on the CPU alone."""
 
     @property
     def peak(self) -> float:
         """The larger of the two peaks."""
-        return max(self.states + self.activations + self.logits, self.checkpoint)
+        step = self.states + self.activations + self.logits + self.copy
+        return max(step, self.checkpoint)
 
     def lower(self, config: TrainingConfig, model: ModelConfig) -> str:
         """Say what to lower: the settings behind the largest part."""
@@ -90,8 +94,9 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     parameters = count_parameters(model)
     states = states_per_process(model, config, parameters)
     checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
+    copy = _copy(config, 12.0 * parameters / config.world, device)
     if states > available_bytes(device):
-        return MemoryEstimate(states, 0, 0, checkpoint)  # too large to try even one layer
+        return MemoryEstimate(states, 0, 0, checkpoint, copy)  # too large to try even one layer
     backend = choose_backend(config.backend, device.type, config.precision)
     layer = config.micro_batch * saved_bytes_per_layer(
         model, backend, config.seq_len, device, config.precision
@@ -103,7 +108,7 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     logits = _logits(slice, device)
     if config.recompute == "layer" and device.type == "cpu":
         activations += (RECOMPUTED - 1) * (states + activations + logits)
-    return MemoryEstimate(states, activations, logits, checkpoint)
+    return MemoryEstimate(states, activations, logits, checkpoint, copy)
 
 
 def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
@@ -144,7 +149,13 @@ def estimate_adaptation(
 
     layer = config.micro_batch * (kept(2) - kept(1)) / slice.model.num_layers
     activations = layer * (slice.model.num_layers + LAYER_BACKWARD)
-    return MemoryEstimate(state + copies, activations, _logits(slice, device), checkpoint)
+    copy = _copy(config, state + 4.0 * trained, device)
+    return MemoryEstimate(state + copies, activations, _logits(slice, device), checkpoint, copy)
+
+
+def _copy(config: TrainingConfig, size: float, device: torch.device) -> float:
+    """A checkpoint that is written behind a training; on CUDA it lies in the host's memory."""
+    return size if device.type == "cpu" and config.checkpoint_every is not None else 0.0
 
 
 def _logits(slice: RunSlice, device: torch.device) -> float:
@@ -185,6 +196,8 @@ def _require(estimate: MemoryEstimate, slice: RunSlice, device: torch.device, wh
         "activations": estimate.activations,
         "logits": estimate.logits,
     }
+    if estimate.copy:
+        parts["checkpoint"] = estimate.copy
     cure = f"lower {estimate.lower(slice.training, slice.model)}"
     require_room(estimate.peak, device, f"run {slice.run}: {what}", parts, cure)
 

@@ -25,8 +25,9 @@ from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.result import Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
-from difftransformer.training.distributed import Team, joined
+from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import listening
+from difftransformer.training.joining import joined
 from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.objective import Objective
@@ -37,6 +38,8 @@ from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs
 
 FINISHED = "finished"
+READ_AHEAD = 2
+"""Batches that are read while a GPU computes; a thread would take from the cores of a CPU."""
 
 logger = logging.getLogger(__name__)
 
@@ -122,19 +125,19 @@ def train_run(
         if upstream:
             tracker.set_tags({"upstream": " ".join(upstream)})
         trainer = _trainer(slice, seed, start, dataset, device, team)
-        store = CheckpointStore(
+        with CheckpointStore(
             frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
-        )
-        _resume(stage, trainer, store, frame)
-        progress = Progress(
-            frame["state"],
-            run=slice.run,
-            seed=seed,
-            step=trainer.step,
-            tokens_per_step=config.tokens_per_step,
-            shown=team.leads,
-        )
-        trainer.train(store, progress, tracker, stop)
+        ) as store:
+            _resume(stage, trainer, store, frame)
+            progress = Progress(
+                frame["state"],
+                run=slice.run,
+                seed=seed,
+                step=trainer.step,
+                tokens_per_step=config.tokens_per_step,
+                shown=team.leads,
+            )
+            trainer.train(store, progress, tracker, stop)
         history, adapter = trainer.history, start.adapter()
         finished, own = start.finish()
         if not team.leads:
@@ -206,6 +209,7 @@ def _trainer(
         seed=seed,
         rank=team.rank,
         world_size=team.world,
+        ahead=READ_AHEAD if device.type == "cuda" else 0,
     )
     objective = Objective(
         seq_len=config.seq_len,

@@ -118,7 +118,7 @@ class Trainer:
         tensors = self._tensors() | rng_tensors(self._device) | {"sums": self._sums}
         state = {
             "loader": self._loader.state_dict(),
-            "history": self.history.rows,
+            "history": list(self.history.rows),
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
             "threads": torch.get_num_threads(),
@@ -184,7 +184,9 @@ class Trainer:
         if last or stopping or (every is not None and self.step % every == 0):
             self._check(lr)
             tracker.flush()
-            store.save(self.snapshot())
+            store.save(self.snapshot(), behind=not (last or stopping))
+        else:
+            store.settle(wait=False)
         if stopping:
             raise Interrupted(
                 f"{asked} at step {self.step}/{self.last_step}, checkpoint written; "

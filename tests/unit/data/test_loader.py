@@ -106,6 +106,21 @@ def test_every_epoch_sees_every_window_once(
     assert seen[:windows] != seen[windows : 2 * windows] or windows < 8
 
 
+def test_reading_ahead_changes_no_batch_and_no_position(tmp_path: Path) -> None:
+    dataset = dataset_of(8 * 20 + 1, tmp_path)
+    plain, ahead = (
+        BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0, ahead=count)
+        for count in (0, 2)
+    )
+    start = ahead.state_dict()
+    for _ in range(10):
+        assert torch.equal(plain.next_batch(), ahead.next_batch())
+        assert plain.state_dict() == ahead.state_dict()
+    ahead.load_state_dict(start)  # what was read for elsewhere is thrown away
+    again = BatchLoader(dataset, "train", batch_size=3, seq_len=8, seed=0)
+    assert torch.equal(ahead.next_batch(), again.next_batch())
+
+
 def test_windows_overlap_by_one_token_so_that_each_is_a_target_once(tmp_path: Path) -> None:
     dataset = dataset_of(8 * 20 + 1, tmp_path)
     loader = BatchLoader(dataset, "train", batch_size=20, seq_len=8, seed=0)

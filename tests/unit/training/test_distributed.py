@@ -53,7 +53,7 @@ class Run:
 
     def __call__(self, world: int, **more: Any) -> str:
         process = self.start(world, **more)
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=600)
         assert process.returncode == 0, said
         return said
 
@@ -66,6 +66,15 @@ class Run:
         os.kill(_children(process.pid)[1] if whom == "rank" else process.pid, number)
         said, _ = process.communicate(timeout=120)
         return said, process.returncode
+
+    def refused(self, world: int, limit: int | None = 30_000) -> str:
+        """Train where no file may have more bytes, fewer than a shard has; what it said."""
+        process = self.start(world, limit)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 2, said
+        assert limit is None or ("(File too large)" in said and "make room there" in said)
+        assert_one_line(said)
+        return said
 
     def losses(self) -> torch.Tensor:
         with (self.folder / "out" / "history.csv").open() as file:
@@ -103,6 +112,12 @@ def assert_same_bytes(*runs: Run) -> None:
     for name in ("model.safetensors", "history.csv"):
         one, other = ((run.folder / "out" / name).read_bytes() for run in runs)
         assert one == other, name
+
+
+def assert_one_line(said: str) -> None:
+    """It is said once, by the one that failed, and nobody else complains."""
+    assert len([line for line in said.splitlines() if line.startswith("error: ")]) == 1, said
+    assert "Traceback" not in said and "fault of this program" not in said, said
 
 
 @pytest.fixture(scope="module")
@@ -161,14 +176,36 @@ def test_a_killed_process_costs_nothing_that_was_written(
     run = Run(tmp_path / "run", text)
     said, status = run.disturbed(signal.SIGKILL, "rank")
     assert status == 2
-    assert "error: process 1 of 2 was ended by SIGKILL" in said, said
+    assert "error: process 1 of 2 was ended by SIGKILL" in said
+    assert_one_line(said)
     run(2)
     assert_same_bytes(run, together)
 
 
+def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: Path) -> None:
+    run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
+    said, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
+    assert status == os.EX_TEMPFAIL, said
+    before = run.steps()
+    said = run.refused(2)
+    assert "error: checkpoint of step 20 could not be written to" in said
+    assert f"the one of step {before[-1]} is kept: make room there" in said
+    assert run.steps() == before
+
+
+def test_weights_that_find_no_room_are_one_line(tmp_path: Path, text: Path) -> None:
+    run = Run(tmp_path / "run", text, keep_weights=[0.1])
+    assert "error: weights of step 4 could not be written to" in run.refused(2)  # by the leader
+
+
+def test_a_divergence_of_all_is_said_once(tmp_path: Path, text: Path) -> None:
+    run = Run(tmp_path / "run", text, divergence_loss=1.0, warmup_steps=0)
+    assert "error: training diverged at step 1/40" in run.refused(2, limit=None)
+
+
 @pytest.mark.exhaustive
 def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, text: Path) -> None:
-    settings = {"steps": 5000, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
+    settings = {"steps": 2000, "checkpoint_every": 15, "log_every": 50, "keep_weights": []}
     undisturbed = Run(tmp_path / "undisturbed", text, **settings)
     undisturbed(2)
     run, moment, reached = Run(tmp_path / "run", text, **settings), random.Random(0), 0

@@ -18,6 +18,10 @@ SIZES = {
         "vocab_size": 512, "batch_size": 1, "seq_len": 64,
         "d_model": 512, "num_layers": 5, "ffn_dim": 1536,
     },
+    "checkpoints": {
+        "vocab_size": 512, "batch_size": 1, "seq_len": 64, "checkpoint_every": 1,
+        "d_model": 512, "num_layers": 5, "ffn_dim": 1536,
+    },
     "activations": {
         "vocab_size": 512, "batch_size": 8, "seq_len": 256,
         "d_model": 256, "num_layers": 4, "ffn_dim": 768,

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import multiprocessing
+import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from difftransformer.errors import CheckpointError
+from difftransformer.training import checkpoint
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.progress import Progress
 
@@ -51,6 +53,54 @@ def test_one_that_is_half_dropped_does_not_look_whole(
     assert names(tmp_path) == ["checkpoint-00000001.partial", "checkpoint-00000002"]
     store(tmp_path)
     assert names(tmp_path) == ["checkpoint-00000002"]
+
+
+def test_what_is_written_behind_is_as_it_was_and_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, write, under_way = threading.Event(), checkpoint.save_file, []
+
+    def slow(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        under_way.append(path.parent.name)
+        assert go_on.wait(60)
+        write(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", slow)
+    trained = snapshot(1)
+    with store(tmp_path) as checkpoints:
+        checkpoints.save(trained, behind=True)
+        trained.tensors["w"].fill_(-1.0)  # training goes on
+        checkpoints.settle(wait=False)
+        assert names(tmp_path) in ([], ["checkpoint-00000001.partial"])
+        threading.Timer(0.1, go_on.set).start()
+        checkpoints.save(snapshot(2), behind=True)  # waits for the one before
+        assert "checkpoint-00000001" in names(tmp_path)
+    assert under_way == ["checkpoint-00000001.partial", "checkpoint-00000002.partial"]
+    assert names(tmp_path) == ["checkpoint-00000001", "checkpoint-00000002"]
+    (tmp_path / "checkpoint-00000002" / "sums.json").unlink()
+    newest = store(tmp_path).newest_whole()
+    assert newest is not None and torch.equal(newest.tensors["w"], torch.ones(3))
+
+
+def test_what_goes_wrong_behind_is_the_same_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    line = r"step 9 could not be written .*\(No space left on device\); the one of step 5 is"
+    with store(tmp_path) as checkpoints:
+        checkpoints.save(snapshot(5))
+        monkeypatch.setattr(checkpoint, "save_file", full)
+        checkpoints.save(snapshot(9), behind=True)
+        with pytest.raises(CheckpointError, match=line):
+            checkpoints.settle()
+        checkpoints.settle()  # said once
+    with pytest.raises(CheckpointError, match=line), store(tmp_path) as checkpoints:
+        checkpoints.save(snapshot(9), behind=True)
+    with pytest.raises(KeyError), store(tmp_path) as checkpoints:  # no reason to hide another
+        checkpoints.save(snapshot(9), behind=True)
+        raise KeyError
+    assert "checkpoint of step 9 could not be written" in caplog.text
+    assert names(tmp_path) == ["checkpoint-00000005"]
 
 
 def cut(path: Path) -> None:

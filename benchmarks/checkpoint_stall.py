@@ -1,0 +1,112 @@
+"""How long a training stands still for a checkpoint: written at once, and from a thread.
+
+The state is that of a real model (weights and both moments); between checkpoints the model trains.
+What is timed is the call that saves, and the steps that run while the thread writes beside steps
+that run alone. With ``--world 2`` two processes write their shards.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.training import TrainingConfig
+from difftransformer.models.transformer import Transformer
+from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.distributed import Team
+from difftransformer.training.joining import joined
+from difftransformer.training.optimiser import AdamW
+
+CPU = torch.device("cpu")
+
+
+def main() -> None:
+    """Print the times as JSON, in milliseconds; with several processes those of the first."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--d-model", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--world", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.world > 1 and "WORLD_SIZE" not in os.environ:
+        words = ["--standalone", f"--nproc-per-node={asked.world}", *sys.argv]
+        sys.exit(subprocess.call([sys.executable, "-m", "torch.distributed.run", *words]))
+    torch.set_num_threads(1)
+    with joined(asked.world, CPU) as team:
+        folders = [TemporaryDirectory(dir=".") if team.leads else None]
+        folder = Path(team.from_leader(folders[0] and folders[0].name))
+        found = measure(asked, team, folder)
+        if team.leads:
+            print(json.dumps(found, indent=1))
+
+
+def measure(asked: argparse.Namespace, team: Team, folder: Path) -> dict[str, float]:
+    """Return medians."""
+    steps, tensors = training(asked, team)
+    alone = [timed(lambda: next(steps)) for _ in range(2 * asked.repeats)][asked.repeats :]
+    at_once, behind, beside = [], [], []
+    with CheckpointStore(folder, keep=2, identity="benchmark", team=team) as store:
+        for number in range(1, 2 * asked.repeats + 1):
+            snapshot = Snapshot(number, tensors, {"history": []})
+            if number <= asked.repeats:
+                at_once.append(timed(lambda one=snapshot: store.save(one)))
+                next(steps)
+                continue
+            behind.append(timed(lambda one=snapshot: store.save(one, behind=True)))
+            # Each process as many: their steps are sums of all.
+            beside += [timed(lambda: next(steps)) for _ in range(3)]
+            store.settle()
+    megabytes = sum(one.numel() * one.element_size() for one in tensors.values()) / 1e6
+    medians = {"at_once": at_once, "from_a_thread": behind, "step_alone": alone, "step": beside}
+    return {"megabytes": round(megabytes)} | {
+        name: round(1000 * statistics.median(times), 1) for name, times in medians.items()
+    }
+
+
+def training(
+    asked: argparse.Namespace, team: Team
+) -> tuple[Iterator[None], dict[str, torch.Tensor]]:
+    """Return endless steps of a training, and the tensors of its checkpoint."""
+    config = ModelConfig.model_validate(
+        {
+            "vocab_size": 4096,
+            "d_model": asked.d_model,
+            "num_layers": asked.layers,
+            "ffn_dim": 3 * asked.d_model,
+            "max_positions": 128,
+            "attention": {"variant": "diff_v1", "head_dim": 64},
+        }
+    )
+    model = Transformer.build(config, "sdpa", 0)
+    team.shard(model, lambda: Transformer(config, "sdpa"))
+    settings = {"steps": 10, "seq_len": 128, "batch_size": 2, "lr": 1e-3, "warmup_steps": 1}
+    optimiser = AdamW(model.named_parameters(), TrainingConfig.model_validate(settings))
+    loss = team.loss(model, lambda batch: model(batch).float().logsumexp(-1).mean())
+
+    def steps() -> Iterator[None]:
+        while True:
+            team.backward(loss(torch.zeros(2, 128, dtype=torch.long)), last=True)
+            optimiser.step(1e-4)
+            yield
+
+    return steps(), dict(model.named_parameters()) | optimiser.tensors()
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""How the processes of one training find each other, and how they end together.
+
+The first of them that fails says why. The others, whom it leaves in the middle of a sum, look into
+the store that torch's rendezvous has set up, where it leaves its line, and end without one of
+theirs.
+"""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from difftransformer.errors import BackendError, ConfigError
+from difftransformer.provenance.reporting import is_out_of_memory
+from difftransformer.training.distributed import ShardedTeam, Team, patience
+
+LEFT = os.EX_UNAVAILABLE
+"""Exit status of a process that ends because of another one."""
+
+_LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|TCPStore")
+_FAILURES, _SAID = "difftransformer/failures", "difftransformer/said"
+_TO_SPEAK, _TO_BE_ENDED, _PAUSE = 5.0, 10.0, 0.1
+
+T = TypeVar("T")
+
+
+class Left(SystemExit):
+    """Another process of this training failed, and has said why for all of them."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(LEFT)
+        self.said = said
+
+    def __str__(self) -> str:
+        return self.said
+
+
+def started_world() -> int:
+    """Return of how many processes this one is, as `torchrun` has started it; 1 without."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def leads() -> bool:
+    """Whether this process speaks for all: it logs, tracks and publishes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def joined(world: int, device: torch.device) -> Iterator[Team]:
+    """Join the other processes of this training, and leave them in the end.
+
+    Args:
+        world: How many processes the settings ask for.
+        device: Where this process computes.
+
+    Raises:
+        ConfigError: `torchrun` has started another number of them.
+        BackendError: They do not find each other in time, or lose each other, or their torch
+            differs.
+        Left: Another one failed.
+    """
+    started = started_world()
+    if started == world == 1:
+        yield Team()
+        return
+    wrong = ConfigError(
+        f"training.world is {world}, but {started} processes were started: set it to {started}, or "
+        "start without torchrun"
+    )
+    if started != world and "MASTER_ADDR" not in os.environ:
+        raise wrong
+    store = _met(started, lambda: next(dist.rendezvous("env://", timeout=patience()))[0])
+    with _one_voice(store):
+        if started != world:
+            raise wrong
+        backends = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        rank = int(os.environ["RANK"])
+        _met(
+            world,
+            lambda: dist.init_process_group(
+                backends,
+                store=dist.PrefixStore("difftransformer/group", store),
+                rank=rank,
+                world_size=world,
+                timeout=patience(),
+            ),
+        )
+        try:
+            team = ShardedTeam(world, device)
+            team.require_same(f"torch {torch.__version__}")
+            yield team
+        finally:
+            dist.destroy_process_group()
+
+
+def _met(world: int, meet: Callable[[], T]) -> T:
+    try:
+        return meet()
+    except (RuntimeError, ValueError) as error:
+        raise BackendError(
+            f"process {os.environ.get('RANK')} of {world} does not find the others "
+            f"({_reason(error)}): look at their logs, at MASTER_ADDR and at firewalls, then start "
+            "all of them again"
+        ) from error
+
+
+@contextmanager
+def _one_voice(store: dist.Store) -> Iterator[None]:
+    """Let the first process that fails say why, and the others nothing."""
+    who = f"process {os.environ.get('RANK')} of {started_world()}"
+    try:
+        yield
+    except Exception as error:
+        failure = error
+        if _is_about_others(error):
+            _leave_with_who_spoke(store, _TO_SPEAK)
+            failure = BackendError(
+                f"{who} has lost the others ({_reason(error)}): look at their logs; the same call "
+                "continues from the last checkpoint"
+            )
+        said = f"{who} failed: {' '.join(str(failure).split()) or type(failure).__name__}"
+        first = True
+        with suppress(RuntimeError):  # the store is gone with its host
+            first = store.add(_FAILURES, 1) == 1
+            if first:
+                store.set(_SAID, said)
+        if not first:
+            _leave_with_who_spoke(store, _TO_SPEAK)
+            raise Left("another process failed") from None
+        if threading.current_thread() is threading.main_thread():
+            # Who started this process ends it when the others leave; its line comes first.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if failure is error:
+            raise
+        raise failure from None
+
+
+def _leave_with_who_spoke(store: dist.Store, seconds: float) -> None:
+    """Wait until another process has said why it failed, then for the end.
+
+    Returns if none has. `torchrun` takes the status of who ended first, and then ends the others.
+
+    Raises:
+        Left: One has, or this process was told to end.
+    """
+    said = "another process has ended"
+    try:
+        deadline = time.monotonic() + seconds
+        while not store.check([_SAID]):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_PAUSE)
+        said = store.get(_SAID).decode()
+        if dist.is_torchelastic_launched():
+            time.sleep(_TO_BE_ENDED)
+    except RuntimeError:  # the store is gone with its host
+        return
+    except SystemExit:  # SIGTERM
+        pass
+    raise Left(said)
+
+
+def _is_about_others(error: Exception) -> bool:
+    """Whether an error is what another process's end looks like from here."""
+    if is_out_of_memory(error) or not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, dist.DistError) or _LOST.search(str(error)) is not None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

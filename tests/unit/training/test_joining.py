@@ -1,0 +1,118 @@
+"""Two processes that join, and what is said where one of them fails or is not there."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+START = """
+import torch
+from difftransformer.errors import UserError
+from difftransformer.provenance.reporting import reporting
+from difftransformer.training.joining import joined
+with reporting():
+    {before}
+    with joined({world}, torch.device("cpu")) as team:
+        {within}
+        team.mean(torch.ones(1))
+"""
+
+
+def outcome(
+    *within: str, world: int = 2, before: Sequence[str] = (), started: int = 2, port: int = 0
+) -> tuple[list[int], str]:
+    """What the processes end with and say, which do this each when they have joined."""
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(started), "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port or free_port()), "DIFFTRANSFORMER_PATIENCE": "3",
+    }  # fmt: skip
+    processes = []
+    for rank, code in enumerate(within):
+        first = before[rank] if before else "pass"
+        words = START.format(before=first, within=code, world=world)
+        process = subprocess.Popen(
+            [sys.executable, "-c", words], env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        processes.append(process)
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    return [process.returncode for process in processes], "".join(said)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def error_line(said: str) -> str:
+    assert "Traceback" not in said, said
+    (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
+    return line
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_who_fails_speaks_and_the_other_leaves(failing: int) -> None:
+    acts = ["pass", "pass"]
+    acts[failing] = 'raise UserError("the disk is full: make room")'
+    status, said = outcome(*acts)
+    assert error_line(said) == "error: the disk is full: make room"
+    assert status[failing] == 2 and status[1 - failing] == os.EX_UNAVAILABLE
+    assert f"stopped: process {failing} of 2 failed: the disk is full: make room" in said
+
+
+def test_memory_that_runs_out_in_one_is_the_line_of_all() -> None:
+    status, said = outcome("pass", "torch.empty(2**60)")
+    assert error_line(said).startswith("error: out of memory")
+    assert status == [os.EX_UNAVAILABLE, 2]
+
+
+def test_what_is_refused_to_one_is_refused_to_all() -> None:
+    write = "team.together(lambda: open('/tmp', 'w') if team.leads else None)"
+    status, said = outcome(write, write)
+    assert "/tmp: Is a directory" in error_line(said)
+    assert sorted(status) == [2, os.EX_UNAVAILABLE]
+
+
+def test_a_process_that_is_killed_leaves_no_traceback() -> None:
+    status, said = outcome("pass", "import os; os.kill(os.getpid(), 9)")
+    assert "process 0 of 2 has lost the others" in error_line(said)
+    assert status == [2, -9]
+
+
+def test_processes_of_different_torch_are_refused() -> None:
+    other = "torch.__version__ = '2.12.0'"
+    status, said = outcome("pass", "pass", before=["pass", other])
+    assert "the processes differ: torch 2" in error_line(said)
+    assert "install the same everywhere" in said and 0 not in status
+
+
+def test_a_process_that_is_missing() -> None:
+    status, said = outcome("pass")
+    assert "process 0 of 2 does not find the others" in error_line(said)
+    assert status == [2]
+
+
+def test_a_rendezvous_where_nobody_is() -> None:
+    rank_1 = "import os; os.environ['RANK'] = '1'"
+    status, said = outcome("pass", before=[rank_1])
+    assert "process 1 of 2 does not find the others" in error_line(said)
+    assert "MASTER_ADDR" in said and status == [2]
+
+
+def test_another_number_of_processes_than_asked_for_is_said_once() -> None:
+    status, said = outcome("pass", "pass", world=4)
+    assert "training.world is 4, but 2 processes were started" in error_line(said)
+    assert 0 not in status
+
+
+def test_a_patience_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from difftransformer.errors import ConfigError
+    from difftransformer.training.distributed import patience
+
+    monkeypatch.setenv("DIFFTRANSFORMER_PATIENCE", "soon")
+    with pytest.raises(ConfigError, match="DIFFTRANSFORMER_PATIENCE: 'soon' is no number"):
+        patience()
