@@ -235,7 +235,7 @@ class Trainer:
         tokens = self.step * self.config.tokens_per_step
         row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured | self._method.readings()
         self.history.append({"step": self.step, "tokens": tokens} | row)
-        speed = {"tokens_per_second": progress.tokens_per_second}
+        speed = {"tokens_per_second": progress.speed(self.step)}
         tracker.log_metrics(row | {"tokens": float(tokens)} | speed, self.step)
 
     def _check(self, lr: float) -> None:
