@@ -139,6 +139,10 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
             except Exception as error:  # one store, many journals: the next one may pass
                 reason, failures = one_line(error), failures + 1
         unsent.append(state)
+    try:
+        sink.mark_shown()
+    except Exception as error:  # it is done again the next time
+        logger.warning("tracking: runs have no tags of their tables yet (%s)", one_line(error))
     return SyncReport(len(pending) - len(unsent), tuple(unsent), reason)
 
 
