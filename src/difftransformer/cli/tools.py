@@ -68,6 +68,10 @@ def show_costs(
     ] = None,
     scale: Scale = "paper",
     seeds: Seeds = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(help="Model from elsewhere that is adapted, as config.yaml's `pretrained`."),
+    ] = None,
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
@@ -75,11 +79,13 @@ def show_costs(
     from difftransformer.planning.costs import lines
 
     with reporting():
-        plan = _plan(config, scale, seeds)
+        plan = _plan(config, scale, seeds, pretrained)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             lookup(known, target, "artifact or group", "show_costs")
-        for line in lines(plan, plan.asked(targets or [])):
+        artifacts = plan.asked(targets or [])
+        plan.require_room(plan.trainings(artifacts))
+        for line in lines(plan, artifacts):
             typer.echo(line)
 
 
@@ -163,10 +169,13 @@ def export_model(
         export_model(model, output, format)
 
 
-def _plan(config: Path, scale: str, seeds: int | None = None) -> "Plan":
+def _plan(
+    config: Path, scale: str, seeds: int | None = None, pretrained: str | None = None
+) -> "Plan":
     from difftransformer.planning.plan import Plan
 
-    return Plan.load(config, {"scale": scale, "seeds": seeds})
+    asked = {"scale": scale, "seeds": seeds}
+    return Plan.load(config, asked | ({"pretrained": pretrained} if pretrained else {}))
 
 
 @command
