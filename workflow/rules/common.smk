@@ -25,6 +25,11 @@ def get_dataset_slice(wildcards):
 
 
 def get_run_slice(wildcards):
+    """Of what does not fit the machine that the scale is planned for no job starts."""
+    try:
+        PLAN.require_room([wildcards.run])
+    except UserError as error:
+        sys.exit(f"error: {refusal(error)}")
     return JOBS.run_slice(wildcards.run)
 
 

@@ -162,11 +162,14 @@ command = people(STEPS)
 """Register a subcommand that is a rule's: the function has the rule's name."""
 
 
-def load_plan(config: Path, scale: str, seeds: int | None = None) -> "Plan":
+def load_plan(
+    config: Path, scale: str, seeds: int | None = None, pretrained: str | None = None
+) -> "Plan":
     """Return the plan of a scale, with everything checked."""
     from difftransformer.planning.plan import Plan
 
-    return Plan.load(config, {"scale": scale, "seeds": seeds})
+    asked = {"scale": scale, "seeds": seeds}
+    return Plan.load(config, asked | ({"pretrained": pretrained} if pretrained else {}))
 
 
 def store(uri: str, results: Path) -> str:

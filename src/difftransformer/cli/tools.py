@@ -67,6 +67,10 @@ def show_costs(
     ] = None,
     scale: Scale = "paper",
     seeds: Seeds = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(help="Model from elsewhere that is adapted, as config.yaml's `pretrained`."),
+    ] = None,
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
@@ -74,11 +78,13 @@ def show_costs(
     from difftransformer.planning.costs import lines
 
     with reporting():
-        plan = load_plan(config, scale, seeds)
+        plan = load_plan(config, scale, seeds, pretrained)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             lookup(known, target, "artifact or group", "show_costs")
-        for line in lines(plan, plan.asked(targets or [])):
+        artifacts = plan.asked(targets or [])
+        plan.require_room(plan.trainings(artifacts))
+        for line in lines(plan, artifacts):
             typer.echo(line)
 
 

@@ -124,6 +124,11 @@ class Suite(Settings):
         """sha256 of the content of its items; None where it reads none."""
         return None
 
+    @property
+    def planned_tokens(self) -> int | None:
+        """Tokens that a model reads for it, about; None where settings do not say."""
+        return None
+
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Say what it has in memory; ``longest``: positions of the longest row of the data."""
         raise NotImplementedError(type(self).__name__)
@@ -170,6 +175,11 @@ class WindowSuite(SplitSuite):
         unit="tokens",
         gt=0,
     )
+
+    @property
+    def planned_tokens(self) -> int | None:
+        """All windows."""
+        return self.max_tokens
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, a batch at a time."""

@@ -172,11 +172,17 @@ class RunEntry(PretrainedOptions):
     pretrained: str | None = setting(
         None, meaning="Id on the Hugging Face hub, or a folder, of a model that is evaluated as is"
     )
+    parameters: float | None = setting(
+        None,
+        meaning="With `pretrained`: how many it has, for the plan of its costs alone",
+        unit="parameters",
+        gt=0,
+    )
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
         ours = {"base", "setup", "init_from", "adapt", "set", "match"} & self.model_fields_set
-        theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
+        theirs = {*PretrainedOptions.model_fields, "parameters"} & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")
         if self.pretrained is None and theirs:
@@ -260,6 +266,24 @@ class MachineConfig(Settings):
         meaning="Share of that peak which training is taken to reach: stated, not measured",
         gt=0,
         le=1,
+    )
+    gpus_per_node: int = setting(8, meaning="GPUs of one node", unit="GPUs", gt=0)
+    node_gb_s: float = setting(
+        450.0,
+        meaning="What one GPU sends to others of its node, each way",
+        unit="GB/s",
+        source="NVLink 4 of an H100: 900 GB/s both ways",
+        gt=0,
+    )
+    network_gb_s: float = setting(
+        50.0,
+        meaning="What one GPU's share of the network sends, each way",
+        unit="GB/s",
+        source="one port of 400 Gbit/s a GPU",
+        gt=0,
+    )
+    hop_us: float = setting(
+        5.0, meaning="What each hop of a ring adds to a collective: stated", unit="us", ge=0
     )
 
 

@@ -199,10 +199,10 @@ class Trainer:
         batch = self._loader.next_batch().to(self._device, non_blocking=True)
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
-        for number, micro_batch in enumerate(micro_batches, start=1):
+        for micro_batch in micro_batches:
             with autocast(self._device, self.config.precision):
                 loss = self._loss(micro_batch) / len(micro_batches)
-            self._team.backward(loss, last=number == len(micro_batches))
+            torch.autograd.backward(loss)
             total += loss.detach()
         norm = self._team.full(self._clip())
         self._method.step(lr)
