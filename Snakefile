@@ -16,6 +16,11 @@ from snakemake_logger_plugin_difftransformer import know
 
 min_version("9.27")
 
+
+# Taken with `--sdm apptainer` alone; docs/gpu.md says how it is made.
+container: "envs/difftransformer.sif"
+
+
 # Jobs call `difftransformer` by name; it lies beside the Python that runs this.
 os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])

@@ -39,9 +39,9 @@ def test_a_subcommand_calls_the_function_of_its_name(name: str) -> None:
     assert callable(getattr(importlib.import_module(ENTRIES[name]), name))
 
 
-def test_every_rule_has_log_message_and_environment(repository: Path) -> None:
+def test_every_rule_has_log_and_message(repository: Path) -> None:
     for name, text in rules(repository).items():
-        for part in ("log:", "message:", "conda:"):
+        for part in ("log:", "message:"):
             assert part in text, f"{name} has no {part}"
 
 

@@ -1,10 +1,9 @@
-# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, ENVIRONMENT, CORES and the get_* functions
+# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, CORES and the get_* functions
 # that turn wildcards, which are ids only, into slices, fingerprints and inputs.
 
 JOBS = PLAN.jobs
 ARTIFACTS = PLAN.artifacts
 ROOT = JOBS.layout.root
-ENVIRONMENT = "../../envs/cpu.yaml"
 CORES = workflow.resource_settings.cores or 1
 """Of one machine; where jobs run elsewhere, the most that one of them takes."""
 

@@ -21,9 +21,11 @@ for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # we try again ourselves, later
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "PGCONNECT_TIMEOUT": "30",
 }.items():
     os.environ.setdefault(_name, _value)
 
+import sqlalchemy  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
@@ -59,21 +61,26 @@ _NOTES = {
 }
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
 
-logging.getLogger("mlflow").setLevel(logging.WARNING)  # its migrations are not our news
-logging.getLogger("alembic").setLevel(logging.WARNING)
+for _name in ("mlflow", "alembic"):
+    _theirs = logging.getLogger(_name)
+    _theirs.setLevel(logging.WARNING)  # migrations are not our news
+    _theirs.handlers.clear()  # they go where ours go, which mask secrets
+    _theirs.propagate = True
 logger = logging.getLogger(__name__)
 
 
 class MlflowSink:
     """A store, opened; for SQLite the database is made first if it is not there.
 
-    Its address is that of `tracking.resolve_uri`. Of a SQLite store the artifacts lie in the
-    results folder, ``root/mlflow/artifacts``.
+    Its address is that of `tracking.resolve_uri`. Of a database without a server before it the
+    artifacts lie in the results folder, ``root/mlflow/artifacts``.
     """
 
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
+        if _is_database(uri) and not uri.startswith("sqlite:"):
+            _connect_once(uri)
         # Processes that make one SQLite file together all crash.
         with locked(root / "mlflow" / "lock"):
             if uri.startswith("sqlite:") and _make_database(uri):
@@ -252,7 +259,7 @@ class MlflowSink:
     def _find_or_create_experiment(self, name: str, note: str) -> str:
         if (found := self.client.get_experiment_by_name(name)) is None:
             location = None
-            if self._uri.startswith("sqlite:"):
+            if _is_database(self._uri):
                 location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
             try:
                 return str(self.client.create_experiment(name, location, {_NOTE: note}))
@@ -303,6 +310,17 @@ class _Batch:
 
 def _last_seen(run: Run) -> int:
     return int(run.info.end_time or run.info.start_time or 0)
+
+
+def _is_database(uri: str) -> bool:
+    """Whether mlflow opens the database itself, with no server before it."""
+    return uri.partition(":")[0] not in ("http", "https", "databricks")
+
+
+def _connect_once(uri: str) -> None:
+    """Raise what the database answers; mlflow would ask it ten times in 100 s, aloud."""
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+    engine.connect().close()
 
 
 def _make_database(uri: str) -> bool:
