@@ -76,7 +76,7 @@ class Suite(Settings):
         "auto",
         meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
     )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn", "fused"] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     precision: Literal["fp32", "bf16"] = setting(

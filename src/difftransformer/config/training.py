@@ -153,7 +153,7 @@ class TrainingConfig(Settings):
     deterministic: bool | None = setting(
         None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
     )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn", "fused"] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     device: Literal["auto", "cpu", "cuda"] = setting(
