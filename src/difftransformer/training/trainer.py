@@ -13,6 +13,7 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
+from difftransformer.models import choices
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
@@ -121,6 +122,7 @@ class Trainer:
             "history": self.history.rows,
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
+            "arithmetic": choices.made(),
             "threads": torch.get_num_threads(),
             "world": self._team.world,
         }
@@ -148,6 +150,8 @@ class Trainer:
         self._summed_steps = snapshot.state["summed_steps"]
         self.step = snapshot.step
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
+        for lost in choices.keep(snapshot.state.get("arithmetic", {})):
+            logger.warning(f"checkpoint: {lost}: the last bits will differ")
         if (was := made_on(snapshot.tensors)) != self._device.type:
             logger.warning(
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
