@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.models.choices import Choice, Trials
-from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.gradients import by_hand, first_derivative, no_autocast
 
 FEWEST_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
@@ -46,14 +46,35 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def outer(grad: Tensor, x: Tensor) -> Tensor:
-    """Return the gradient of a weight, g' x: [..., O] and [..., I] -> [O, I].
+    """Return the gradient of a weight, g' x: [..., O] and [..., I] -> [O, I], of any strides.
 
     oneDNN copies the first of two operands that it gets transposed, so that is the narrower one.
     """
     columns, rows = grad.flatten(0, -2).T, x.flatten(0, -2).T
     if len(columns) <= len(rows) or not _by_onednn(columns, rows):
         return product(columns, rows)
-    return product(rows, columns).T.contiguous()
+    return product(rows, columns).T
+
+
+def outer_in_full(grad: Tensor, x: Tensor) -> Tensor:
+    """`outer` of two dimensions in float32, of factors in half precision, too."""
+    if grad.dtype == torch.float32 and x.dtype == torch.float32:
+        return outer(grad, x)
+    with no_autocast(grad):
+        if grad.is_cuda and _mm_widens():
+            return torch.mm(grad.T, x, out_dtype=torch.float32)
+        return grad.T.float() @ x.float()
+
+
+@cache
+def _mm_widens() -> bool:
+    """Whether the card's product of half precision can leave its sums as they are, in float32."""
+    one = torch.ones(16, 16, dtype=torch.bfloat16, device="cuda")
+    try:
+        found = torch.mm(one, one, out_dtype=torch.float32)
+    except (RuntimeError, TypeError):
+        return False
+    return found.dtype == torch.float32 and bool((found == 16).all())
 
 
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
@@ -124,7 +145,7 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         wants_x, wants_weight = ctx.needs_input_grad
         x_grad = product(grad, weight.T) if wants_x else None
-        return x_grad, outer(grad, x) if wants_weight else None
+        return x_grad, outer(grad, x).contiguous() if wants_weight else None
 
 
 class Linear(nn.Linear):

@@ -218,6 +218,7 @@ def _trainer(
         answers=manifest.answer_positions,
         weights=config.objective,
         device=device,
+        compiled=config.compile,
     )
     measure = Measurements(start.model, dataset, config, objective, team.whole)
     return Trainer(
