@@ -13,11 +13,13 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
+from difftransformer.models import choices
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
@@ -68,7 +70,7 @@ class Trainer:
         self._device, self._team = device, team
         self._method = method
         self._hidden_states: HiddenStates = (
-            torch.compile(model.hidden_states) if config.compile else model.hidden_states
+            compiled_states(model) if config.compile else model.hidden_states
         )
         self._loss = team.loss(model, self._whole_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
@@ -121,6 +123,7 @@ class Trainer:
             "history": list(self.history.rows),
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
+            "arithmetic": choices.made(),
             "threads": torch.get_num_threads(),
             "world": self._team.world,
         }
@@ -148,6 +151,8 @@ class Trainer:
         self._summed_steps = snapshot.state["summed_steps"]
         self.step = snapshot.step
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
+        for lost in choices.keep(snapshot.state.get("arithmetic", {})):
+            logger.warning(f"checkpoint: {lost}: the last bits will differ")
         if (was := made_on(snapshot.tensors)) != self._device.type:
             logger.warning(
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
@@ -255,8 +260,11 @@ class Trainer:
         return float(self._sums[0]) / count if count else self.history.last("loss")
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
-        self.model.eval()
         with torch.no_grad(), autocast(self._device, self.config.precision):
+            if self.config.compile:  # as in a step, which is compiled already
+                rows = self.config.micro_batch
+                return measured_states(self._hidden_states, tokens.to(self._device), rows).float()
+            self.model.eval()
             return self._hidden_states(tokens.to(self._device)).float()
 
     def _model_tensors(self) -> dict[str, Tensor]:
