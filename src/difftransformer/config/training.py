@@ -149,7 +149,7 @@ class TrainingConfig(Settings):
     )
     compile: bool = setting(
         False,
-        meaning="torch.compile the layers: a minute once, then faster steps; on a GPU the loss, too.",
+        meaning="torch.compile the layers, on a GPU the loss, too: a minute once, then faster steps.",
     )
     deterministic: bool | None = setting(
         None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
