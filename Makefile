@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm test-postgres lint docs clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm test-postgres lint schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -76,8 +76,15 @@ lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	snakemake --lint --config scale=smoke
 	lint-imports
 
-docs: install  ## regenerate config/README.md and config/schema from the typed settings
+schema: install  ## regenerate config/README.md and config/schema from the typed settings
 	difftransformer write_schema
+
+docs: install  ## the site, docs/_site/index.html, without network; warnings and dead links are errors
+	sphinx-build --quiet --fail-on-warning --keep-going -b html -d docs/_site/.doctrees docs docs/_site
+
+rooms: install  ## the picture of the rooms, from the imports; needs graphviz
+	$(BIN)/python docs/pages.py > docs/rooms.dot
+	dot -Tsvg docs/rooms.dot -o docs/rooms.svg
 
 clean:  ## remove caches; results stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

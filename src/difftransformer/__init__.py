@@ -1,14 +1,69 @@
-"""Rebuild every table and figure of the Differential Transformer work as tracked artifacts."""
+"""Differential attention layers, and the tables and figures of the work on them as artifacts.
+
+Everything is loaded when it is asked for: ``import difftransformer`` alone imports no torch.
+
+- `DifferentialAttention`, `DifferentialAttentionV2`, ...: a layer for each registered variant, see
+  `models.layers`; `AttentionLayer` is what they have in common.
+- `KeyValueCache`: for decoding; `to_authors`, `load_authors`: weights in the authors' layout.
+- `DiffTransformerConfig`, `DiffTransformerForCausalLM` and `register` (transformers' Auto classes).
+- `results`: what was built, as a pandas DataFrame.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from difftransformer.models.authors import load_authors, to_authors
+    from difftransformer.models.cache import PrefixCache as KeyValueCache
+    from difftransformer.models.hf import DiffTransformerConfig, DiffTransformerForCausalLM
+    from difftransformer.models.layers import AttentionLayer
+    from difftransformer.reporting.frame import results
+
+    __all__ = [
+        "AttentionLayer",
+        "DiffTransformerConfig",
+        "DiffTransformerForCausalLM",
+        "KeyValueCache",
+        "load_authors",
+        "register",
+        "results",
+        "to_authors",
+    ]
+
+# By their names, so that no job's code depends on them.
+_PLACES = {
+    "AttentionLayer": "models.layers:AttentionLayer",
+    "DiffTransformerConfig": "models.hf:DiffTransformerConfig",
+    "DiffTransformerForCausalLM": "models.hf:DiffTransformerForCausalLM",
+    "KeyValueCache": "models.cache:PrefixCache",
+    "load_authors": "models.authors:load_authors",
+    "results": "reporting.frame:results",
+    "to_authors": "models.authors:to_authors",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Load what notebooks use when it is asked for: ``difftransformer.results``.
+def register() -> None:
+    """Make transformers' Auto classes know our models, without remote code."""
+    import_module(f"{__name__}.models.hf")
 
-    By its name, so that no job's code depends on it.
-    """
-    if name == "results":
-        return import_module("difftransformer.reporting.frame").results
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> "type[AttentionLayer]":
+    """Load what is asked for; names that stand nowhere here are layers of the registry."""
+    found: Any
+    if name in _PLACES:
+        module, _, attribute = _PLACES[name].partition(":")
+        found = getattr(import_module(f"{__name__}.{module}"), attribute)
+    elif name[:1].isupper():
+        layers = import_module(f"{__name__}.models.layers")
+        if (variant := layers.layer_names().get(name)) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = layers.layer_class(variant)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def __dir__() -> list[str]:
+    """Names to complete, those of the layers among them."""
+    layers = import_module(f"{__name__}.models.layers")
+    return sorted({*globals(), *_PLACES, *layers.layer_names()})

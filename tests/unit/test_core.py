@@ -92,7 +92,7 @@ def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) ->
     assert run(python, tmp_path, "-c", code).stdout.strip() == "[]"
 
 
-def test_a_layer_is_used_in_four_lines(python: Path, tmp_path: Path, repository: Path) -> None:
+def test_a_layer_is_used_in_three_lines(python: Path, tmp_path: Path, repository: Path) -> None:
     shown = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
     assert shown is not None
     ended = run(python, tmp_path, "-c", shown[1])

@@ -16,19 +16,25 @@ def test_the_page_makes_a_variant_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:
     page = (repository / "docs" / "adding_a_variant.md").read_text()
-    assert len(page.splitlines()) < 70
-    code, line, run, table = re.findall(r"^```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    commands = re.findall(r"`((?:pytest|snakemake) [^`]+)`", page)
+    assert len(page.splitlines()) < 110
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    code, line, run, table, differential = blocks
+    commands = re.findall(r"^    \.venv/bin/(.*)$", page, re.MULTILINE)
     checkout = Checkout(tmp_path / "copy")
     shutil.copytree(finished.folder, checkout.folder)
 
     (file,) = re.findall(r"`(src/\S+\.py)`", page)
     (checkout.folder / file).write_text(code)
+    (second,) = re.findall(r"lambda for each head, `(\S+\.py)`", page)
+    (checkout.folder / file).with_name(second).write_text(differential)
+    (entry,) = re.findall(r'^`("\w+": Variant\(.*\),)`', page, re.MULTILINE)
     (checkout.folder / "config/artifacts/my_table.yaml").write_text(table)
-    checkout.edit(REGISTRY, "_VARIANTS = {\n", f"_VARIANTS = {{\n{line}")
+    checkout.edit(REGISTRY, "_VARIANTS = {\n", f"_VARIANTS = {{\n{line}    {entry}\n")
     checkout.edit("config/runs.yaml", "runs:\n", f"runs:\n{run}")
 
     contract, build = (command.split() for command in commands)
+    contract[-1] += " or " + second.removesuffix(".py")
+    build = build[: build.index("--cores")]
     ended = subprocess.run(
         [sys.executable, "-m", *contract, "-q", "-p", "no:cacheprovider"],
         cwd=repository,

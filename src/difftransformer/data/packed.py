@@ -213,7 +213,7 @@ class PackedDataset:
                 beside them is another; names the file.
         """
         folder = Path(folder)
-        manifest = _read_manifest(folder / MANIFEST)
+        manifest = read_manifest(folder / MANIFEST)
         itemsize = np.dtype(manifest.dtype).itemsize
         for split in manifest.splits.values():
             for shard in split.shards:
@@ -247,7 +247,12 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """Read the description of a dataset.
+
+    Raises:
+        DataError: It is missing, damaged or changed.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:

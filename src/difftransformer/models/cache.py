@@ -39,9 +39,9 @@ class PrefixCache:
         )
         return keys, values
 
-    def get_seq_length(self) -> int:
-        """Positions held by the first layer."""
-        return self._lengths.get(0, 0)
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions held by a layer."""
+        return self._lengths.get(layer_idx, 0)
 
     def keep(self, length: int) -> None:
         """Forget all but the first ``length`` positions."""

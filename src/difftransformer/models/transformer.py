@@ -6,7 +6,6 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, D
 F = ffn_dim, V = vocabulary.
 """
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -17,10 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
-from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.initial_values import draw_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import Embedding, Linear, linear
 from difftransformer.models.normalisation import RMSNorm
@@ -236,34 +236,19 @@ class Transformer(LanguageModel):
             x = layer(x, rope, None, cache)
             yield layer.attention.attention_rows(normalised, rope, cache.held(index)[0])[:, :, 0]
 
-    @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw all weights as ``config.initializer`` says, each from a generator of its own.
-
-        A matrix depends on the seed, its name and its shape, so models of one seed share to the
-        byte what they have in common, whatever else they have. Those that are multiplied as one
-        (see `matrices.Linear`) are drawn one by one.
+        """Draw all weights as ``config.initializer`` says (see `initial_values.draw_weights`).
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
         """
-        residual = (2 * self.config.num_layers) ** -0.5
-        fan_in = self.config.initializer == "fan_in"
-        for name, module in self.named_modules():
-            if isinstance(module, Linear):
-                std = module.in_features**-0.5 if fan_in else self.config.init_std
-                scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
-                for matrix, rows in module.matrices(name):
-                    rows.normal_(0.0, std * scaled, generator=_generator(seed, f"{matrix}.weight"))
-            elif isinstance(module, Embedding):
-                own = _generator(seed, f"{name}.weight")
-                module.weight.normal_(0.0, self.config.embedding_std, generator=own)
-            elif isinstance(module, RMSNorm):
-                module.weight.fill_(1.0)
-            elif isinstance(module, Attention):
-                for own_name, parameter in module.named_parameters(recurse=False):
-                    own = _generator(seed, f"{name}.{own_name}")
-                    module.init_parameter(own_name, parameter, own)
+        draw_weights(
+            self,
+            seed,
+            std=None if self.config.initializer == "fan_in" else self.config.init_std,
+            residual=(2 * self.config.num_layers) ** -0.5,
+            embedding_std=self.config.embedding_std,
+        )
 
     def _require_room(self, length: int) -> None:
         if length > self.config.max_positions:
@@ -271,9 +256,3 @@ class Transformer(LanguageModel):
                 f"a sequence of {length} positions is longer than model.max_positions "
                 f"{self.config.max_positions}; shorten it or raise model.max_positions"
             )
-
-
-def _generator(seed: int, name: str) -> torch.Generator:
-    """Return the generator of one parameter; torch on the CPU uses 32 of its 64 bits."""
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))

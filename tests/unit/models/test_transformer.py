@@ -12,9 +12,10 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.attention.registry import attention_class, configure, variants
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.initial_values import _generator
 from difftransformer.models.matrices import Linear
 from difftransformer.models.sizes import count_parameters
-from difftransformer.models.transformer import Transformer, _generator
+from difftransformer.models.transformer import Transformer
 
 
 def config(variant: str = "diff_v1", **changes: Any) -> ModelConfig:

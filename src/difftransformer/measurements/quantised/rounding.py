@@ -152,9 +152,9 @@ class RoundingCache:
             return keys, values
         return self._inner.update(keys, values, layer_index)
 
-    def get_seq_length(self) -> int:
+    def get_seq_length(self, layer_idx: int = 0) -> int:
         """See `Cache.get_seq_length`."""
-        return 0 if self._inner is None else self._inner.get_seq_length()
+        return 0 if self._inner is None else self._inner.get_seq_length(layer_idx)
 
 
 @contextmanager

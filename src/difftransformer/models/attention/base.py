@@ -6,7 +6,7 @@ D = d_model, H = output heads, G = key/value heads, d = head_dim, e = value_dim.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
 import torch
@@ -25,8 +25,8 @@ class Cache(Protocol):
     def update(self, keys: Tensor, values: Tensor, layer_index: int, /) -> tuple[Tensor, Tensor]:
         """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
 
-    def get_seq_length(self) -> int:
-        """Positions held so far."""
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions that a layer holds so far; the parameter's name is transformers'."""
 
 
 class Rows(NamedTuple):
@@ -66,6 +66,8 @@ class Attention(nn.Module, ABC):
     config_class: ClassVar[type[AttentionConfig]]
     queries_per_head: ClassVar[int] = 1
     keys_per_group: ClassVar[int] = 1
+    authors_names: ClassVar[Mapping[str, str]] = {}
+    """Names of its tensors in the code its authors published, see `models.authors`."""
 
     def __init__(
         self, config: AttentionConfig, d_model: int, layer_index: int, backend: str

@@ -8,6 +8,7 @@ Shapes as in `models.attention.base`; each of the H heads has two queries of d, 
 key/value heads two keys of d and one value of 2d.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig, LambdaInit, resolve_lambda_init
+from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
@@ -71,6 +73,14 @@ class DifferentialAttention(Attention):
     config_class: ClassVar[type[AttentionConfig]] = DiffV1Config
     queries_per_head: ClassVar[int] = 2
     keys_per_group: ClassVar[int] = 2
+    authors_names: ClassVar[Mapping[str, str]] = {
+        "q_proj.weight": "q_proj.weight",
+        "k_proj.weight": "k_proj.weight",
+        "v_proj.weight": "v_proj.weight",
+        "o_proj.weight": "out_proj.weight",
+        "head_norm.weight": "subln.weight",
+        **{name: name for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")},
+    }
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
@@ -88,7 +98,10 @@ class DifferentialAttention(Attention):
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
 
     def current_lambda(self) -> Tensor:
-        """Equation 2, or the fixed number: a float32 scalar whatever the precision of the rest."""
+        """Equation 2, or the fixed number, in float32 whatever the precision of the rest.
+
+        A scalar, or [H, 1, 1] in a variant whose heads have one each.
+        """
         if self.lambda_fixed is not None:
             return self.o_proj.weight.new_full((), self.lambda_fixed, dtype=torch.float32)
         return self._learned_lambda()
@@ -107,7 +120,24 @@ class DifferentialAttention(Attention):
     ) -> Tensor:
         """See `Attention.context`: equation 1."""
         lam = self.current_lambda()
+        if lam.ndim:
+            return self._two_calls(q, k, v, lam, mask)
         return self.kernel.differential_attention(q, k, v, lam, scale=self.scale, mask=mask)
+
+    def _two_calls(
+        self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Equation 1 with a lambda for each head, which the fused operation does not take."""
+        if lam.shape != (self.num_heads, 1, 1):
+            raise ConfigError(
+                f"{type(self).__name__}: lambda has shape {[*lam.shape]}; it is one number, or one "
+                f"for each head as [{self.num_heads}, 1, 1]"
+            )
+        first, second = (
+            self.kernel.attention(q[:, i::2], k[:, i::2], v, scale=self.scale, mask=mask)
+            for i in (0, 1)
+        )
+        return first - lam.view(-1, 1).to(first.dtype) * second
 
     def weights(self, q: Tensor, k: Tensor, further: Tensor) -> Tensor:
         """See `Attention.weights`."""

@@ -10,6 +10,7 @@ Its design ablations 1 to 3 are settings of `DiffV2Config`; the fourth is a Tran
 `num_heads_multiplier`). Shapes as in `models.attention.base`.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -53,6 +54,10 @@ class DifferentialAttentionV2(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
     queries_per_head: ClassVar[int] = 2
+    authors_names: ClassVar[Mapping[str, str]] = {
+        **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
+        "further_proj.weight": "lambda_proj.weight",
+    }
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV2Config)

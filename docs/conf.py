@@ -1,0 +1,32 @@
+"""Sphinx builds the site from these Markdown files: `make docs`, without network."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pages import write_pages
+
+project = "difftransformer"
+copyright = "the difftransformer maintainers, MIT licence"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_site"]
+html_theme = "furo"
+html_title = project
+html_static_path: list[str] = []
+html_copy_source = False
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+nitpicky = True
+nitpick_ignore_regex = [
+    # Names in docstrings of what autodoc does not show, and of other packages.
+    ("py:.*", r"(torch|nn|collections|Tensor|Self|Any|AttentionConfig|Cache|Rope|Path|pathlib).*"),
+    ("py:.*", r"difftransformer\..*"),
+    ("py:.*", r"(optional|callable|pd|pandas|DataFrame|dict|bool|str|int|float).*"),
+    ("py:exc", r"\w+Error"),
+]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_use_rtype = False
+suppress_warnings = ["config.cache"]
+write_pages(Path(__file__).parent)

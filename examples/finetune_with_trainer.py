@@ -1,0 +1,67 @@
+"""Train a DiffTransformer with transformers' own Trainer, save it, load it again, generate.
+
+    python examples/finetune_with_trainer.py FOLDER [MODEL]
+
+MODEL is a folder that `difftransformer publish` or `export_model` wrote; without one a small model
+starts from nothing. Bytes are the tokens here: put your tokenizer's ids in their place.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+import difftransformer
+from difftransformer import DiffTransformerConfig
+
+LENGTH = 32
+
+
+def new_model(variant: str = "diff_v2") -> Any:
+    """A model of two layers over bytes; its settings are those of config/README.md, `model`."""
+    settings = {
+        "vocab_size": 256,
+        "d_model": 64,
+        "num_layers": 2,
+        "ffn_dim": 128,
+        "max_positions": 256,
+        "attention": {"variant": variant, "head_dim": 16},
+    }
+    return AutoModelForCausalLM.from_config(DiffTransformerConfig(model=settings))
+
+
+def main(folder: Path, start: Path | None = None, steps: int = 30) -> list[float]:
+    """Train on this file; returns the losses that the Trainer logged."""
+    difftransformer.register()
+    torch.manual_seed(0)
+    model = new_model() if start is None else AutoModelForCausalLM.from_pretrained(start)
+    text = Path(__file__).read_bytes()
+    examples = [
+        {"input_ids": (ids := torch.tensor([*text[at : at + LENGTH]])), "labels": ids}
+        for at in range(0, len(text) - LENGTH, LENGTH)
+    ]
+    arguments = TrainingArguments(
+        str(folder / "checkpoints"),
+        max_steps=steps,
+        per_device_train_batch_size=8,
+        learning_rate=3e-3,
+        logging_steps=10,
+        save_steps=steps,
+        report_to="none",
+        use_cpu=not torch.cuda.is_available(),
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=examples)
+    trainer.train()
+    trainer.save_model(str(folder / "model"))
+    again = AutoModelForCausalLM.from_pretrained(folder / "model")
+    prompt = torch.tensor([[*b"import "]])
+    written = again.generate(prompt, max_new_tokens=16, do_sample=False, pad_token_id=0)
+    print(bytes(written[0].tolist()))
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -1,0 +1,31 @@
+"""Write on from a prompt with a trained run, or with a folder that `publish` wrote.
+
+python examples/generate.py results/tiny/runs/diff/0 "def main("
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import difftransformer
+
+
+def main(folder: Path, prompt: str, new_tokens: int = 40) -> str:
+    """Print what the model makes of the prompt, the likeliest token each time."""
+    difftransformer.register()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    given = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+    torch.manual_seed(0)
+    written = model.generate(
+        **given, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
+    )
+    text: str = tokenizer.decode(written[0])
+    print(text)
+    return text
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,35 @@
+"""Subcommand that makes a trained run ready for the Hugging Face hub."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from difftransformer.cli.frame import TAKE, people
+from difftransformer.provenance.reporting import reporting
+
+
+@people(TAKE)
+def publish(
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a trained run: results/<scale>/runs/<run>/<seed>.")
+    ],
+    output: Annotated[Path, typer.Argument(help="Folder to write.")],
+    format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",
+    licence: Annotated[str, typer.Option(help="Licence of the weights, for the card.")] = "mit",
+    push_to: Annotated[
+        str, typer.Option(help="OWNER/NAME on the hub; HF_TOKEN and HF_ENDPOINT say who and where.")
+    ] = "",
+    public: Annotated[bool, typer.Option("--public", help="Let everybody see a new one.")] = False,
+) -> None:
+    """Write a run as a folder for the Hugging Face hub, with a model card; push it if told to."""
+    with reporting():
+        from difftransformer.publishing import hub
+        from difftransformer.publishing.publish import publish
+
+        if push_to:  # before anything is written
+            hub.require_token()
+            hub.require_name(push_to)
+        publish(run, output, format, licence)
+        if push_to:
+            typer.echo(hub.push(output, push_to, private=not public))

@@ -1,0 +1,236 @@
+"""Attention layers to borrow: each registered variant as a module with plain arguments.
+
+``from difftransformer import DifferentialAttention`` is `layer_class` of a registered variant, and
+so is the class of every other line of the registry, by its own name. A layer is a subclass of the
+variant's class, so its state dict is that of ``layers.<l>.attention`` in a model of this package.
+
+Shapes: B = batch, T = new positions, S = all positions including cached ones, D = d_model,
+H = output heads, G = key/value heads, d = head_dim.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from difftransformer.config.model import AttentionConfig
+from difftransformer.errors import ConfigError
+from difftransformer.models.attention.base import Attention, Cache
+from difftransformer.models.attention.registry import (
+    attention_class,
+    configure,
+    variant_location,
+    variants,
+)
+from difftransformer.models.initial_values import draw_weights
+from difftransformer.models.kernels import choose_backend
+from difftransformer.models.rotary import Rope, RotaryTable
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+class AttentionLayer(Attention):
+    """Causal self-attention of one variant, [B, T, D] -> [B, T, D].
+
+    Drawn at once, from torch's global generator: matrices from N(0, 1/inputs). In a deep model
+    divide ``o_proj.weight`` by sqrt(2 num_layers).
+
+    Attributes:
+        variant: Name of the variant in the registry.
+        config: All settings, with those that were left out.
+    """
+
+    variant: ClassVar[str]
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int | None = None,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        layer_index: int = 0,
+        backend: str = "auto",
+        *,
+        rope_theta: float | None = 10_000.0,
+        **settings: Any,
+    ) -> None:
+        """Make the parameters and draw them.
+
+        Args:
+            d_model: Width of the residual stream, D.
+            num_heads: Output heads H; where a head has two softmax maps, it counts once. None: as
+                many of ``head_dim`` as fill D.
+            head_dim: Width d of a query and a key of one map, even. None: what ``num_heads``
+                leaves of D. V1's heads put out 2d, so they are D / 2d.
+            num_kv_heads: Key/value heads G, a divisor of H; None: H.
+            layer_index: 0-based index of the layer, which is its slot in a cache; some variants
+                start by depth (V1's lambda_init).
+            backend: "eager", "blocked", "sdpa", "flash_attn", or "auto", which takes the fastest
+                that runs on the device and in the precision of the weights, now and after `to`.
+            rope_theta: Base of the rotary positions; None: without positions, unless `forward`
+                is given some.
+            **settings: The variant's own, such as ``lambda_init``; see the class.
+
+        Raises:
+            ConfigError: A setting is unknown, of the wrong type, or does not fit the others.
+            BackendError: There is no such backend.
+        """
+        given = {"num_heads": num_heads, "head_dim": head_dim, "num_kv_heads": num_kv_heads}
+        known = {name: value for name, value in given.items() if value is not None}
+        name = type(self).__name__
+        if "variant" in settings:
+            raise ConfigError(f"{name}: is {self.variant} by itself; leave `variant` out")
+        if head_dim is None:
+            known["head_dim"] = _head_dim(self.variant, d_model, num_heads, name)
+        options = {"variant": self.variant, **known, **settings}
+        config = configure(options, d_model, where=name)
+        self._asked = backend
+        first = choose_backend(backend, "cpu") if backend == "auto" else backend
+        super().__init__(config, d_model, layer_index, first)
+        self.config: AttentionConfig = config
+        self._rotary = None if rope_theta is None else RotaryTable(self.head_dim, rope_theta)
+        self._settle_backend()
+        if not self.o_proj.weight.is_meta:
+            self.reset_parameters()
+
+    def reset_parameters(self, seed: int | None = None) -> None:
+        """Draw all parameters again, from ``seed`` or else from torch's global generator."""
+        draw_weights(self, int(torch.randint(2**31, ())) if seed is None else seed)
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Rope | None = None,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+        *,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Attend, causally unless there is a mask.
+
+        Args:
+            x: [B, T, D], normalised input of the layer.
+            rope: cos and sin of the T positions, [T, d] or [B, T, d], the sin of the first half
+                negative (see `models.rotary`); None: the layer's own, at ``positions``.
+            mask: bool [B or 1, 1, T, S], True = may attend; a query that may look nowhere, as
+                padding, looks at itself.
+            cache: `difftransformer.KeyValueCache` or transformers' ``DynamicCache``; keys and
+                values of the T positions are appended.
+            positions: [T] or [B, T] integers; None: on from what the cache holds.
+
+        Returns:
+            [B, T, D].
+
+        Raises:
+            ConfigError: ``x`` or ``mask`` has another shape or type.
+            BackendError: The backend that was named cannot run on the device of ``x``.
+        """
+        self._check_input(x)
+        if self._asked != "auto":
+            half = x.dtype in _HALF or torch.is_autocast_enabled(x.device.type)
+            choose_backend(self._asked, x.device, "bf16" if half else "fp32")
+        past = 0 if cache is None else cache.get_seq_length(self.layer_index)
+        if mask is not None:
+            self._check_mask(mask, x.shape[1], past)
+            mask = _without_empty_rows(mask)
+        if rope is None:
+            rope = self._rope(x, past, positions)
+        return super().forward(x, rope, mask, cache)
+
+    def attention_maps(self, x: Tensor, rope: Rope | None = None) -> Tensor:
+        """Return the weights [B, H, T, T] that each head gives to the values, signed.
+
+        Causal and quadratic in memory, for analysis; arguments as for `forward`.
+        """
+        self._check_input(x)
+        return super().attention_maps(x, self._rope(x, 0, None) if rope is None else rope)
+
+    def extra_repr(self) -> str:
+        """Say what the layer is."""
+        sizes = f"d_model={self.d_model}, num_heads={self.num_heads}, head_dim={self.head_dim}"
+        return f"{sizes}, num_kv_heads={self.num_kv_heads}, backend={self.backend!r}"
+
+    def _rope(self, x: Tensor, past: int, positions: Tensor | None) -> Rope:
+        if self._rotary is None:
+            ones = x.new_ones(x.shape[1], self.head_dim, dtype=torch.float32)
+            return ones, torch.zeros_like(ones)
+        if positions is not None:
+            return self._rotary.at(positions)
+        return self._rotary.span(past, x.shape[1], x.device)
+
+    def _check_input(self, x: Tensor) -> None:
+        if x.ndim != 3 or x.shape[-1] != self.d_model:
+            raise ConfigError(
+                f"{type(self).__name__}: the input has shape {[*x.shape]}, wanted is [batch, "
+                f"positions, {self.d_model}]"
+            )
+
+    def _check_mask(self, mask: Tensor, new: int, past: int) -> None:
+        if mask.dtype != torch.bool or mask.ndim != 4 or mask.shape[-2:] != (new, past + new):
+            raise ConfigError(
+                f"{type(self).__name__}: the mask is {mask.dtype} {[*mask.shape]}, wanted is "
+                f"torch.bool [batch or 1, 1, {new}, {past + new}], True where a query may look"
+            )
+
+    def _settle_backend(self) -> None:
+        """Let `auto` pick; another backend stands, and `forward` checks that it can run."""
+        if self._asked != "auto":
+            return
+        weight = self.o_proj.weight
+        device = "cpu" if weight.is_meta else weight.device
+        precision = "bf16" if weight.dtype in _HALF else "fp32"
+        self.backend = choose_backend(self._asked, device, precision)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast as torch does, then let `auto` pick again."""
+        super()._apply(fn, recurse)
+        self._settle_backend()
+        return self
+
+
+def _without_empty_rows(mask: Tensor) -> Tensor:
+    """Let queries that may look nowhere look at themselves: softmax has no value without a key."""
+    T, S = mask.shape[-2:]
+    itself = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T).triu(S - T)
+    return mask | (itself & ~mask.any(dim=-1, keepdim=True))
+
+
+def layer_names() -> dict[str, str]:
+    """Return the variant of each class that `layer_class` makes, by the name of the class."""
+    return {variant_location(name).partition(":")[2]: name for name in variants()}
+
+
+@cache
+def layer_class(variant: str) -> type[AttentionLayer]:
+    """Return the layer of a variant; imports its file and no other variant's.
+
+    Raises:
+        ConfigError: no variant of that name.
+    """
+    base = attention_class(variant)
+    members = {
+        "variant": variant,
+        "__doc__": base.__doc__,
+        "__module__": __name__.partition(".")[0],
+    }
+    return type(base.__name__, (AttentionLayer, base), members)
+
+
+def _head_dim(variant: str, d_model: int, num_heads: int | None, name: str) -> int:
+    """Width d at which ``num_heads`` heads fill ``d_model``."""
+    if num_heads is None:
+        raise ConfigError(f"{name}: give num_heads or head_dim")
+    if not isinstance(num_heads, int) or num_heads < 1:
+        raise ConfigError(f"{name}.num_heads: wanted a number of heads, got {num_heads!r}")
+    sample = {"variant": variant, "num_heads": 1, "head_dim": 2}
+    maps = configure(sample, d_model, where=name).value_dim // 2
+    width, left = divmod(d_model, num_heads * maps)
+    if left or width % 2 or not width:
+        each = f"of {maps}d " if maps > 1 else ""
+        raise ConfigError(
+            f"{name}.num_heads: {num_heads} heads {each}leave no even head_dim in d_model "
+            f"{d_model}; take another number, or set head_dim"
+        )
+    return width

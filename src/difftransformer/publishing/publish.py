@@ -1,0 +1,59 @@
+"""A trained run as a folder for the Hugging Face hub: `difftransformer publish`."""
+
+import shutil
+from pathlib import Path
+
+from difftransformer.errors import CheckpointError
+from difftransformer.models.checkpoint import adapted_model
+from difftransformer.models.export import export_model
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.result import TRAINING
+from difftransformer.publishing.card import model_card
+
+CARD = "README.md"
+ORIGIN = "provenance.json"
+"""A copy of training.json. Under that name it would vouch for files that an export wrote anew."""
+_FILES = ("*.safetensors", "config.json", "generation_config.json", "tokenizer*.json")
+
+
+def publish(run: Path, output: Path, format: str = "huggingface", licence: str = "mit") -> None:
+    """Write weights, config, tokenizer, generation config, model card and a copy of training.json.
+
+    Args:
+        run: Folder of a trained run.
+        output: Folder to make; it has a card only when it is complete.
+        format: As for `export_model`; a model from elsewhere that was adapted stays as it is.
+        licence: Identifier of the licence of the weights, for the card.
+
+    Raises:
+        DataError: ``run`` is no trained run, or damaged.
+        CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
+            system refused.
+    """
+    card = model_card(run, licence, output.resolve().name)
+    if adapted_model(run) is None:
+        export_model(run, output, format)
+    else:
+        _copy(run, output)
+    try:
+        shutil.copyfile(run / TRAINING, output / ORIGIN)
+        write_text(output / CARD, card)
+    except OSError as error:
+        raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
+
+
+def _copy(run: Path, output: Path) -> None:
+    if output.exists():
+        raise CheckpointError(f"{output}: exists; name a new folder")
+    aside = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        for pattern in _FILES:
+            for path in run.glob(pattern):
+                shutil.copyfile(path, aside / path.name)
+        aside.replace(output)
+    except OSError as error:
+        raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

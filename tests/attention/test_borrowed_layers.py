@@ -1,0 +1,195 @@
+"""Layers with plain arguments: every variant, by the name that a user imports."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from small_layers import FITTING
+
+import difftransformer
+from difftransformer import (
+    AttentionLayer,
+    DifferentialAttention,
+    DifferentialAttentionV2,
+    DintAttention,
+    KeyValueCache,
+)
+from difftransformer.errors import UserError
+from difftransformer.models.attention.registry import attention_class, configure, variants
+from difftransformer.models.layers import layer_class, layer_names
+from difftransformer.models.rotary import RotaryTable
+
+D = 48
+SIZES: dict[str, Any] = {"num_heads": 4, "head_dim": 6, "num_kv_heads": 2}
+
+
+def layer(variant: str, **settings: Any) -> AttentionLayer:
+    torch.manual_seed(0)
+    given = {**SIZES, **FITTING.get(variant, {}), **settings}
+    return layer_class(variant)(D, **given)
+
+
+def inputs(length: int = 9, batch: int = 2) -> torch.Tensor:
+    return torch.randn(batch, length, D, generator=torch.Generator().manual_seed(length))
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_layer_is_the_models_own(variant: str) -> None:
+    """The same weights in the class that models are made of give the same bits."""
+    borrowed = layer(variant, layer_index=2, backend="sdpa")
+    options = {"variant": variant, **SIZES, **FITTING.get(variant, {})}
+    config = configure(options, D)
+    own = attention_class(variant)(config, D, 2, "sdpa")
+    own.load_state_dict(borrowed.state_dict())
+    rope = RotaryTable(6, 10_000.0).span(0, 9, torch.device("cpu"))
+    assert torch.equal(borrowed(inputs()), own(inputs(), rope))
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_cache_of_several_layers_changes_nothing(variant: str) -> None:
+    layers = [layer(variant, layer_index=index) for index in range(2)]
+    x, cache, parts = inputs(), KeyValueCache(9), []
+    with torch.no_grad():
+        for start, stop in ((0, 5), (5, 6), (6, 9)):
+            h = x[:, start:stop]
+            for one in layers:
+                h = one(h, cache=cache)
+            parts.append(h)
+        whole = layers[1](layers[0](x))
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_layer_is_copied_and_pickled(variant: str) -> None:
+    one = layer(variant)
+    name = type(one).__name__
+    assert getattr(difftransformer, name) is type(one) and name in dir(difftransformer)
+    for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert torch.equal(other(inputs()), one(inputs()))
+
+
+@pytest.mark.parametrize("variant", variants())
+def test_a_layer_is_compiled_and_exported_whole(variant: str) -> None:
+    """No Python depends on data: one graph, which servers that trace a model want."""
+    one = layer(variant, backend="sdpa").eval()
+    x = inputs()
+    one(x)  # makes the rotary table
+    with torch.no_grad():
+        exported = torch.export.export(one, (x,)).module()
+        torch.testing.assert_close(exported(x), one(x), rtol=1e-5, atol=1e-5)
+
+
+def test_masks_and_positions() -> None:
+    one = layer("diff_v1")
+    x = inputs(7)
+    causal = torch.ones(7, 7).tril().bool().view(1, 1, 7, 7)
+    torch.testing.assert_close(one(x, mask=causal), one(x), rtol=1e-5, atol=1e-5)
+    assert torch.allclose(one(x, positions=torch.arange(7) + 30), one(x), atol=1e-5)  # relative
+    assert not torch.allclose(one(x, positions=2 * torch.arange(7)), one(x), atol=1e-3)
+    without = layer("diff_v1", rope_theta=None)
+    swapped = x[:, [1, 0, *range(2, 7)]]
+    assert torch.allclose(without(swapped)[:, -1], without(x)[:, -1], atol=1e-5)
+    assert not torch.allclose(one(swapped)[:, -1], one(x)[:, -1], atol=1e-3)
+    causal[:, :, :2] = False  # two queries of padding
+    assert one(x, mask=causal).isfinite().all()
+    maps = one.attention_maps(x)
+    assert maps.shape == (2, 4, 7, 7) and (maps < 0).any()
+
+
+def test_transformers_cache_serves_too() -> None:
+    from transformers import DynamicCache
+
+    layers = [layer("dint", layer_index=index) for index in range(2)]
+    x, cache = inputs(), DynamicCache()
+    with torch.no_grad():
+        parts = [layers[1](layers[0](p, cache=cache), cache=cache) for p in (x[:, :4], x[:, 4:])]
+        whole = layers[1](layers[0](x))
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_heads_are_reckoned_from_the_width() -> None:
+    assert DifferentialAttention(64, num_heads=4).head_dim == 8
+    assert DifferentialAttentionV2(64, num_heads=4).head_dim == 16
+    assert DifferentialAttention(64, head_dim=8).num_heads == 4
+    assert DifferentialAttention(64, num_heads=4, lambda_init=0.5).config.model_dump()[
+        "lambda_init"
+    ] == 0.5  # fmt: skip
+
+
+def test_draws_follow_torchs_seed_alone() -> None:
+    first, again = layer("diff_v1"), layer("diff_v1")
+    assert torch.equal(first.qkv_proj.weight, again.qkv_proj.weight)
+    again.reset_parameters(seed=5)
+    assert not torch.equal(first.qkv_proj.weight, again.qkv_proj.weight)
+    with torch.device("meta"):
+        assert layer("diff_v1").o_proj.weight.is_meta
+
+
+def test_auto_picks_again_after_a_cast(caplog: pytest.LogCaptureFixture) -> None:
+    one = layer("diff_v1")
+    assert one.backend == "measured"
+    with caplog.at_level("INFO"):
+        one.to(torch.bfloat16)
+    assert "picked measured on cpu in bf16" in caplog.text
+    assert one(inputs().bfloat16()).dtype == torch.bfloat16
+
+
+WRONG = [
+    (lambda: DifferentialAttention(64), "give num_heads or head_dim"),
+    (lambda: DifferentialAttention(64, num_heads=5), r"num_heads: 5 heads of 2d"),
+    (lambda: DifferentialAttention(64, num_heads="4"), r"num_heads: wanted a number of heads"),
+    (lambda: DifferentialAttention(64, num_heads=4, num_kv_heads=3), "3 does not divide"),
+    (lambda: DifferentialAttention(64, num_heads=4, lambda_int=1), "did you mean 'lambda_init'"),
+    (lambda: DifferentialAttention(64, num_heads=4, variant="dint"), "leave `variant` out"),
+    (lambda: DifferentialAttention(64, num_heads=4, backend="sdpaa"), "did you mean 'sdpa'"),
+    (lambda: DifferentialAttention(64, head_dim=8, backend="flash_attn")(torch.randn(1, 2, 64)),
+     "device is cpu"),
+    (lambda: DifferentialAttention(64, head_dim=7), "head_dim"),
+    (lambda: DintAttention(64, num_heads=4)(torch.randn(3, 64)), r"\[3, 64\]"),
+    (lambda: DintAttention(64, num_heads=4)(torch.randn(1, 3, 32)), r"\[1, 3, 32\]"),
+    (lambda: DintAttention(64, num_heads=4)(torch.randn(1, 3, 64), mask=torch.ones(3, 3)),
+     "torch.bool"),
+    (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "why"), WRONG)
+def test_a_wrong_call_is_one_line(call: Any, why: str) -> None:
+    with pytest.raises(UserError, match=why) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_not_there_is_no_attribute() -> None:
+    for name in ("DifferentialAttentionV9", "something"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(difftransformer, name)
+    assert len(layer_names()) == len(variants())
+
+
+def test_the_package_alone_imports_no_torch() -> None:
+    code = "import sys, difftransformer; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_state_dict_goes_through_a_file() -> None:
+    one, file = layer("diff_v2"), io.BytesIO()
+    torch.save(one.state_dict(), file)
+    file.seek(0)
+    other = DifferentialAttentionV2(D, **SIZES)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(inputs()), one(inputs()))
+
+
+def test_a_lambda_of_another_shape_is_one_line() -> None:
+    class Wrong(layer_class("diff_v1")):  # type: ignore[misc]
+        def _learned_lambda(self) -> torch.Tensor:
+            return torch.ones(self.num_heads)
+
+    with pytest.raises(UserError, match=r"lambda has shape \[4\].*\[4, 1, 1\]"):
+        Wrong(D, num_heads=4, head_dim=6)(inputs())

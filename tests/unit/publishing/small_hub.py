@@ -1,0 +1,117 @@
+"""A hub on loopback that speaks enough of the Hugging Face hub's API for a push."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+SMALL = 10_000
+"""Longer files go to the large-file storage, as the hub has it for those that are not text."""
+
+
+@dataclass
+class Hub:
+    """What was asked of it, and the files that lie in its one repository."""
+
+    token: str
+    address: str = ""
+    repositories: dict[str, dict[str, Any]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    large: dict[str, bytes] = field(default_factory=dict)
+    tokens: set[str] = field(default_factory=set)
+
+    def answer(self, path: str, body: bytes) -> dict[str, Any]:
+        if path == "/api/repos/create":
+            asked = json.loads(body)
+            name = f"{asked['organization']}/{asked['name']}"
+            self.repositories[name] = asked
+            return {"url": f"{self.address}/{name}", "name": name}
+        if path.endswith("/preupload/main"):
+            return {
+                "files": [
+                    {
+                        "path": one["path"],
+                        "uploadMode": "lfs" if one["size"] > SMALL else "regular",
+                        "shouldIgnore": False,
+                    }
+                    for one in json.loads(body)["files"]
+                ]
+            }
+        if path.endswith("/info/lfs/objects/batch"):
+            return {
+                "transfer": "basic",
+                "objects": [
+                    {**one, "actions": {"upload": {"href": f"{self.address}/large/{one['oid']}"}}}
+                    for one in json.loads(body)["objects"]
+                ],
+            }
+        assert path.endswith("/commit/main"), path
+        for line in body.decode().splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "file":
+                self.files[value["path"]] = base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                self.files[value["path"]] = self.large[value["oid"]]
+        commit = "c0ffee" + "0" * 34
+        url = f"{self.address}/{next(iter(self.repositories))}/commit/{commit}"
+        return {"success": True, "commitOid": commit, "commitUrl": url, "hookOutput": ""}
+
+
+@contextmanager
+def serving(token: str) -> Iterator[Hub]:
+    """Serve a hub that knows one token."""
+    hub = Hub(token)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self._body()
+            given = self.headers.get("authorization", "").removeprefix("Bearer ")
+            hub.tokens.add(given)
+            if given != hub.token:
+                self._reply(401, {"error": "Invalid credentials"})
+                return
+            self._reply(200, hub.answer(self.path.partition("?")[0], body))
+
+        def do_GET(self) -> None:
+            self._reply(404, {"error": f"{self.path} is not spoken here"})
+
+        def do_PUT(self) -> None:
+            hub.large[self.path.rpartition("/")[2]] = self._body()
+            self._reply(200, {})
+
+        def _body(self) -> bytes:
+            if self.headers.get("transfer-encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("content-length") or 0))
+            found = b""
+            while size := int(self.rfile.readline(), 16):
+                found += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return found
+
+        def _reply(self, status: int, content: Any) -> None:
+            raw = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    hub.address = f"http://127.0.0.1:{server.server_port}"
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,146 @@
+"""A run as a folder for the hub: what its card says, who can load it, where it is pushed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from small_hub import serving
+from small_workflow import Checkout
+
+from difftransformer.errors import UserError
+from difftransformer.models.checkpoint import load_model
+from difftransformer.publishing import hub
+from difftransformer.publishing.publish import publish
+
+TOKEN = "hf_secret-of-the-test"
+
+
+@pytest.fixture
+def run(finished: Checkout) -> Path:
+    return finished.folder / "results/smoke/runs/diff/0"
+
+
+def online() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name != "HF_HUB_OFFLINE"}
+
+
+def pushed(
+    run: Path, out: Path, *words: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "difftransformer", "publish", str(run), str(out), *words]
+    settings = {**online(), "HF_TOKEN": "", **environment}
+    return subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+
+
+def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
+    publish(run, tmp_path / "out", licence="cc-by-4.0")
+    text = (tmp_path / "out" / "README.md").read_text()
+    head = yaml.safe_load(text.split("---")[1])
+    assert head["license"] == "cc-by-4.0" and "diff_v1" in head["tags"]
+    training = json.loads((run / "training.json").read_text())
+    assert training["job_id"] in text and training["provenance"]["git_commit"] in text
+    assert f"{training['metrics']['validation_loss']:.4f}" in text
+    manifest = json.loads((run.parents[2] / "data/stdlib_text/manifest.json").read_text())
+    for name in manifest["sources"]:
+        assert name.replace("_", r"\_") in text
+    for words in ("PSF", "validation\\_slices", "T6.", "Intended use", "arXiv 2410.05258"):
+        assert words in text, words
+    assert "<script" not in text  # a label and a licence of this corpus have one
+    wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert wanted <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_path: Path) -> None:
+    publish(run, tmp_path / "ours")
+    publish(run, tmp_path / "theirs", format="diffllama")
+    tokens = torch.arange(12)[None]
+    with torch.no_grad():
+        expected = load_model(run)(tokens)
+        assert torch.equal(load_model(tmp_path / "ours")(tokens), expected)
+    code = """
+import sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+for folder, remote in zip(sys.argv[1:], (True, False)):
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=remote)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.eos_token_id == model.generation_config.eos_token_id
+    with torch.no_grad():
+        print(type(model).__name__, model(torch.arange(12)[None]).logits[0, -1, :3].tolist())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "ours", tmp_path / "theirs"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    for line, kind in zip(
+        lines, ("DiffTransformerForCausalLM", "DiffLlamaForCausalLM"), strict=True
+    ):
+        name, _, numbers = line.partition(" ")
+        assert name == kind
+        assert json.loads(numbers) == pytest.approx(expected[0, -1, :3].tolist(), abs=1e-4)
+
+
+def test_a_run_is_pushed(run: Path, tmp_path: Path) -> None:
+    with serving(TOKEN) as there:
+        ended = pushed(run, tmp_path / "out", "--push-to", "me/model", HF_ENDPOINT=there.address,
+                       HF_TOKEN=TOKEN)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert there.repositories["me/model"]["private"] is True
+    assert there.tokens == {TOKEN}
+    written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert there.files == written
+    assert there.large  # the weights went by the storage of large files
+    assert f"{there.address}/me/model/commit/c0ffee" in ended.stdout
+    assert TOKEN not in ended.stdout + ended.stderr
+
+
+def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) -> None:
+    for words, environment, why in (
+        (["--push-to", "me/model"], {}, "HF_TOKEN"),
+        (["--push-to", "model"], {"HF_TOKEN": TOKEN}, "OWNER/NAME"),
+    ):
+        ended = pushed(run, tmp_path / "out", *words, **environment)
+        assert ended.returncode == 2
+        assert why in ended.stderr.splitlines()[-1] and "Traceback" not in ended.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_or_unreachable_hub_is_one_line(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(run, tmp_path / "out")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with serving(TOKEN) as there:
+        monkeypatch.setenv("HF_ENDPOINT", there.address)
+        with pytest.raises(UserError, match="not pushed") as refusal:
+            hub.push(tmp_path / "out", "me/model")
+    assert "\n" not in str(refusal.value) and "hf_wrong" not in str(refusal.value)
+    with pytest.raises(UserError, match=r"README\.md: no such file"):
+        hub.push(tmp_path, "me/model")
+
+
+def test_what_is_no_run_is_one_line(run: Path, tmp_path: Path) -> None:
+    for folder, why in ((tmp_path / "nothing", "no such file"), (tmp_path, "no such file")):
+        with pytest.raises(UserError, match=why):
+            publish(folder, tmp_path / "out")
+    for spoiled in ("model.safetensors", "training.json"):
+        copy = tmp_path / f"results/runs/{spoiled}/0"
+        shutil.copytree(run, copy)
+        (copy / spoiled).write_bytes((copy / spoiled).read_bytes()[:100])
+        with pytest.raises(UserError, match=spoiled.replace(".", r"\.")) as refusal:
+            publish(copy, tmp_path / "out")
+        assert "\n" not in str(refusal.value)
+        assert not (tmp_path / "out").exists()
+    publish(run, tmp_path / "out")
+    with pytest.raises(UserError, match="not empty"):
+        publish(run, tmp_path / "out")
