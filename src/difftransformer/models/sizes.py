@@ -55,22 +55,28 @@ def projections(config: ModelConfig) -> int:
     return sum(shapes[name][0] * shapes[name][1] for name in ("k_proj", "v_proj", "o_proj"))
 
 
-def forward_flops(config: ModelConfig, seq_len: int) -> int:
-    """Return the operations of a forward pass for each token of a sequence of ``seq_len``."""
+def forward_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:
+    """Return the operations of a forward pass for each token of a sequence of ``seq_len``.
+
+    With ``causal`` a query meets the keys that it may see, (T + 1) / 2 of them on average: what has
+    to be computed, and what a share of a device's peak is of. Without, all T, as papers count.
+    """
     attention = configure(config.attention, config.d_model)
     pair = attention_class(attention.variant).multiplications_per_pair(attention)
     model = _one_layer(config)
     layer = sum(part.weight.numel() for part in model.layers.modules() if isinstance(part, Linear))
     weights = config.num_layers * layer + model.output_weight.numel()
-    return 2 * (weights + config.num_layers * pair * seq_len)
+    keys = seq_len + 1 if causal else 2 * seq_len
+    return 2 * weights + config.num_layers * pair * keys
 
 
-def training_flops(config: ModelConfig, seq_len: int) -> int:
+def training_flops(config: ModelConfig, seq_len: int, *, causal: bool = False) -> int:
     """Return the operations of forward and backward for each token of a sequence of ``seq_len``.
 
-    Backward has two products, each as large, for every product of forward.
+    Pairs as for `forward_flops`. Backward has two products, each as large, for every product of
+    forward.
     """
-    return 3 * forward_flops(config, seq_len)
+    return 3 * forward_flops(config, seq_len, causal=causal)
 
 
 def _one_layer(config: ModelConfig) -> Transformer:

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.training.objective import HiddenStates
 
+GRAPHS = 64
+"""Of one function: variants, backends and shapes that a process compiles it for."""
+
 
 def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
     """Compile what ``model`` computes hidden states with, in place; return how to call it.
@@ -24,6 +27,10 @@ def compiled_states(model: LanguageModel, **options: Any) -> HiddenStates:
     A layer's ``forward`` is compiled and not the layer, so that the hooks of whoever shares its
     parameters among processes run around the graph. A model without ``layers`` is compiled whole.
     """
+    from torch._dynamo import config  # imports the compiler: seconds
+
+    config.recompile_limit = max(config.recompile_limit, GRAPHS)
+    config.fail_on_recompile_limit_hit = True  # else what is asked for compiled runs without
     layers = getattr(model, "layers", None)
     if not isinstance(layers, nn.ModuleList):
         compiled: HiddenStates = torch.compile(model.hidden_states, **options)

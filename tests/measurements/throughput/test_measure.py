@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from small_evaluation import running
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from difftransformer.config.measurements import TimedSlice
 from difftransformer.config.model import ModelConfig
@@ -21,6 +22,7 @@ from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
+from difftransformer.training.compiled import compiled_states
 
 CPU = torch.device("cpu")
 SETTINGS: dict[str, Any] = {
@@ -75,7 +77,8 @@ def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None
                 assert metrics[f"peak_bytes/{place}"] > 0
                 assert metrics[f"peak_share/{place}"] is None
                 count = training_flops if mode == "training" else forward_flops
-                assert metrics[f"flops_per_token/{place}"] == count(model(variant), 8)
+                counted = count(model(variant), 8, causal=True)
+                assert metrics[f"flops_per_token/{place}"] == counted < count(model(variant), 8)
     eager = "peak_bytes/short/transformer/eager"
     assert metrics[f"{eager}/training"] > metrics[f"{eager}/forward"]
 
@@ -182,3 +185,15 @@ def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             config(**changes)
+
+
+def test_what_is_timed_compiled_is_one_graph_for_a_row_backend_and_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(
+        measure, "compiled_states", lambda model: compiled_states(model, backend=graphs)
+    )
+    metrics = measured(tmp_path, backends=["eager", "sdpa"], compile=True, warmup=1)
+    assert graphs.frame_count == len(ROWS) * 2 * len(FLOPS)
+    assert metrics["tokens_per_second/short/diff/sdpa/training"] > 0

@@ -48,7 +48,8 @@ OWN: list[dict[str, Any]] = [
 def test_formulas_are_what_torch_counts(
     own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrices, "_ONEDNN", False)  # torch does not count oneDNN's products,
+    # torch does not count the products of oneDNN,
+    monkeypatch.setattr(matrices.products, "_made", "torch")
     monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
     sizes = config(**own).model_copy(update={"tie_embeddings": tied})
     model = Transformer.build(sizes, "eager", 0)

@@ -18,6 +18,7 @@ from difftransformer.models.loss import chunked_cross_entropy
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import attention_layers
+from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 
 FLOPS = {"training": training_flops, "forward": forward_flops}
@@ -29,8 +30,8 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
 
     Returns:
         {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
-        allocates beside the weights; flops_per_token by formula; peak_share, of the device's
-        peak_flops, where those are known.
+        allocates beside the weights; flops_per_token by formula, of the pairs that a causal model
+        has; peak_share, of the device's peak_flops, where those are known.
     """
     config = slice.config
     assert isinstance(config, Timing), slice.measurement
@@ -59,6 +60,10 @@ def _measure(
     vocab_size = min(one.vocab_size for one in rows.values())
     tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
     models = {row: Transformer.build(one, "eager", 0).to(device) for row, one in rows.items()}
+    if config.compile:
+        torch.compiler.reset()  # the graphs of the shape before
+        for model in models.values():
+            compiled_states(model)  # in place, as in training
     steps = {
         Turn(row, backend, mode): step(model, backend, mode, tokens, config)
         for row, model in models.items()
@@ -68,7 +73,7 @@ def _measure(
     metrics = time_shape(name, call, steps, config, device)
     for turn, run in steps.items():
         place = "/".join((name, *turn))
-        flops = FLOPS[turn.mode](rows[turn.row], call.seq_len)
+        flops = FLOPS[turn.mode](rows[turn.row], call.seq_len, causal=True)
         models[turn.row].zero_grad(set_to_none=True)
         speed = metrics[f"tokens_per_second/{place}"]
         assert speed is not None, place
@@ -84,6 +89,7 @@ def step(
     """Return one call of a model on tokens [B, T + 1] with one of its backends."""
     layers = attention_layers(model)
     targets = tokens[:, 1:].flatten()
+    on_gpu = config.compile and tokens.is_cuda
 
     def run() -> None:
         for layer in layers:
@@ -91,7 +97,9 @@ def step(
         model.zero_grad(set_to_none=True)
         with torch.set_grad_enabled(mode == "training"), autocast(tokens.device, config.precision):
             hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
-            loss = chunked_cross_entropy(hidden, model.output_weight, targets, config.loss_chunk)
+            loss = chunked_cross_entropy(
+                hidden, model.output_weight, targets, config.loss_chunk, compiled=on_gpu
+            )
         if mode == "training":
             loss.backward()  # type: ignore[no-untyped-call]
 

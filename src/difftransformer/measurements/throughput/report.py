@@ -126,6 +126,8 @@ def _notes(view: View[Options], timings: Timings) -> list[str]:
         f"Ratio to {' and '.join(sorted(view.references))}, within a round; the first two are "
         "geometric means over the shapes.",
         "Memory: bytes of tensors that one call allocates at most, weights not among them.",
+        "Share of peak: the operations that have to be done in a second, without pairs that a "
+        "causal model has not, of those of the data sheet; 1 is the limit.",
     ]
 
 

@@ -31,6 +31,9 @@ class Timing(timing.Timing):
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", meaning="bf16: autocast with fp32 weights."
     )
+    compile: bool = setting(
+        False, meaning="Compile the layers, on a GPU the loss, too, as training does."
+    )
     loss_chunk: int = setting(
         1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
     )
