@@ -13,11 +13,12 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -41,8 +42,18 @@ ASSUMED = "assumed"
 Trials = Mapping[str, Callable[[], object]]
 """The same work in each way that can run here."""
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _known: dict[str, "Choice"] = {}
+
+
+def apart(work: Callable[[], T]) -> T:
+    """Do a work in a thread of its own, where no mode of the caller's holds.
+
+    Modes of torch are a thread's: tensors without numbers, inference, autocast, saved tensors.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 class Choice:
@@ -67,7 +78,7 @@ class Choice:
             ConfigError: The environment asks for one that is not there.
         """
         if self._made is None:
-            self._made = self._decide()
+            self._made = apart(self._decide)
         return self._made
 
     @property
