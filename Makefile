@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm test-postgres lint schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-postgres lint schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -60,6 +60,10 @@ test: install  ## the whole test suite, a worker for each core
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	pytest tests/faults tests/unit/training/test_distributed.py -m ""
+
+test-kernels: install  ## every tile of the fused kernels for every part; the contract in the interpreter
+	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/attention/test_contract.py -k fused -m ""
 
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'

@@ -12,7 +12,7 @@ from small_layers import configurations
 from difftransformer.models.kernels import fused
 
 CALLS = ("diff_v1-gqa", "diff_v2-gqa", "dint-mqa", "gpt_oss_sink-gqa")
-"""One for each way in which variants call a kernel; in Triton's interpreter the rest take minutes."""
+"""One for each way in which a kernel is called; in Triton's interpreter all take minutes."""
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:

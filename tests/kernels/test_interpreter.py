@@ -1,4 +1,4 @@
-"""Starts the session of what runs in Triton's interpreter: the kernels, and the contract by them."""
+"""Starts the session of what runs in Triton's interpreter: kernels, and the contract by them."""
 
 import os
 import subprocess

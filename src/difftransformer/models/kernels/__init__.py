@@ -10,15 +10,7 @@ from torch import Tensor
 
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import (
-    blocked,
-    by_card,
-    eager,
-    flash,
-    fused,
-    measured,
-    sdpa,
-)
+from difftransformer.models.kernels import blocked, by_card, eager, flash, fused, measured, sdpa
 
 logger = logging.getLogger(__name__)
 

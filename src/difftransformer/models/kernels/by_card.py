@@ -1,9 +1,9 @@
-"""What `auto` takes on a GPU whose card is in the table: for each call the fastest that was measured.
+"""What `auto` takes on a card that is in the table: for each call the fastest, as measured.
 
-`by_card.json` is the table, by the name of the card and the precision: for each operation pairs of
-a number of keys and the backend that is fastest from there on. benchmarks/gpu/attention.py measures,
-and `benchmarks/gpu/all.py --adopt` writes it. No time is taken while a model runs. Shapes as in
-`models.kernels.Kernel`.
+`by_card.json` is the table, by the name of the card and the precision: for each operation a number
+of keys and the backend that is fastest from there on, in pairs. benchmarks/gpu/attention.py
+measures, and `benchmarks/gpu/all.py --adopt` writes it. No time is taken while a model runs. Shapes
+as in `models.kernels.Kernel`.
 """
 
 import json
@@ -76,4 +76,6 @@ def _fastest(operation: str, q: Tensor, k: Tensor, mask: Tensor | None) -> Any:
         return sdpa
     if not _cards:
         card()
-    return _BACKENDS[fastest(_cards[q.device.index or 0], _PRECISIONS[q.dtype], operation, k.shape[-2])]
+    return _BACKENDS[
+        fastest(_cards[q.device.index or 0], _PRECISIONS[q.dtype], operation, k.shape[-2])
+    ]

@@ -60,7 +60,7 @@ def differential_attention(
 
 
 def obstacle(device: str, precision: str) -> str | None:
-    """Return why it cannot run on a kind of device in a precision, and what to take; None: it can."""
+    """Return why it cannot run on a kind of device, and what to take; None: it can."""
     if device == "cpu" and interpreted():
         return None
     if device != "cuda":

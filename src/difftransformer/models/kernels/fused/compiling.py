@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile
 
-PARTS = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+PARTS = {"80": 163 * 1024, "90": 227 * 1024, "100": 227 * 1024}
 """Compute capability without its point -> bytes of shared memory that one block may have."""
+LEAST_SHARED = 99 * 1024
+"""What one block may have on cards of 8.6, 8.9 and 12.0, which take the tiles of 8.0."""
+MOST_SPILLED = 128
+"""Bytes of registers that a tile which we ship may keep in memory."""
 _TYPES = {"lse": "*fp32", "sums": "*fp32", "lam": "*fp32", "lse_grad": "*fp32", "mask": "*u8"}
 _FLOATS = ("scale", "factor")
 
@@ -23,13 +27,20 @@ class Compiled(NamedTuple):
     registers: int
     spilled: int
     shared: int
-    ptx: str
+
+    def fits(self, part: str) -> bool:
+        """Whether we ship it: little in memory that should be in registers, and shared memory."""
+        return self.spilled <= MOST_SPILLED and self.shared <= PARTS[part]
 
 
-def compiled(
-    kernel: Kernel, tile: Tile, part: int, *, masked: bool = False, dtype: str = "bf16"
-) -> Compiled:
-    """Compile a kernel with a tile for a part of a compute capability such as 90.
+def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
+    """Compile a kernel of bfloat16 with a tile for a part.
+
+    Args:
+        kernel: Which one.
+        tile: Its tile.
+        part: Compute capability without its point, of `PARTS`.
+        widths: Of keys and of values, where they are less than those of the kernel's blocks.
 
     Raises:
         triton.CompilationError: it cannot be compiled.
@@ -40,7 +51,7 @@ def compiled(
 
     from difftransformer.models.kernels.fused import launch
 
-    function, constants = launch.specialised(kernel, tile, masked=masked)
+    function, constants = launch.specialised(kernel, tile, head_dim=widths[0], value_dim=widths[1])
     names = function.arg_names
     signature: dict[str, str] = {}
     for name in names:
@@ -51,7 +62,7 @@ def compiled(
         elif name == "q_grad" and constants.get("ATOMIC"):
             signature[name] = "*fp32"
         elif name in launch.POINTERS:
-            signature[name] = _TYPES.get(name, f"*{dtype}")
+            signature[name] = _TYPES.get(name, "*bf16")
         else:
             signature[name] = "i32"
     # Addresses and strides are multiples of 16 bytes, as when it runs.
@@ -59,8 +70,7 @@ def compiled(
         name
         for name in names
         if name in launch.POINTERS
-        or name.endswith(("_batch", "_head", "_row"))
-        and not name.startswith("mask")
+        or (name.endswith(("_batch", "_head", "_row")) and not name.startswith("mask"))
     ]
     source = ASTSource(
         fn=function,
@@ -69,9 +79,9 @@ def compiled(
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    made = triton.compile(source, target=GPUTarget("cuda", part, 32), options=options)
+    made = triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
     registers, spilled = _usage(made.asm["cubin"])
-    return Compiled(registers, spilled, made.metadata.shared, made.asm["ptx"])
+    return Compiled(registers, spilled, made.metadata.shared)
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:

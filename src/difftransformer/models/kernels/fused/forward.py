@@ -8,7 +8,7 @@ for a map's scores and, with values of 2d, 2 for what it gathers. Shapes as in
 import triton
 import triton.language as tl
 
-from difftransformer.models.kernels.fused.pieces import load_rows, seen_keys, store_rows
+from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def _attend(
     return largest1, total1, gathered1, largest2, total2, gathered2
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def forward(
     q,
     k,
@@ -144,12 +144,60 @@ def forward(
         whole = (m + S - T + 1) // KEYS * KEYS  # up to here all queries see all keys
         stop = tl.minimum(S, m + ROWS + S - T)
         state = _attend(
-            state, q1, q2, k, k_head, k_row, v, v_row, mask, mask_row, mask_column,
-            m, 0, whole, T, S, factor, PAIR, MASKED, False, HEAD_DIM, VALUE_DIM, D, E, ROWS, KEYS,
+            state,
+            q1,
+            q2,
+            k,
+            k_head,
+            k_row,
+            v,
+            v_row,
+            mask,
+            mask_row,
+            mask_column,
+            m,
+            0,
+            whole,
+            T,
+            S,
+            factor,
+            PAIR,
+            MASKED,
+            False,
+            HEAD_DIM,
+            VALUE_DIM,
+            D,
+            E,
+            ROWS,
+            KEYS,
         )
     state = _attend(
-        state, q1, q2, k, k_head, k_row, v, v_row, mask, mask_row, mask_column,
-        m, whole, stop, T, S, factor, PAIR, MASKED, True, HEAD_DIM, VALUE_DIM, D, E, ROWS, KEYS,
+        state,
+        q1,
+        q2,
+        k,
+        k_head,
+        k_row,
+        v,
+        v_row,
+        mask,
+        mask_row,
+        mask_column,
+        m,
+        whole,
+        stop,
+        T,
+        S,
+        factor,
+        PAIR,
+        MASKED,
+        True,
+        HEAD_DIM,
+        VALUE_DIM,
+        D,
+        E,
+        ROWS,
+        KEYS,
     )
     largest1, total1, gathered1, largest2, total2, gathered2 = state
     rows = m + tl.arange(0, ROWS)

@@ -9,24 +9,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.kernels.fused import backward, forward
+from difftransformer.models.kernels.fused import backward, backward_keys, backward_queries, forward
 from difftransformer.models.kernels.fused.pieces import LOG2_E
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for
 
 POINTERS = frozenset(
-    "q k v lam mask out second lse grad lse_grad sums q_grad k_grad v_grad".split()
+    [
+        "q",
+        "k",
+        "v",
+        "lam",
+        "mask",
+        "out",
+        "second",
+        "lse",
+        "grad",
+        "lse_grad",
+        "sums",
+        "q_grad",
+        "k_grad",
+        "v_grad",
+    ]
 )
 _ROWS = 32
 """Rows of a program of `row_sums`, which has no products."""
 
 
 def specialised(
-    kernel: Kernel, tile: Tile, *, masked: bool, head_dim: int = 0, value_dim: int = 0
+    kernel: Kernel, tile: Tile, *, head_dim: int = 0, value_dim: int = 0
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a kernel's function and what it is compiled for, without widths those of its blocks."""
+    """Return a kernel's function and what it is compiled for; without widths, its blocks' own."""
     constants: dict[str, Any] = {
         "PAIR": kernel.maps == 2,
-        "MASKED": masked,
+        "MASKED": kernel.masked,
         "HEAD_DIM": head_dim or kernel.d,
         "VALUE_DIM": value_dim or kernel.e,
         "D": kernel.d,
@@ -37,8 +52,8 @@ def specialised(
     if kernel.name == "forward":
         return forward.forward, constants | {"KEEP": kernel.maps == 2}
     if kernel.name == "queries":
-        return backward.queries, constants
-    return backward.keys, constants | {"ATOMIC": kernel.name == "keys_atomic"}
+        return backward_queries.queries, constants
+    return backward_keys.keys, constants | {"ATOMIC": kernel.name == "keys_atomic"}
 
 
 class Call:
@@ -57,14 +72,18 @@ class Call:
         self.scales = (scale, scale * LOG2_E)
 
     def attend(self, *, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return out and second [B, T, H, e], empty where not kept, and lse [M, B, H, T] to base 2."""
+        """Return out and second [B, T, H, e], not kept: empty, and lse [M, B, H, T] to base 2."""
         (B, H, _), (T, _) = self.heads, self.lengths
         out = self.v.new_empty(B, T, H, self.value_dim)
         second = torch.empty_like(out) if keep and self.maps == 2 else self.v.new_empty(0)
         lse = self._row_numbers()
         self._start(
-            "forward", self._inputs(), (out, second, lse), self._strides(),
-            (*self.heads, *self.lengths, self.scales[1]), KEEP=second.numel() > 0,
+            "forward",
+            self._inputs(),
+            (out, second, lse),
+            self._strides(),
+            (*self.heads, *self.lengths, self.scales[1]),
+            KEEP=second.numel() > 0,
         )
         return out, second, lse
 
@@ -112,9 +131,21 @@ class Call:
         kernel = kernel_for("forward", self.maps, self.head_dim, self.value_dim)
         with _on(self.q):
             backward.row_sums[(-(-T // _ROWS) * B * H,)](
-                grad, *(grad.stride(i) for i in (0, 1, 2)), out, second, lse_grad, self.lam, sums,
-                B, H, T, PAIR=self.maps == 2, LSE_GRAD=lse_grad is not None,
-                VALUE_DIM=self.value_dim, E=kernel.e, ROWS=_ROWS,
+                grad,
+                *(grad.stride(i) for i in (0, 1, 2)),
+                out,
+                second,
+                lse_grad,
+                self.lam,
+                sums,
+                B,
+                H,
+                T,
+                PAIR=self.maps == 2,
+                LSE_GRAD=lse_grad is not None,
+                VALUE_DIM=self.value_dim,
+                E=kernel.e,
+                ROWS=_ROWS,
             )
         return sums
 
@@ -127,19 +158,24 @@ class Call:
         numbers: tuple[float, ...],
         **further: bool,
     ) -> None:
-        kernel = kernel_for(name, self.maps, self.head_dim, self.value_dim)
+        widths = self.head_dim, self.value_dim
+        kernel = kernel_for(name, self.maps, *widths, masked=self.mask is not None)
         tile = tile_for(kernel, self.q.device)
         function, constants = specialised(
-            kernel, tile, masked=self.mask is not None,
-            head_dim=self.head_dim, value_dim=self.value_dim,
+            kernel, tile, head_dim=self.head_dim, value_dim=self.value_dim
         )
         (B, H, G), (T, S) = self.heads, self.lengths
         by_keys = name.startswith("keys")
         programs = -(-S // tile.keys) * B * G if by_keys else -(-T // tile.rows) * B * H
         with _on(self.q):
             function[(programs,)](
-                *given, *made, *strides, *numbers, **(constants | further),
-                num_warps=tile.warps, num_stages=tile.stages,
+                *given,
+                *made,
+                *strides,
+                *numbers,
+                **(constants | further),
+                num_warps=tile.warps,
+                num_stages=tile.stages,
             )
 
     def _inputs(self) -> tuple[Tensor | None, ...]:

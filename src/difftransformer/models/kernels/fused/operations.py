@@ -22,7 +22,7 @@ def fused_attention(
     scale: float,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], lam a scalar or None.
+    """Q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], lam a scalar or None.
 
     Returns:
         The output [B, T, H, e]; what the second maps gathered, like it, or nothing unless ``keep``,
@@ -113,7 +113,17 @@ def _backward(
     maps = 1 if lam is None else 2
     kernel = kernel_for("keys_atomic", maps, q.shape[-1], v.shape[-1])
     q_grad, k_grad, v_grad, lam_grad = fused_attention_backward(
-        grad, lse_grad, q, k, v, lam, mask, out, second, lse, ctx.scale,
+        grad,
+        lse_grad,
+        q,
+        k,
+        v,
+        lam,
+        mask,
+        out,
+        second,
+        lse,
+        ctx.scale,
         sums_atomically(kernel, q.device),
     )
     return q_grad, k_grad, v_grad, None if lam is None else lam_grad.to(lam.dtype), None, None, None

@@ -9,6 +9,8 @@ import triton.language as tl
 
 LOG2_E = 1.4426950408889634
 """Exponentials are of 2 here, which the hardware has: exp(x) = exp2(x LOG2_E)."""
+SIZES = ["B", "H", "G", "T", "S"]
+"""Numbers for which kernels are not compiled anew: they change from call to call."""
 
 
 @triton.jit
@@ -22,7 +24,7 @@ def load_rows(
     BLOCK: tl.constexpr,
     CHECK: tl.constexpr,
 ):
-    """Rows ``start`` and on, [COUNT, BLOCK]; zeros from column WIDTH on and, checked, past ``end``."""
+    """Rows ``start`` and on, [COUNT, BLOCK]; zeros past WIDTH and, if checked, past ``end``."""
     rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)
     at = base + tl.cast(start, tl.int64) * row_stride + rows[:, None] * row_stride + columns
     if CHECK:
@@ -38,7 +40,14 @@ def load_rows(
 
 @triton.jit
 def store_rows(
-    base, values, start, row_stride, end, COUNT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+    base,
+    values,
+    start,
+    row_stride,
+    end,
+    COUNT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Write [COUNT, BLOCK] to rows ``start`` and on, up to ``end`` and column WIDTH."""
     rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)

@@ -6,6 +6,8 @@ time is taken while a model runs. A tile changes the order of sums and no more.
 """
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,16 +38,37 @@ class Kernel(NamedTuple):
     maps: int
     d: int
     e: int
+    masked: bool = False
 
     def __str__(self) -> str:
-        return "/".join(map(str, self))
+        sizes = f"{self.name}/{self.maps}/{self.d}/{self.e}"
+        return f"{sizes}/masked" if self.masked else sizes
 
 
 INTERPRETED = Tile(64, 32, 4, 1)
 """What Triton's interpreter takes: small, so that short sequences have several."""
 
 
-def kernel_for(name: str, maps: int, head_dim: int, value_dim: int) -> Kernel:
+_tried: dict[Kernel, Tile] = {}
+_tried_atomic: list[bool] = []
+
+
+@contextmanager
+def trying(tiles: Mapping[Kernel, Tile], *, atomic: bool | None = None) -> Iterator[None]:
+    """Take these tiles, and this backward pass, where something is measured."""
+    _tried.update(tiles)
+    _tried_atomic.extend([] if atomic is None else [atomic])
+    try:
+        yield
+    finally:
+        for kernel in tiles:
+            _tried.pop(kernel)
+        _tried_atomic.clear()
+
+
+def kernel_for(
+    name: str, maps: int, head_dim: int, value_dim: int, *, masked: bool = False
+) -> Kernel:
     """Return what is compiled for a head.
 
     Args:
@@ -53,6 +76,7 @@ def kernel_for(name: str, maps: int, head_dim: int, value_dim: int) -> Kernel:
         maps: 2 for a differential head.
         head_dim: Width of queries and keys.
         value_dim: Width of the values.
+        masked: Whether a mask says who sees whom.
 
     Raises:
         BackendError: no tile is made for these widths.
@@ -64,7 +88,7 @@ def kernel_for(name: str, maps: int, head_dim: int, value_dim: int) -> Kernel:
             f"backend fused has no kernel for head_dim {head_dim} with values of {value_dim}: it "
             f"takes up to {WIDEST_HEAD}, and values up to twice as wide; take sdpa"
         )
-    return Kernel(name, maps, d, e)
+    return Kernel(name, maps, d, e, masked)
 
 
 def tile_for(kernel: Kernel, device: torch.device) -> Tile:
@@ -73,6 +97,8 @@ def tile_for(kernel: Kernel, device: torch.device) -> Tile:
     Raises:
         BackendError: none that we ship fits the card.
     """
+    if kernel in _tried:
+        return _tried[kernel]
     if device.type != "cuda":
         return INTERPRETED
     return _on_card(kernel, torch.cuda.current_device() if device.index is None else device.index)
@@ -83,6 +109,8 @@ def sums_atomically(kernel: Kernel, device: torch.device) -> bool:
 
     Its sums have no fixed order: where bits are to repeat, it is not taken.
     """
+    if _tried_atomic:
+        return _tried_atomic[-1]
     if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
         return False
     by_card = measured().get(torch.cuda.get_device_name(device), {})

@@ -1,0 +1,129 @@
+"""All questions of this folder in the order of its README, going on where the last call ended.
+
+python benchmarks/gpu/all.py --minutes 9      # as often as there is time; it says what is left
+python benchmarks/gpu/all.py --adopt          # what was measured becomes what `auto` takes
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import runs
+
+SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
+ROWS = {"fused": "fused", "fused atomic": "fused", "flash_attn": "flash_attn"}
+"""Rows of attention.py -> backend, of differential heads; of plain ones with "plain" before."""
+
+
+def main() -> None:
+    """Ask script by script, or adopt what was answered."""
+    adopt = "--adopt" in sys.argv
+    if adopt:
+        sys.argv.remove("--adopt")
+    arguments = runs.parse(__doc__)
+    if adopt:
+        adopt_answers(arguments)
+        return
+    runs.check_device(arguments.device)
+    left = 0
+    for script in SCRIPTS:
+        ask = import_module(script).questions
+        left += runs.answer(script, ask, arguments, runs.seconds_of(script))
+    print(f"{left} questions are left: call again" if left else "all questions are answered")
+
+
+def adopt_answers(arguments: argparse.Namespace) -> None:
+    """Write the tables in git from the answers of all cards in the folder of records."""
+    from difftransformer.models.kernels.by_card import TABLE
+    from difftransformer.models.kernels.fused.tiles import MEASURED
+
+    folder = arguments.records
+    for path, found in ((MEASURED, tiles(folder)), (TABLE, fastest(folder))):
+        if not found:
+            print(f"{path.name}: no answers of a card in {folder}")
+            continue
+        table = json.loads(path.read_text()) | found
+        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+        print(f"{path.name}: {', '.join(found)}")
+
+
+def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
+    """Answers of cards, oldest first."""
+    path = folder / f"{script}.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:  # a call that was killed while it wrote
+            continue
+        if one["device"] != "cpu" and "out_of_memory" not in one["answer"]:
+            yield one
+
+
+def tiles(folder: Path) -> dict[str, Any]:
+    """What `measured.json` holds: by card its tiles, and which backward pass is faster."""
+    found: dict[str, Any] = {}
+    for one in answers(folder, "tune"):
+        card = found.setdefault(one["device"], {"tiles": {}, "atomic": {}})
+        card |= {"capability": one["capability"], "versions": one["versions"], "date": one["date"]}
+        card["tiles"] |= one["answer"]["tiles"]
+        card["atomic"] |= one["answer"]["atomic"]
+    return found
+
+
+def fastest(folder: Path) -> dict[str, Any]:
+    """What `by_card.json` holds: by card and operation the fastest backend from so many keys on.
+
+    Training decides. Of the log-sum-exp FlexAttention is the only other way, which is as `sdpa`.
+    """
+    times: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    for one in answers(folder, "attention"):
+        if one["question"].split()[-1] != "training":
+            continue
+        keys = int(one["question"].split()[1])
+        operations = times.setdefault(one["device"], {})
+        for name, taken in one["answer"]["seconds"].items():
+            operation, backend = row(name)
+            if backend is not None:
+                by_keys = operations.setdefault(operation, {}).setdefault(keys, {})
+                total = by_keys.get(backend, 0.0) + taken["median"]  # of both widths
+                by_keys[backend] = total
+    return {card: {"bf16": table(operations)} for card, operations in times.items()}
+
+
+def row(name: str) -> tuple[str, str | None]:
+    """Operation and backend of a row of attention.py; None: no backend is that."""
+    plain, differential = "attention", "differential_attention"
+    found = {
+        "fused": (differential, "fused"),
+        "padded (sdpa)": (differential, "sdpa"),
+        "flash_attn": (differential, "flash_attn"),
+        "plain fused": (plain, "fused"),
+        "plain sdpa": (plain, "sdpa"),
+        "plain flash_attn": (plain, "flash_attn"),
+    }
+    return found.get(name, (plain, None))
+
+
+def table(operations: dict[str, dict[int, dict[str, float]]]) -> dict[str, list[list[Any]]]:
+    """Steps of each operation, from one key on; the log-sum-exp goes with plain attention."""
+    found: dict[str, list[list[Any]]] = {}
+    for operation, by_keys in operations.items():
+        steps: list[list[Any]] = []
+        for keys, taken in sorted(by_keys.items()):
+            best = min(taken, key=lambda name: taken[name])
+            if not steps or steps[-1][1] != best:
+                steps.append([keys if steps else 1, best])
+        found[operation] = steps
+    if "attention" in found:
+        found["attention_with_lse"] = [
+            [keys, "fused" if name == "fused" else "sdpa"] for keys, name in found["attention"]
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    main()

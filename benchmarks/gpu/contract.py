@@ -1,0 +1,101 @@
+"""Are the numbers right on this card? Every operation and backend against the formula in float64.
+
+bfloat16 above all, whose products Triton's interpreter does not have right; odd lengths, more keys
+than queries, shared heads, masks; and whether a second backward pass gives the same bits.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+from runs import Answer, Questions, Setting, main
+
+# maps, d, e, T, S, output heads, key/value heads, masked
+SHAPES = (
+    (2, 32, 64, 129, 129, 4, 2, False),
+    (2, 64, 128, 1000, 1000, 4, 4, False),
+    (2, 96, 192, 333, 500, 4, 2, False),
+    (2, 128, 256, 515, 515, 2, 1, False),
+    (2, 64, 128, 200, 200, 4, 2, True),
+    (1, 64, 64, 1000, 1000, 8, 2, False),
+    (1, 128, 128, 77, 300, 4, 2, False),
+    (1, 64, 128, 515, 515, 4, 4, False),
+)
+TINY = ((2, 16, 32, 37, 40, 2, 1, False), (1, 16, 16, 20, 20, 2, 1, True))
+BOUNDS = {"bfloat16": 2**-6, "float16": 2**-9, "float32": 2**-16}
+"""Norm of the error over that of what is exact: a few roundings of each type."""
+
+
+def questions(setting: Setting) -> Questions:
+    """One for each shape and type: outputs and gradients by every backend that can run here."""
+    types = setting.sized(("bfloat16", "float16"), ("float32", "float16"))
+    return {
+        f"{'x'.join(map(str, shape))} {name}": partial(compare, setting, shape, name)
+        for shape, name in product(setting.sized(SHAPES, TINY), types)
+    }
+
+
+def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
+    """Relative errors of the output and of each gradient, by backend."""
+    import torch
+
+    from difftransformer.errors import BackendError
+    from difftransformer.models.kernels import choose_backend, eager, kernel
+
+    inputs, mask, probe = tensors(setting, shape, getattr(torch, dtype))
+    run = partial(outputs, maps=shape[0], scale=shape[1] ** -0.5, mask=mask, probe=probe)
+    exact = run(eager, [x.double() for x in inputs])
+    found: Answer = {}
+    for backend in ("fused", "sdpa", "flash_attn"):
+        precision = "fp32" if dtype == "float32" else "bf16"
+        try:
+            choose_backend(backend, setting.device, precision)
+            operations = kernel(backend)
+            first, second = run(operations, inputs), run(operations, inputs)
+        except BackendError as error:
+            found[backend] = {"refused": str(error)}
+            continue
+        errors = [
+            float((one.double() - other).norm() / other.norm())
+            for one, other in zip(first, exact, strict=True)
+        ]
+        found[backend] = {
+            "errors": errors,
+            "within": max(errors) < BOUNDS[dtype],
+            "repeats_its_bits": all(map(torch.equal, first, second)),
+        }
+    return found
+
+
+def tensors(setting: Setting, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, Any]:
+    """Queries, keys, values and lambda; the mask; a gradient of the output."""
+    import torch
+
+    maps, d, e, T, S, H, G, masked = shape
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((maps * H, T, d), (maps * G, S, d), (G, S, e))
+    drawn = [torch.randn(2, *size, generator=generator).to(dtype) for size in sizes]
+    drawn += [torch.tensor(0.37)] if maps == 2 else []
+    probe = torch.randn(2, T, H, e, generator=generator).to(dtype)
+    seen = torch.rand(2, 1, T, S, generator=generator) > 0.5
+    seen[..., 0] = True
+    mask = seen.to(setting.device) if masked else None
+    return [x.to(setting.device) for x in drawn], mask, probe.to(setting.device)
+
+
+def outputs(
+    operations: Any, inputs: list[Any], *, maps: int, scale: float, mask: Any, probe: Any
+) -> list[Any]:
+    """Output and gradients."""
+    import torch
+
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    name = "differential_attention" if maps == 2 else "attention"
+    call: Callable[..., Any] = getattr(operations, name)
+    out = call(*inputs, scale=scale, mask=mask)
+    return [out.detach(), *torch.autograd.grad(out, inputs, probe.to(out.dtype))]
+
+
+if __name__ == "__main__":
+    main("contract", __doc__, questions)

@@ -1,0 +1,114 @@
+"""The models that whole steps are measured with: 135M parameters, as at scale gpu."""
+
+from collections.abc import Callable
+from typing import Any
+
+from runs import Setting
+
+ROWS: dict[str, dict[str, Any]] = {
+    "transformer": {"variant": "softmax"},
+    "diff_v1": {"variant": "diff_v1"},
+    "diff_v2": {"variant": "diff_v2"},
+    "dint": {"variant": "dint"},
+    "gpt_oss_sink": {"variant": "gpt_oss_sink"},
+    "softmax_off_by_one": {"variant": "softmax_off_by_one"},
+}
+PEAK_FLOPS = {"PCIe": 7.56e14, "NVL": 8.35e14, "H100": 9.89e14, "H200": 9.89e14, "A100": 3.12e14}
+"""Dense bfloat16 by the data sheets, by a part of the card's name; the first that fits counts."""
+LOSS_CHUNK = 8192
+
+
+def config(setting: Setting, row: str, T: int) -> Any:
+    """A row's model for T positions."""
+    from difftransformer.config.model import ModelConfig
+
+    sizes = setting.sized((32768, 768, 12, 2048, 64), (64, 32, 1, 64, 16))
+    vocab_size, d_model, num_layers, ffn_dim, head_dim = sizes
+    return ModelConfig(
+        vocab_size=vocab_size,
+        d_model=d_model,
+        num_layers=num_layers,
+        ffn_dim=ffn_dim,
+        attention={**ROWS[row], "head_dim": head_dim},
+        max_positions=T,
+    )
+
+
+def build(setting: Setting, row: str, backend: str, T: int) -> Any:
+    """A row's model with a backend."""
+    from difftransformer.models.transformer import Transformer
+
+    return Transformer.build(config(setting, row, T), backend, seed=0).to(setting.device)
+
+
+def backends(setting: Setting, row: str) -> list[str]:
+    """Backends that can run here; flash-attn is none for rows that want the log-sum-exp."""
+    from difftransformer.errors import BackendError
+    from difftransformer.models.kernels import choose_backend
+
+    found = []
+    for name in ("sdpa", "fused", "flash_attn"):
+        try:
+            choose_backend(name, setting.device, "bf16")
+        except BackendError:
+            continue
+        if name != "flash_attn" or row not in ("gpt_oss_sink", "softmax_off_by_one"):
+            found.append(name)
+    return found
+
+
+def precision(setting: Setting) -> str:
+    """bf16 on a card; Triton's interpreter has no products of it."""
+    return str(setting.sized("bf16", "fp32"))
+
+
+def tokens(setting: Setting, T: int, per_step: int) -> Any:
+    """Random tokens [B, T + 1], about ``per_step`` of them."""
+    import torch
+
+    B = max(1, per_step // T) if not setting.tiny else 1
+    generator = torch.Generator().manual_seed(0)
+    vocab_size = config(setting, "transformer", T).vocab_size
+    return torch.randint(vocab_size, (B, T + 1), generator=generator).to(setting.device)
+
+
+def training_step(setting: Setting, model: Any, batch: Any, *, compiled: bool) -> Callable[[], Any]:
+    """Forward, loss, backward and AdamW, as the trainer has them."""
+    import torch
+
+    from difftransformer.models.device import autocast
+    from difftransformer.models.loss import chunked_cross_entropy
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), fused=True)
+    hidden_states = torch.compile(model.hidden_states) if compiled else model.hidden_states
+    device, targets = torch.device(setting.device), batch[:, 1:].flatten()
+
+    def step() -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(device, precision(setting)):
+            hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
+            loss = chunked_cross_entropy(hidden, model.output_weight, targets, LOSS_CHUNK)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def share_of_peak(setting: Setting, row: str, T: int, tokens_per_second: float) -> float | None:
+    """Model FLOPs of training over the card's peak, causal pairs counted as causal.
+
+    A query sees half of the pairs of a whole square, so a sequence costs what the formula of
+    `models.sizes` gives for half its length.
+    """
+    import torch
+
+    from difftransformer.models.sizes import training_flops
+
+    if setting.device == "cpu":
+        return None
+    name = torch.cuda.get_device_name()
+    peak = next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
+    if peak is None:
+        return None
+    return tokens_per_second * training_flops(config(setting, row, T), T // 2) / peak

@@ -1,0 +1,217 @@
+"""What the scripts of this folder share: their questions one by one, until the time is up.
+
+A question is a function that answers with numbers. Each answer is a line of JSON with the machine
+it was found on, in `records/<script>.jsonl`, and is not asked again on the same card with the same
+versions. On a CPU (--device cpu) everything is tiny and the fused kernels run in Triton's
+interpreter: that is to see that the scripts work, and its answers go to a folder of their own.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RECORDS = Path(__file__).parent / "records"
+CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
+
+Answer = dict[str, Any]
+Questions = Mapping[str, Callable[[], Answer]]
+
+
+class Setting(NamedTuple):
+    """How the questions of a script are asked."""
+
+    device: str
+    repeats: int
+
+    @property
+    def tiny(self) -> bool:
+        """Whether it is only to be seen that everything works."""
+        return self.device == "cpu"
+
+    def sized(self, real: Any, tiny: Any) -> Any:
+        """Return what a card is asked, or what a CPU is."""
+        return tiny if self.tiny else real
+
+
+def parse(description: str | None) -> argparse.Namespace:
+    """Read the command line; before torch is imported, since Triton looks at the environment."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n", maxsplit=1)[0])
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="stop before so many (default 9)"
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--repeats", type=int, default=7, help="timed rounds of each question")
+    parser.add_argument("--records", type=Path, help=f"folder of the answers (default {RECORDS})")
+    parser.add_argument("--again", action="store_true", help="ask what has been answered, too")
+    arguments = parser.parse_args()
+    if arguments.repeats < 2:
+        parser.error("--repeats must be at least 2: a median needs a spread")
+    if arguments.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    if arguments.records is None:
+        arguments.records = RECORDS / "tiny" if arguments.device == "cpu" else RECORDS
+    arguments.ends = time.monotonic() + 60 * arguments.minutes
+    return arguments
+
+
+def main(script: str, description: str | None, ask: Callable[[Setting], Questions]) -> None:
+    """Run one script by itself."""
+    arguments = parse(description)
+    check_device(arguments.device)
+    if left := answer(script, ask, arguments, seconds_of(script)):
+        print(f"{left} questions of {script} are left: call again")
+
+
+def check_device(device: str) -> None:
+    """End with one line where there is no such device."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch sees no CUDA device; --device cpu tries the scripts on tiny shapes")
+    if util.find_spec("triton") is None:
+        sys.exit("Triton is not installed: pip install triton")
+
+
+def seconds_of(script: str) -> float:
+    """Longest time that a question of a script is expected to take on a card."""
+    return {"step": 200.0, "table7": 150.0, "tune": 90.0}.get(script, 60.0)
+
+
+def answer(
+    script: str, ask: Callable[[Setting], Questions], arguments: argparse.Namespace, longest: float
+) -> int:
+    """Ask what has no answer yet while there is time; return how many questions are left."""
+    import torch
+
+    setting = Setting(arguments.device, arguments.repeats)
+    path: Path = arguments.records / f"{script}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    origin = surroundings(setting)
+    asked = [] if arguments.again else answered(path, origin)
+    open_questions = {name: one for name, one in ask(setting).items() if name not in asked}
+    for number, (name, question) in enumerate(open_questions.items()):
+        if arguments.ends - time.monotonic() < (0 if setting.tiny else longest):
+            return len(open_questions) - number
+        started, before = time.monotonic(), clocks(setting)
+        try:
+            found = question()
+        except torch.OutOfMemoryError as error:
+            found = {"out_of_memory": str(error).split("\n", maxsplit=1)[0]}
+        line = {
+            "script": script,
+            "question": name,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            **origin,
+            "repeats": setting.repeats,
+            "clocks": {"before": before, "after": clocks(setting)},
+            "seconds": round(time.monotonic() - started, 2),
+            "answer": found,
+        }
+        with path.open("a") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+        print(script, name, json.dumps(short(found)), flush=True)
+        if setting.device == "cuda":
+            torch.cuda.empty_cache()
+    return 0
+
+
+def answered(path: Path, origin: Answer) -> set[str]:
+    """Questions that have an answer on this card with these versions; half a line is none."""
+    found = set()
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if all(one.get(key) == origin[key] for key in ("device", "versions")):
+            found.add(one["question"])
+    return found
+
+
+def surroundings(setting: Setting) -> Answer:
+    """Card and versions."""
+    import torch
+
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("triton", "flash-attn", "flash-attn-4", "flash_attn_3"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if setting.device == "cpu":
+        return {"device": "cpu", "capability": None, "versions": versions}
+    versions["cuda"] = str(torch.version.cuda)
+    return {
+        "device": torch.cuda.get_device_name(),
+        "capability": list(torch.cuda.get_device_capability()),
+        "versions": versions,
+    }
+
+
+def clocks(setting: Setting) -> dict[str, str] | None:
+    """Clocks, temperature and power as the driver's tool tells them; None where there is none."""
+    if setting.device == "cpu":
+        return None
+    command = ["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    first = told.stdout.splitlines()[0].split(", ")
+    return dict(zip(CLOCKS.split(","), first, strict=True))
+
+
+def timed(steps: Mapping[str, Callable[[], object]], setting: Setting) -> dict[str, list[float]]:
+    """Seconds of steps that take turns, round by round; none of one that memory does not hold."""
+    import torch
+
+    from difftransformer.evaluation.timing import take_turns
+
+    able = dict(steps)
+    for name, step in steps.items():
+        try:
+            step()
+        except torch.OutOfMemoryError:
+            able.pop(name)
+    warmup = 0 if setting.tiny else 2
+    device = torch.device(setting.device)
+    return take_turns(able, warmup=warmup, repeats=setting.repeats, device=device)
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "q1": low, "q3": high}
+
+
+def compared(seconds: Mapping[str, list[float]], base: str) -> Answer:
+    """Seconds of each, and over those of ``base`` in the same round, where that ran."""
+    found: Answer = {"seconds": {name: spread(values) for name, values in seconds.items()}}
+    if base in seconds:
+        found[f"over {base}"] = {
+            name: spread([a / b for a, b in zip(values, seconds[base], strict=True)])
+            for name, values in seconds.items()
+        }
+    return found
+
+
+def short(found: Answer) -> Answer:
+    """Medians in the place of spreads, to be read."""
+    return {
+        key: short(value)
+        if isinstance(value, dict) and "median" not in value
+        else float(f"{value['median']:.4g}")
+        if isinstance(value, dict)
+        else value
+        for key, value in found.items()
+    }

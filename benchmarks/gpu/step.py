@@ -1,0 +1,47 @@
+"""A whole training step of 135M parameters, compiled: what DIFF costs beside a Transformer.
+
+To reach: at most 1.02 times the Transformer's time at 1K, 1.10 at 8K, and a share of the peak of
+the Transformer of 45%.
+"""
+
+import statistics
+from functools import partial
+
+from models import backends, build, share_of_peak, tokens, training_step
+from runs import Answer, Questions, Setting, compared, main, timed
+
+LENGTHS = (1024, 8192)
+TOKENS = 32768
+BASE = "transformer sdpa"
+
+
+def questions(setting: Setting) -> Questions:
+    """One for each length."""
+    return {f"T {T}": partial(measure, setting, T) for T in setting.sized(LENGTHS, (24,))}
+
+
+def measure(setting: Setting, T: int) -> Answer:
+    """Both rows by all backends take turns."""
+    batch = tokens(setting, T, TOKENS)
+    turns = [(row, one) for row in ("transformer", "diff_v1") for one in backends(setting, row)]
+    steps = {
+        f"{row} {backend}": training_step(
+            setting, build(setting, row, backend, T), batch, compiled=not setting.tiny
+        )
+        for row, backend in turns
+    }
+    seconds = timed(steps, setting)
+    speeds = {
+        name: batch[:, 1:].numel() / statistics.median(values) for name, values in seconds.items()
+    }
+    shares = {name: share_of_peak(setting, name.split()[0], T, one) for name, one in speeds.items()}
+    return {
+        **compared(seconds, BASE),
+        "tokens_per_second": speeds,
+        "share_of_peak": shares,
+        "batch": len(batch),
+    }
+
+
+if __name__ == "__main__":
+    main("step", __doc__, questions)

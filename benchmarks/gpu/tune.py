@@ -1,0 +1,76 @@
+"""Which tiles are fastest on this card? Times those that are shipped for it, kernel by kernel.
+
+`python benchmarks/gpu/all.py --adopt` writes the answers to `measured.json` beside the kernels.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from runs import Answer, Questions, Setting, main, spread, timed
+
+SHAPES = ((2, 64, 128), (2, 128, 256), (1, 64, 64), (1, 128, 128), (1, 64, 128), (2, 32, 64))
+TOKENS, T, HEADS = 16384, 4096, 8
+
+
+def questions(setting: Setting) -> Questions:
+    """One for each number of maps and widths."""
+    shapes = setting.sized(SHAPES, ((2, 16, 32),))
+    return {"/".join(map(str, shape)): partial(tune, setting, *shape) for shape in shapes}
+
+
+def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
+    """The fastest tile of each kernel, and whether the backward pass is faster in one kernel."""
+    import torch
+
+    from difftransformer.models.kernels.fused.launch import Call
+    from difftransformer.models.kernels.fused.tiles import Kernel, Tile, part_of, shipped, trying
+
+    length, H = setting.sized((T, HEADS), (33, 1))
+    B = setting.sized(TOKENS, length) // length
+    dtype = setting.sized(torch.bfloat16, torch.float16)
+    draw = partial(torch.randn, dtype=dtype, device=setting.device)
+    q, k = (draw(B, maps * H, length, d) for _ in range(2))
+    lam = torch.tensor(0.37, device=setting.device) if maps == 2 else None
+    call = Call(q, k, draw(B, H, length, e), lam, None, d**-0.5)
+    part = "80" if setting.tiny else part_of(torch.cuda.get_device_capability())
+    out, second, lse = call.attend(keep=True)
+    grad = torch.randn_like(out)
+
+    def backward(*, atomic: bool) -> None:
+        call.differentiate(grad, None, out, second, lse, atomic=atomic)
+
+    runs: dict[str, Callable[[], object]] = {
+        "forward": partial(call.attend, keep=True),
+        "queries": partial(backward, atomic=False),
+        "keys": partial(backward, atomic=False),
+        "keys_atomic": partial(backward, atomic=True),
+    }
+    best: dict[Kernel, Tile] = {}
+    found: Answer = {"tiles": {}, "seconds": {}}
+    for name, run in runs.items():
+        kernel = Kernel(name, maps, d, e)
+        tiles = [Tile(*one[:4]) for one in shipped(part)[str(kernel)]]
+        steps = {str(list(tile)): partial(_with, run, {**best, kernel: tile}) for tile in tiles}
+        seconds = {name: spread(values) for name, values in timed(steps, setting).items()}
+        best[kernel] = min(tiles, key=lambda tile: seconds[str(list(tile))]["median"])
+        found["tiles"][str(kernel)] = list(best[kernel])
+        found["seconds"][str(kernel)] = seconds
+    ways = {
+        name: partial(_with, partial(backward, atomic=name == "atomic"), best)
+        for name in ("atomic", "two kernels")
+    }
+    with trying({}):
+        taken = {name: spread(values) for name, values in timed(ways, setting).items()}
+    faster = taken["atomic"]["median"] < taken["two kernels"]["median"]
+    return found | {"backward": taken, "atomic": {str(Kernel("keys_atomic", maps, d, e)): faster}}
+
+
+def _with(run: Callable[[], object], tiles: dict) -> None:  # type: ignore[type-arg]
+    from difftransformer.models.kernels.fused.tiles import trying
+
+    with trying(tiles):
+        run()
+
+
+if __name__ == "__main__":
+    main("tune", __doc__, questions)

@@ -1,0 +1,222 @@
+"""The backward kernel of queries, whose sums have a fixed order: it repeats its bits.
+
+Of products of T x T x d it takes 2 for the maps, with values of 2d 2 for dO V', and 2 for dQ. Names
+and suffixes as in `forward`.
+"""
+
+import triton
+import triton.language as tl
+
+from difftransformer.models.kernels.fused.backward import tile
+from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
+
+
+@triton.jit
+def _add_keys(
+    state,
+    q1,
+    q2,
+    k,
+    k_head,
+    k_row,
+    v,
+    v_row,
+    g,
+    lse,
+    sums,
+    map_stride,
+    lam,
+    mask,
+    mask_row,
+    mask_column,
+    m,
+    start,
+    stop,
+    T,
+    S,
+    factor,
+    PAIR: tl.constexpr,
+    MASKED: tl.constexpr,
+    CHECK: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Go over the keys from ``start`` to ``stop``; unchecked all of them are there and seen."""
+    q1_grad, q2_grad = state
+    for n in range(start, stop, KEYS):
+        k1 = load_rows(k, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
+        k2 = load_rows(k + k_head, n, k_row, S, KEYS, HEAD_DIM, D, CHECK) if PAIR else k1
+        value = load_rows(v, n, v_row, S, KEYS, VALUE_DIM, E, CHECK)
+        seen = 0
+        if CHECK:
+            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED)
+        _, scores1, scores2 = tile(
+            q1,
+            q2,
+            k1,
+            k2,
+            value,
+            g,
+            lse,
+            sums,
+            map_stride,
+            lam,
+            seen,
+            m,
+            T,
+            factor,
+            PAIR,
+            CHECK,
+            ROWS,
+        )
+        q1_grad = tl.dot(scores1, k1, q1_grad)
+        if PAIR:
+            q2_grad = tl.dot(scores2, k2, q2_grad)
+    return q1_grad, q2_grad
+
+
+@triton.jit(do_not_specialize=SIZES)
+def queries(
+    q,
+    k,
+    v,
+    lam,
+    mask,
+    grad,
+    lse,
+    sums,
+    q_grad,
+    q_batch,
+    q_head,
+    q_row,
+    k_batch,
+    k_head,
+    k_row,
+    v_batch,
+    v_head,
+    v_row,
+    mask_batch,
+    mask_row,
+    mask_column,
+    grad_batch,
+    grad_row,
+    grad_head,
+    B,
+    H,
+    G,
+    T,
+    S,
+    scale,
+    factor,
+    PAIR: tl.constexpr,
+    MASKED: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Gradient of one block of queries of one head, q_grad [B, maps H, T, HEAD_DIM]."""
+    blocks = tl.cdiv(T, ROWS)
+    m = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
+    bh = tl.program_id(0) // blocks
+    b, h = tl.cast(bh // H, tl.int64), bh % H
+    group = h // (H // G)
+    MAPS: tl.constexpr = 2 if PAIR else 1
+    q += b * q_batch + tl.cast(MAPS * h, tl.int64) * q_head
+    k += b * k_batch + tl.cast(MAPS * group, tl.int64) * k_head
+    v += b * v_batch + tl.cast(group, tl.int64) * v_head
+    grad += b * grad_batch + tl.cast(h, tl.int64) * grad_head
+    if MASKED:
+        mask += b * mask_batch
+    q1 = load_rows(q, m, q_row, T, ROWS, HEAD_DIM, D, True)
+    q2 = load_rows(q + q_head, m, q_row, T, ROWS, HEAD_DIM, D, True) if PAIR else q1
+    g = load_rows(grad, m, grad_row, T, ROWS, VALUE_DIM, E, True)
+    zeros, lam_value = tl.zeros([ROWS, D], tl.float32), 1.0
+    if PAIR:
+        lam_value = tl.load(lam)
+    row = tl.cast(bh, tl.int64) * T
+    map_stride = tl.cast(B * H, tl.int64) * T
+    state = (zeros, zeros)
+    if MASKED:
+        whole, stop = 0, S
+    else:
+        whole = (m + S - T + 1) // KEYS * KEYS
+        stop = tl.minimum(S, m + ROWS + S - T)
+        state = _add_keys(
+            state,
+            q1,
+            q2,
+            k,
+            k_head,
+            k_row,
+            v,
+            v_row,
+            g,
+            lse + row,
+            sums + row,
+            map_stride,
+            lam_value,
+            mask,
+            mask_row,
+            mask_column,
+            m,
+            0,
+            whole,
+            T,
+            S,
+            factor,
+            PAIR,
+            MASKED,
+            False,
+            HEAD_DIM,
+            VALUE_DIM,
+            D,
+            E,
+            ROWS,
+            KEYS,
+        )
+    state = _add_keys(
+        state,
+        q1,
+        q2,
+        k,
+        k_head,
+        k_row,
+        v,
+        v_row,
+        g,
+        lse + row,
+        sums + row,
+        map_stride,
+        lam_value,
+        mask,
+        mask_row,
+        mask_column,
+        m,
+        whole,
+        stop,
+        T,
+        S,
+        factor,
+        PAIR,
+        MASKED,
+        True,
+        HEAD_DIM,
+        VALUE_DIM,
+        D,
+        E,
+        ROWS,
+        KEYS,
+    )
+    q1_grad, q2_grad = state
+    q_grad += MAPS * row * HEAD_DIM
+    store_rows(q_grad, q1_grad * scale, m, HEAD_DIM, T, ROWS, HEAD_DIM, D)
+    if PAIR:
+        other = q_grad + tl.cast(T, tl.int64) * HEAD_DIM
+        store_rows(other, q2_grad * scale, m, HEAD_DIM, T, ROWS, HEAD_DIM, D)

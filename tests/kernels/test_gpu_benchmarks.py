@@ -1,0 +1,122 @@
+"""The scripts for whoever has a card for half an hour: they work, here on tiny shapes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
+SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
+ORIGIN = {"device": "cpu", "versions": {"torch": "1"}}
+
+pytest.importorskip("triton", reason="Triton is for Linux")
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def call(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "all.py"), *options]
+    given = os.environ | {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": ""}
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_every_question_is_answered_once(tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--repeats", "2", "--records", str(tmp_path))
+    first = call(*options)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.endswith("all questions are answered\n")
+    lines = {name: (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in SCRIPTS}
+    for name, found in lines.items():
+        for line in map(json.loads, found):
+            assert line["script"] == name and line["answer"] and line["repeats"] == 2
+            assert {"torch", "triton", "python"} <= set(line["versions"])
+    for line in map(json.loads, lines["contract"]):
+        assert line["answer"]["fused"]["within"] and line["answer"]["fused"]["repeats_its_bits"]
+    assert {"fused", "fused atomic", "plain fused"} <= set(
+        json.loads(lines["attention"][0])["answer"]["seconds"]
+    )
+    second = call(*options)
+    assert second.stdout == "all questions are answered\n"
+
+
+def test_what_is_left_is_said(tmp_path: Path) -> None:
+    ended = call("--device", "cpu", "--minutes", "0", "--records", str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip().endswith("questions are left: call again")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_card_one_line_says_so(tmp_path: Path) -> None:
+    ended = call("--records", str(tmp_path))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("torch sees no CUDA device; --device cpu")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_answers_of_other_versions_and_half_lines_are_asked_again(tmp_path: Path) -> None:
+    import runs
+
+    path = tmp_path / "x.jsonl"
+    path.write_text(
+        json.dumps({**ORIGIN, "question": "a"})
+        + "\n"
+        + json.dumps({**ORIGIN, "versions": {"torch": "2"}, "question": "b"})
+        + '\n{"question": "c", "dev'
+    )
+    assert runs.answered(path, ORIGIN) == {"a"}
+    assert runs.answered(tmp_path / "none", ORIGIN) == set()
+
+
+def answered(script: str, question: str, answer: dict[str, Any], device: str = "H200") -> str:
+    origin = {"device": device, "capability": [9, 0], "versions": {"torch": "2.11"}}
+    dated = {"date": "2026-12-01", "script": script, "question": question}
+    return json.dumps({**origin, **dated, "answer": answer}) + "\n"
+
+
+def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
+    from importlib import import_module
+
+    every = import_module("all")
+    seconds = {
+        1024: {"fused": 3.0, "padded (sdpa)": 2.0, "plain fused": 2.0, "plain sdpa": 1.0},
+        8192: {"fused": 3.0, "padded (sdpa)": 4.0, "plain fused": 2.0, "plain sdpa": 1.0},
+    }
+    lines = [
+        answered(
+            "attention",
+            f"T {T} d 64 {mode}",
+            {"seconds": {name: {"median": value} for name, value in taken.items()}},
+        )
+        for T, taken in seconds.items()
+        for mode in ("training", "forward")
+    ]
+    lines.append(answered("attention", "T 9 d 64 training", {"out_of_memory": "no"}))
+    lines.append(answered("attention", "T 9 d 64 training", {"seconds": {}}, device="cpu"))
+    (tmp_path / "attention.jsonl").write_text("".join(lines))
+    plain = [[1, "sdpa"]]
+    assert every.fastest(tmp_path) == {
+        "H200": {
+            "bf16": {
+                "differential_attention": [[1, "sdpa"], [8192, "fused"]],
+                "attention": plain,
+                "attention_with_lse": plain,
+            }
+        }
+    }
+    tile = {"tiles": {"forward/2/64/128": [64, 64, 8, 2]}, "atomic": {"keys_atomic/2/64/128": True}}
+    (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", tile))
+    card = every.tiles(tmp_path)["H200"]
+    assert card == {
+        **tile,
+        "capability": [9, 0],
+        "versions": {"torch": "2.11"},
+        "date": "2026-12-01",
+    }

@@ -1,0 +1,257 @@
+"""What is decided for GPUs before anything runs on one; there is none here."""
+
+import json
+import subprocess
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from difftransformer.errors import BackendError
+from difftransformer.models.kernels import by_card, choose_backend, eager, flash, fused, kernel
+from difftransformer.models.kernels.fused import tiles
+from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for, trying
+
+CARD = "NVIDIA H200"
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A pretended card, which tests may change."""
+    found = types.SimpleNamespace(
+        name=CARD, major=9, minor=0, shared_memory_per_block_optin=227 * 1024
+    )
+    for name, told in {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: found.name,
+        "get_device_capability": lambda *_: (found.major, found.minor),
+        "get_device_properties": lambda *_: found,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, told)
+    tiles._on_card.cache_clear()
+    yield found
+    tiles._on_card.cache_clear()
+
+
+def test_fused_runs_on_a_card_in_half_precision(card: types.SimpleNamespace) -> None:
+    assert choose_backend("fused", "cuda", "bf16") == "fused"
+    with pytest.raises(BackendError, match="half precision only; set precision bf16, or take sdpa"):
+        choose_backend("fused", "cuda", "fp32")
+
+
+def test_fused_refuses_a_card_that_is_too_old(card: types.SimpleNamespace) -> None:
+    card.name, card.major, card.minor = "Tesla V100", 7, 0
+    with pytest.raises(BackendError, match=r"capability 8\.0, Tesla V100 has less; take sdpa"):
+        choose_backend("fused", "cuda", "bf16")
+
+
+def test_fused_refuses_a_machine_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BackendError, match=r"Triton is not installed .*; take sdpa"):
+        choose_backend("fused", "cuda", "bf16")
+
+
+@pytest.mark.skipif(fused.interpreted(), reason="the interpreter runs on a CPU")
+def test_fused_refuses_a_cpu() -> None:
+    with pytest.raises(BackendError, match="needs an NVIDIA GPU and the device is cpu; take sdpa"):
+        choose_backend("fused", "cpu", "bf16")
+    q = torch.zeros(1, 2, 3, 16, dtype=torch.bfloat16)
+    with pytest.raises(BackendError, match=r"got torch\.bfloat16.* on cpu; set precision bf16 and"):
+        fused.attention(q, q, q, scale=1.0, mask=None)
+
+
+def test_kernels_and_their_compiler_are_imported_when_one_runs() -> None:
+    code = "import sys, difftransformer.models.kernels; sys.exit('triton' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("maps", "head_dim", "value_dim", "blocks"),
+    [
+        (2, 64, 128, (64, 128)),
+        (2, 96, 192, (128, 256)),
+        (2, 4, 8, (16, 32)),
+        (1, 24, 24, (32, 32)),
+        (1, 64, 128, (64, 128)),
+        (1, 96, 64, (128, 128)),
+    ],
+)
+def test_widths_are_rounded_up_to_blocks(
+    maps: int, head_dim: int, value_dim: int, blocks: tuple[int, int]
+) -> None:
+    found = kernel_for("forward", maps, head_dim, value_dim)
+    assert found == Kernel("forward", maps, *blocks)
+    assert str(found) in tiles.shipped("90")
+
+
+@pytest.mark.parametrize(("maps", "head_dim", "value_dim"), [(1, 256, 256), (2, 32, 256)])
+def test_widths_without_a_kernel_are_refused(maps: int, head_dim: int, value_dim: int) -> None:
+    with pytest.raises(BackendError, match=f"no kernel for head_dim {head_dim} with .*; take sdpa"):
+        kernel_for("forward", maps, head_dim, value_dim)
+
+
+def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -> None:
+    wanted, device = Kernel("forward", 2, 64, 128), torch.device("cuda", 0)
+    first, *_ = tiles.shipped("90")[str(wanted)]
+    assert tile_for(wanted, device) == Tile(*first[:4])
+    tiles._on_card.cache_clear()
+    card.major, card.minor, card.shared_memory_per_block_optin = 8, 9, 99 * 1024
+    taken = tile_for(wanted, device)
+    small = [one for one in tiles.shipped("80")[str(wanted)] if one[4] <= 99 * 1024]
+    assert taken == Tile(*small[0][:4])
+    tiles._on_card.cache_clear()
+    card.shared_memory_per_block_optin = 1024
+    with pytest.raises(BackendError, match=r"no tile of forward/2/64/128 for NVIDIA H200 with"):
+        tile_for(wanted, device)
+
+
+def test_a_card_takes_what_was_measured_on_it(
+    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, device = Kernel("keys_atomic", 2, 64, 128), torch.device("cuda", 0)
+    table = {CARD: {"tiles": {str(wanted): [32, 64, 4, 1]}, "atomic": {str(wanted): True}}}
+    monkeypatch.setattr(tiles, "measured", lambda: table)
+    assert tile_for(wanted, device) == Tile(32, 64, 4, 1)
+    assert tiles.sums_atomically(wanted, device)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not tiles.sums_atomically(wanted, device)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not tiles.sums_atomically(wanted._replace(d=128), device)
+
+
+def test_what_is_tried_ends_with_its_context() -> None:
+    wanted, device = Kernel("forward", 2, 64, 128), torch.device("cpu")
+    with trying({wanted: Tile(1, 2, 3, 4)}, atomic=True):
+        assert tile_for(wanted, device) == Tile(1, 2, 3, 4)
+        assert tiles.sums_atomically(wanted, device)
+    assert tile_for(wanted, device) == tiles.INTERPRETED
+    assert not tiles.sums_atomically(wanted, device)
+
+
+def test_auto_on_a_card_is_what_the_table_says(
+    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
+    with pytest.raises(BackendError, match=f"nobody has measured {CARD} in bf16; take auto"):
+        choose_backend("by_card", "cuda", "bf16")
+    steps = {
+        "attention": [[1, "sdpa"]],
+        "attention_with_lse": [[1, "sdpa"]],
+        "differential_attention": [[1, "sdpa"], [2048, "fused"]],
+    }
+    monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
+    assert choose_backend("auto", "cuda", "bf16") == "by_card"
+    assert choose_backend("auto", "cuda", "fp32") == "sdpa"
+    found = [by_card.fastest(CARD, "bf16", "differential_attention", S) for S in (5, 2048, 9000)]
+    assert found == ["sdpa", "fused", "fused"]
+    steps["attention"] = [[1, "flash_attn"]]
+    monkeypatch.setattr(flash, "generation", lambda: None)
+    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
+    with pytest.raises(BackendError, match=r"the table has flash_attn for .* is not installed"):
+        choose_backend("by_card", "cuda", "bf16")
+
+
+def test_by_card_calls_what_the_table_has(
+    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {name: [[1, "fused"], [4, "eager"]] for name in by_card.OPERATIONS}
+    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
+    monkeypatch.setitem(by_card._BACKENDS, "eager", eager)
+    q, v = torch.randn(1, 2, 5, 8), torch.randn(1, 1, 5, 16)
+    given: dict[str, Any] = {"scale": 0.3, "mask": None}
+    lam = torch.tensor(0.3)
+    for name, inputs in {
+        "attention": (q, q, q),
+        "attention_with_lse": (q, q, q),
+        "differential_attention": (q, q, v, lam),
+    }.items():
+        found = getattr(kernel("by_card"), name)(*inputs, **given)
+        torch.testing.assert_close(found, getattr(eager, name)(*inputs, **given), rtol=0, atol=0)
+    with pytest.raises(BackendError, match="backend fused computes"):
+        by_card.attention(q[:, :, :3], q[:, :, :3], q[:, :, :3], **given)
+
+
+def test_the_table_in_git_names_what_there_is() -> None:
+    table = json.loads(by_card.TABLE.read_text())
+    for by_precision in table.values():
+        for operations in by_precision.values():
+            assert set(operations) == set(by_card.OPERATIONS)
+            for steps in operations.values():
+                assert steps[0][0] == 1
+                assert {name for _, name in steps} <= set(by_card._BACKENDS)
+
+
+@pytest.fixture
+def wide_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """A flash-attn that takes values wider than keys; gives the widths it was called with."""
+    calls: list[tuple[int, int]] = []
+
+    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        calls.append((q.shape[-1], v.shape[-1]))
+        rows = (x.transpose(1, 2) for x in (q, k, v))
+        return eager.attention(*rows, scale=given["softmax_scale"], mask=None)
+
+    for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
+        module = types.ModuleType(name)
+        module.flash_attn_func = flash_attn_func  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(flash, "_computes", lambda q: True)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("generation", "major", "d", "graded", "widths"),
+    [
+        (4, 9, 128, True, [(128, 256)] * 2),
+        (4, 10, 64, True, [(64, 128)] * 2),
+        (4, 10, 128, True, [(256, 256)]),
+        (3, 9, 64, False, [(64, 128)] * 2),
+        (3, 9, 64, True, [(128, 128)]),
+        (3, 9, 128, False, [(256, 256)]),
+        (2, 9, 64, False, [(128, 128)]),
+    ],
+)
+def test_flash_attn_takes_wide_values_where_it_can(
+    wide_calls: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    generation: int,
+    major: int,
+    d: int,
+    graded: bool,
+    widths: list[tuple[int, int]],
+) -> None:
+    monkeypatch.setattr(flash, "generation", lambda: generation)
+    monkeypatch.setattr(flash, "_major", lambda q: major)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, 5, width, generator=generator).requires_grad_(graded)
+        for heads, width in ((4, d), (2, d), (1, 2 * d))
+    )
+    given: dict[str, Any] = {"scale": 0.1, "mask": None}
+    lam = torch.tensor(0.7)
+    found = flash.differential_attention(q, k, v, lam, **given)
+    torch.testing.assert_close(found, eager.differential_attention(q, k, v, lam, **given))
+    assert wide_calls == widths
+
+
+def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"flash_attn_interface": ModuleSpec("flash_attn_interface", None)}
+    monkeypatch.setattr("importlib.util.find_spec", installed.get)
+    monkeypatch.setattr(flash, "generation", flash.generation.__wrapped__)
+    assert flash.generation() == 3
+    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
+    assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
+
+
+def test_nothing_measured_lies_outside_of_git() -> None:
+    for path in (tiles.MEASURED, tiles.COMPILED, by_card.TABLE):
+        assert path.is_file() and Path(fused.__file__).parents[1] in path.parents
