@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
         assert name.replace("_", r"\_") in text
     for words in ("PSF", "validation\\_slices", "T6.", "Intended use", "arXiv 2410.05258"):
         assert words in text, words
-    assert "<script" not in text  # a label and a licence of this corpus have one
+    assert "<script" in text and not re.search(r"(?<!\\)<script", text)  # a licence has one
+    assert "hostile.jsonl" in text and str(tmp_path.parents[1]) not in text
     wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert wanted <= {path.name for path in (tmp_path / "out").iterdir()}
 
