@@ -23,7 +23,7 @@ from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdict
 from difftransformer.reporting.verdicts import Verdict
 
 MOST_METRICS = 12
-_FOLDERS = re.compile(r"(?<![\w.:*])/(?:[^\s,/]+/)+")
+_FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
 """Folders of the machine that trained, before a file's name or pattern: nobody else's business."""
 _USE = """Research on attention. It is a small model of a reproduction, trained on little: it knows
 next to nothing, was taught no instructions, and nothing was done against wrong or harmful text. Do
