@@ -10,7 +10,7 @@ from pages import write_pages
 project = "difftransformer"
 copyright = "the difftransformer maintainers, MIT licence"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_site"]
+exclude_patterns = ["_site", "generated"]
 html_theme = "furo"
 html_title = project
 html_static_path: list[str] = []

@@ -89,9 +89,9 @@ def _same(found: object, wanted: object, what: str, whose: str) -> None:
 
 def _interleaved(rows: Tensor, head_dim: int) -> Tensor:
     """Reorder the rows of each head from halves (i, i + d/2) to neighbours (2i, 2i + 1)."""
-    return rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
+    return rows.reshape(-1, 2, head_dim // 2, rows.shape[-1]).transpose(1, 2).flatten(0, 2)
 
 
 def _halves(rows: Tensor, head_dim: int) -> Tensor:
     """The inverse of `_interleaved`."""
-    return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
+    return rows.reshape(-1, head_dim // 2, 2, rows.shape[-1]).transpose(1, 2).flatten(0, 2)

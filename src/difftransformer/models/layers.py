@@ -185,7 +185,7 @@ class AttentionLayer(Attention):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast as torch does, then let `auto` pick again."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._settle_backend()
         return self
 

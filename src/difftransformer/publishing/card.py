@@ -4,6 +4,7 @@ All of it comes from what lies there: training.json, the manifest of its data, t
 the run over all its seeds, and the verdicts of its scale. What is missing is said to be.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdict
 from difftransformer.reporting.verdicts import Verdict
 
 MOST_METRICS = 12
+_FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
+"""Folders of the machine that trained, before a file's name or pattern: nobody else's business."""
 _USE = """Research on attention. It is a small model of a reproduction, trained on little: it knows
 next to nothing, was taught no instructions, and nothing was done against wrong or harmful text. Do
 not put it before people, and decide nothing by what it writes."""
@@ -139,7 +142,7 @@ def _data(known: _Known) -> Iterator[str]:
     rows = [
         (
             escape(source),
-            escape(entry.origin),
+            escape(_FOLDERS.sub("", entry.origin)),
             count(sum(entry.tokens.values())),
             escape(", ".join(entry.licences)),
         )

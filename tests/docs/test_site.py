@@ -1,0 +1,88 @@
+"""The site: built without warnings, without network, and its picture is that of the imports."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    words = ["-m", "sphinx", "--quiet", "--fail-on-warning", "-b", "html", "-d", f"{out}/.doctrees"]
+    unreachable = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    ended = subprocess.run(
+        [sys.executable, *words, str(repository / "docs"), str(out)],
+        env={**os.environ, **unreachable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return out
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.anchors: set[str] = set()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.anchors |= {name for name in (given.get("id"), given.get("name")) if name}
+        if tag == "a" and (target := given.get("href")):
+            self.targets.append(target)
+        if tag in ("script", "img") and (source := given.get("src")):
+            self.loaded.append(source)
+        if tag == "link" and given.get("rel") in ("stylesheet", "icon") and given.get("href"):
+            self.loaded.append(str(given["href"]))
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    pages = {page: Links() for page in site.rglob("*.html")}
+    for page, links in pages.items():
+        links.feed(page.read_text(encoding="utf-8"))
+    assert len(pages) > 15
+    dead = []
+    for page, links in pages.items():
+        for target in links.targets + links.loaded:
+            if re.match(r"(https?|mailto):", target):
+                assert target not in links.loaded, (page, target)
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path.partition("?")[0]).resolve() if path else page
+            if not file.is_file() or (
+                anchor and file in pages and anchor not in pages[file].anchors
+            ):
+                dead.append((page.name, target))
+    assert dead == []
+
+
+def test_links_of_the_readme_lead_somewhere(repository: Path) -> None:
+    for name in ("README.md", "examples/README.md"):
+        page = repository / name
+        targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+        assert targets
+        for target in targets:
+            assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_every_variant_has_its_formula_on_the_page(site: Path) -> None:
+    from difftransformer.models.layers import layer_names
+
+    page = (site / "layers.html").read_text(encoding="utf-8")
+    for name in layer_names():
+        assert f">{name}<" in page
+    assert "eq. 3   Y = concat" in page
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports(repository: Path) -> None:
+    found = runpy.run_path(str(repository / "docs" / "pages.py"))["rooms_dot"]()
+    assert (repository / "docs" / "rooms.dot").read_text() == found, "stale: run `make rooms`"
