@@ -149,7 +149,8 @@ class TrainingConfig(Settings):
     )
     compile: bool = setting(
         False,
-        meaning="torch.compile the layers, on a GPU the loss, too: a minute once, then faster steps.",
+        meaning="torch.compile the layers, on a GPU the loss, too: a minute once, then faster "
+        "steps.",
     )
     deterministic: bool | None = setting(
         None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
