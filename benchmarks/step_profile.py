@@ -1,0 +1,182 @@
+"""Where the time of a training step on a CPU goes, part by part, beside the least it could take.
+
+The least is what the part's multiply-adds take at the speed of a large product, or its bytes, each
+read and written once, at the speed of a large copy, both measured here by the library that
+multiplies (DIFFTRANSFORMER_ARITHMETIC=products=torch forces one). The machine may be busy: a step
+is the median of the process's own time, and its parts are the shares that torch's profiler finds
+inside of whole steps. See benchmarks/README.md.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from training_step import OURS, RECORDS, SHAPES, Shape, Subject, ours, surroundings
+
+_NODE = "autograd::engine::evaluate_function: "
+PARTS = {
+    "projections": ("_Linear", "_LinearBackward", "aten::linear", f"{_NODE}MmBackward0"),
+    "attention": ("_Blocked", "_BlockedBackward"),
+    "rotary": ("_SplitHeads", "_SplitHeadsBackward"),
+    "gate": ("_Gated", "_GatedBackward"),
+    "norms": ("_RMSNorm", "_RMSNormBackward"),
+    "cross-entropy": ("_ChunkedCrossEntropy", "_ChunkedCrossEntropyBackward"),
+    "optimiser": ("aten::_fused_adamw_",),
+}
+"""What the profiler calls the pieces of a part; attention by SDPA is found under the rest."""
+FLOAT = 4
+
+
+def speeds() -> dict[str, float]:
+    """FLOP/s of a product of 1024 x 1024 and bytes/s, read and written, of a copy of 64 MiB."""
+    import torch
+
+    from difftransformer.models.matrices import product
+
+    square, block = torch.randn(1024, 1024), torch.zeros(1 << 24)
+    target = torch.empty_like(block)
+    taken = [least(lambda: product(square, square)), least(lambda: target.copy_(block))]
+    return {"flops": 2 * 1024**3 / taken[0], "bytes": 2 * FLOAT * block.numel() / taken[1]}
+
+
+def least(work: Callable[[], object], repeats: int = 15) -> float:
+    """Seconds of the thread in the quickest run."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.thread_time()
+        work()
+        seconds.append(time.thread_time() - start)
+    return min(seconds[1:])
+
+
+def limits(one: Subject, shape: Shape, speed: dict[str, float]) -> dict[str, float]:
+    """Seconds that each part needs at least; backward of a product is two products."""
+    from difftransformer.models.attention.registry import attention_class, configure
+    from difftransformer.models.matrices import Linear
+    from difftransformer.models.normalisation import RMSNorm
+
+    config, tokens = one.model.config, shape.batch_size * shape.seq_len
+    attention = configure(config.attention, config.d_model)
+    pair = attention_class(attention.variant).multiplications_per_pair(attention)
+    parts = [*one.model.modules()]
+    numbers = {kind: [m for m in parts if isinstance(m, kind)] for kind in (Linear, RMSNorm)}
+    head = one.model.output_weight.numel()
+    weights = sum(m.weight.numel() for m in numbers[Linear]) - head
+    heads = sum(m.weight.shape[0] for m in numbers[Linear] if "q_proj" in m.parts)
+    of_heads = attention.output_heads * attention.value_dim  # where the gain is one head's
+    width = sum(
+        config.d_model if m.weight.numel() == config.d_model else of_heads for m in numbers[RMSNorm]
+    )
+    flops = {
+        "projections": 6 * tokens * weights,
+        "attention": 6 * tokens * config.num_layers * pair * (shape.seq_len + 1) / 2,
+        "cross-entropy": 6 * tokens * head,
+    }
+    numbers_moved = {
+        "rotary": 4 * tokens * heads,
+        "gate": 8 * tokens * config.num_layers * config.ffn_dim,
+        "norms": 5 * tokens * width,
+        "optimiser": 7 * one.parameters,
+    }
+    found = {name: count / speed["flops"] for name, count in flops.items()}
+    return found | {name: FLOAT * n / speed["bytes"] for name, n in numbers_moved.items()}
+
+
+def profiled(one: Subject, tokens: Any, steps: int) -> dict[str, float]:
+    """Share of a step in each part; the profiler's clock is that of the wall."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        start = time.perf_counter()
+        for _ in range(steps):
+            one.step(tokens)
+        whole = time.perf_counter() - start
+    named = {key: part for part, keys in PARTS.items() for key in keys}
+    shares = dict.fromkeys(PARTS, 0.0)
+    for event in profiler.events():
+        part, parent = named.get(event.name), event.cpu_parent
+        # A product of torch's own belongs to the part that it is called in.
+        if part and not (parent is not None and event.name == "aten::linear"):
+            shares[part] += event.cpu_time_total / 1e6 / whole
+    return shares
+
+
+def profile_of(name: str, shape: Shape, steps: int) -> dict[str, Any]:
+    """Profile one of our models at a shape."""
+    import torch
+
+    one = ours(name, shape)
+    size = (shape.batch_size, shape.seq_len + 1)
+    tokens = torch.randint(shape.vocab_size, size, generator=torch.Generator().manual_seed(0))
+    seconds = []
+    for _ in range(steps + 2):
+        start = time.thread_time()
+        one.step(tokens)
+        seconds.append(time.thread_time() - start)
+    step, speed = statistics.median(seconds[2:]), speeds()
+    shares, least_of = profiled(one, tokens, steps), limits(one, shape, speed)
+    parts = {part: share * step for part, share in shares.items()}
+    parts["the rest"] = max(step - sum(parts.values()), 0.0)
+    return {"step": step, "speed": speed, "parts": parts, "limits": least_of}
+
+
+def markdown(name: str, found: dict[str, Any]) -> str:
+    """Write a profile as a table."""
+    speed, parts, least_of = found["speed"], found["parts"], found["limits"]
+    lines = [
+        f"{name}: {found['step'] * 1e3:.0f} ms a step; a large product {speed['flops'] / 1e9:.0f} "
+        f"GFLOP/s, a large copy {speed['bytes'] / 1e9:.0f} GB/s",
+        "",
+        "| part | ms | share of the step | limit, ms | times the limit |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for part, taken in parts.items():
+        limit = least_of.get(part)
+        beside = "" if limit is None else f"{limit * 1e3:.1f}"
+        times = "" if not limit else f"{taken / limit:.1f}"
+        share = f"{taken / found['step']:.0%}"
+        lines.append(f"| {part} | {taken * 1e3:.1f} | {share} | {beside} | {times} |")
+    total = sum(least_of.values())
+    whole = f"{total * 1e3:.1f} | {found['step'] / total:.1f}"
+    return "\n".join([*lines, f"| all | {found['step'] * 1e3:.1f} | 100% | {whole} |"])
+
+
+def main() -> None:
+    """Parse the command line, profile, print, and record when asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--shape", choices=SHAPES, nargs="+", default=["medium", "small"])
+    parser.add_argument("--model", choices=OURS, nargs="+", default=["transformer", "diff_v1"])
+    parser.add_argument("--steps", type=int, default=5, help="profiled steps (default 5)")
+    parser.add_argument("--record", action="store_true", help="write JSON to benchmarks/records/")
+    arguments = parser.parse_args()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch
+
+    torch.set_num_threads(1)
+    from difftransformer.models import choices
+    from difftransformer.training.process import keep_freed_memory
+
+    keep_freed_memory()  # as a training does
+    report: dict[str, Any] = {**surroundings(1), "results": {}}
+    for shape in arguments.shape:
+        for model in arguments.model:
+            found = profile_of(model, SHAPES[shape], arguments.steps)
+            report["results"][f"{shape}/{model}"] = found
+            print(f"\n{markdown(f'{shape}, {model}', found)}", flush=True)
+    report["arithmetic"] = choices.made()
+    if arguments.record:
+        RECORDS.mkdir(exist_ok=True)
+        day, way = datetime.now(UTC).date(), report["arithmetic"]["products"]
+        path = Path(RECORDS, f"step_profile-{way}-{day}.json")
+        path.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"recorded in {path}")
+
+
+if __name__ == "__main__":
+    main()
