@@ -54,7 +54,7 @@ def test_values_are_those_that_the_last_row_gathers(kind: str) -> None:
     joined = joined_heads(model)
 
     def look(_: Any, given: Any) -> None:
-        if given[0].dim() == 3:  # not the reader's own check of a row
+        if given[0].shape[1] == len(tokens):  # not the reader's own check of a row
             seen.append(given[0][0, -1])
 
     for one in joined:
@@ -143,9 +143,10 @@ def test_an_exported_folder_is_as_the_run_that_it_was(
     assert [*theirs.metrics] == [*ours.metrics]
     # Random vectors meet other parameters there: only the ends have converged.
     compared = ("largest", "smallest") if suite == "curvature" else ours.metrics
+    tolerance = 1e-2 if suite == "curvature" else 1e-3
     for name, value in ours.metrics.items():
         if name in compared:
-            expected = None if value is None else pytest.approx(value, rel=2e-3, abs=1e-5)
+            expected = None if value is None else pytest.approx(value, rel=tolerance, abs=1e-5)
             assert theirs.metrics[name] == expected, name
 
 
