@@ -61,8 +61,10 @@ class Suite(Settings):
     """
 
     measures_pretrained: ClassVar[bool] = False
-    """Whether it measures models from elsewhere too: a `SplitSuite` on text in their token ids,
-    which `read_dataset` names, another one as it likes, on a `PretrainedSubject`."""
+    """Whether it measures models from elsewhere too: one that reads text on that in their token
+    ids, which `read_dataset` names, another one as it likes, on a `PretrainedSubject`."""
+    reads_text: ClassVar[bool] = False
+    """Whether it reads packed text or its tokenizer, of models from elsewhere, too."""
     judged: ClassVar[bool] = False
     """Whether it leaves answers that ``judge.py`` of its folder judges."""
     repeats: ClassVar[str | None] = None
@@ -147,8 +149,28 @@ class Suite(Settings):
         return f"{name}, share right"
 
 
+class AnyModel(Settings):
+    """What a suite has beside that measures models from elsewhere on text."""
+
+    measures_pretrained: ClassVar[bool] = True
+    reads_text: ClassVar[bool] = True
+
+    dataset: str | None = setting(
+        None,
+        meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the "
+        "run's. null: what the run was trained on, which a model from elsewhere does not tell.",
+    )
+
+    @property
+    def read_dataset(self) -> str | None:
+        """See `Suite.read_dataset`."""
+        return self.dataset
+
+
 class SplitSuite(Suite):
     """What is measured on windows of the validation split, wherever they lie in it."""
+
+    reads_text: ClassVar[bool] = True
 
     seq_len: int = setting(
         meaning="Positions of a window of the validation split; windows do not overlap.",

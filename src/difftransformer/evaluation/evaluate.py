@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from difftransformer.config.measurement import SplitSuite, Suite
+from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset
@@ -77,7 +77,7 @@ def evaluate(
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
         foreign = adapted_model(model)
-    if foreign is not None and not isinstance(slice.config.asked, SplitSuite):
+    if foreign is not None and not slice.config.asked.reads_text:
         subject = PretrainedSubject(foreign, device, details=aside, state=state)
         resolved: dict[str, Any] = {"device": str(device)}
     else:

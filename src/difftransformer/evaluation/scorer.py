@@ -5,7 +5,7 @@ L = layers, H = heads, S = positions of a row of attention.
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -13,9 +13,24 @@ from torch import Tensor
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.device import autocast
-from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.foreign.maps import Maps
+from difftransformer.models.foreign.registry import reader
+from difftransformer.models.foreign.softmax import cannot_read
+from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.loss import token_losses
 from difftransformer.models.transformer import Transformer
+
+
+class LastAttention(NamedTuple):
+    """What the last of S tokens does in the L layers that have attention, on the CPU.
+
+    Attributes:
+        rows: Its weights, float32 [L, H, S].
+        values: What they are of, float32 [L, G, S, e], of G value heads.
+    """
+
+    rows: Tensor
+    values: Tensor
 
 
 class Scorer:
@@ -107,6 +122,35 @@ class Scorer:
         weight = self.model.output_weight
         with autocast(self.device, self._precision):
             return hidden.to(weight.dtype) @ weight.T
+
+    @torch.inference_mode()
+    def last_attention(self, tokens: Sequence[int], chunk: int) -> LastAttention:
+        """As `last_rows`, of any model, with the values that the weights are of.
+
+        A model from elsewhere reads all of its tokens at once.
+
+        Raises:
+            CheckpointError: The maps of a model from elsewhere cannot be read.
+        """
+        if not isinstance(self._model, CausalModel):
+            cache = PrefixCache(len(tokens))
+            rows = self.last_rows(tokens, chunk, cache)
+            held = [cache.held(layer)[1][0].float().cpu() for layer in range(self.num_layers)]
+            return LastAttention(rows, torch.stack(held))
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def see(maps: Maps) -> None:
+            assert maps.values is not None
+            rows = maps.rows(maps.length - 1, maps.length).weights
+            found.append((rows[0, :, 0].float().cpu(), maps.values[0].float().cpu()))
+
+        inner = self._model.inner
+        with reader(inner)(inner, see):
+            self.states(torch.tensor([list(tokens)]))
+        if len({(len(rows), values.shape) for rows, values in found}) > 1:
+            cannot_read(inner, "its layers differ in their heads")
+        rows, values = (torch.stack(one) for one in zip(*found, strict=True))
+        return LastAttention(rows, values)
 
     @torch.inference_mode()
     def last_rows(

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.attention.base import Attention, Rows
+from difftransformer.models.foreign.maps import Maps
+from difftransformer.models.foreign.registry import reader
+from difftransformer.models.language_model import CausalModel
 from difftransformer.models.watching import attention_layers, hooked, watched_rows
 
 SeeMaps = Callable[[int, Tensor], None]
@@ -25,7 +28,19 @@ BEFORE, AFTER = "before", "after"
 
 @contextmanager
 def watched_maps(model: Any, see: SeeMaps) -> Iterator[None]:
-    """Let ``see`` have the weights of every attention layer, before the layer runs."""
+    """Let ``see`` have the weights of every attention layer while the model runs once.
+
+    Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
+    """
+    if isinstance(model, CausalModel):
+
+        def whole(maps: Maps) -> None:
+            see(maps.layer, maps.rows(0, maps.length).weights)
+
+        with reader(model.inner)(model.inner, whole):
+            yield
+        return
 
     def hook(layer: Attention, inputs: Any) -> None:
         see(layer.layer_index, layer.attention_maps(inputs[0], inputs[1]))

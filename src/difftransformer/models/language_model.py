@@ -106,6 +106,12 @@ class CausalModel(LanguageModel):
         else:
             self.inner.activation_checkpointing_disable()
 
+    def differentiate_twice(self) -> None:
+        """Make second derivatives possible: float32, and attention that is written out."""
+        self.inner.float()
+        if self.inner.config._attn_implementation != "eager":
+            self.inner.set_attn_implementation("eager")
+
     def layer_matrices(self) -> list[str]:
         """Names of the matrices of the layers: all but embeddings, output, norms and biases."""
         return [

@@ -208,7 +208,7 @@ def saved_bytes(model: LanguageModel, tokens: Tensor) -> int:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
             kept[storage._cdata] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # an output that a node keeps whole is never freed: it owns the node
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = model.hidden_states(tokens)

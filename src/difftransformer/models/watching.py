@@ -5,7 +5,7 @@ Shapes: B = windows, T = positions, L = layers, H = output heads.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from difftransformer.config.model import lambda_metric
 from difftransformer.models.attention.base import Attention, Rows
 from difftransformer.models.foreign.maps import Maps
 from difftransformer.models.foreign.registry import reader
+from difftransformer.models.foreign.softmax import cannot_read
 from difftransformer.models.language_model import CausalModel
 
 Lambdas = Mapping[int, Sequence[Tensor]]
@@ -71,6 +72,45 @@ def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):
         yield found
+
+
+class Joined(NamedTuple):
+    """What gets the outputs of a layer's heads side by side.
+
+    Attributes:
+        layer: 0-based index of the layer; those without attention have none.
+        heads: H.
+        projection: Takes [B, T, H e].
+    """
+
+    layer: int
+    heads: int
+    projection: nn.Module
+
+
+@torch.no_grad()
+def joined_heads(model: Any) -> list[Joined]:
+    """Return where the heads of every attention layer come together.
+
+    Raises:
+        CheckpointError: The layers of a model from elsewhere cannot be read, or differ in heads.
+    """
+    if not isinstance(model, CausalModel):
+        heads = int(model.config.attention["num_heads"])
+        known = attention_layers(model)
+        return [Joined(one.layer_index, heads, one.get_submodule("o_proj")) for one in known]
+    found: list[Joined] = []
+
+    def see(maps: Maps) -> None:
+        if maps.projection is None:
+            cannot_read(model.inner, f"layer {maps.layer} has no matrix that joins its heads")
+        found.append(Joined(maps.layer, maps.queries.shape[1], maps.projection))
+
+    with reader(model.inner)(model.inner, see):
+        model.hidden_states(torch.zeros(1, 2, dtype=torch.long, device=model.output_weight.device))
+    if len({one.heads for one in found}) > 1:
+        cannot_read(model.inner, "its layers differ in their number of heads")
+    return found
 
 
 def gate_slopes(

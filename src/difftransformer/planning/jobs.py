@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
-from difftransformer.config.measurement import SplitSuite, Suite
+from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
@@ -86,7 +86,7 @@ class Jobs:
         asked = self.catalogue.suite(suite)
         if self.trained(run):
             return asked.measures_pretrained or not self.is_foreign(run)
-        knows_text = asked.asked.read_dataset is not None or not isinstance(asked.asked, SplitSuite)
+        knows_text = asked.asked.read_dataset is not None or not asked.asked.reads_text
         return asked.measures_pretrained and knows_text
 
     # --- what a job gets ---
@@ -290,7 +290,7 @@ class Jobs:
                 if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
                 foreign = not self.trained(parts[1]) or self.is_foreign(parts[1])
-                if foreign and isinstance(suite.asked, SplitSuite):
+                if foreign and suite.asked.reads_text:
                     yield from reader_locations()
 
     def write(self, kind: str, slice: BaseModel) -> str:

@@ -5,21 +5,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import elsewhere
 import numpy as np
 import pytest
 import torch
+from elsewhere import write_documents
 from safetensors.torch import load_file
 from small_decoders import model_of
-from small_evaluation import evaluate_as_job, republish, save_run, write_text
+from small_evaluation import republish, save_run
 from small_language_models import write_tokenizer
 
-from difftransformer.config.data import DatasetConfig
-from difftransformer.config.measurements import EvaluationSlice
-from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
 from difftransformer.measurements.attention_maps.settings import DETAILS, layer_metric, metric_names
 from difftransformer.models.export import export_model
-from difftransformer.provenance.result import Result, read_result
+from difftransformer.provenance.result import Result
 
 ASKED = {
     "kind": "attention_maps", "seq_len": 32, "batch_size": 2, "max_tokens": 96, "top_share": 0.2,
@@ -30,33 +29,11 @@ SOURCES = Path(__file__).parents[2] / "unit/models"
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """Documents in the token ids of every model here."""
-    (tmp_path / "ids").mkdir()
-    write_tokenizer(tmp_path / "ids")
-    made = DatasetConfig.model_validate(
-        {
-            "sources": {"s": {"kind": "files", "globs": ["*.txt"], "licence": "none"}},
-            "tokenizer": {"kind": "huggingface", "name": str(tmp_path / "ids")},
-        }
-    )
-    documents = np.random.default_rng(0).integers(0, 300, size=(6, 40)).tolist()
-    return write_text(
-        tmp_path / "text", documents, 300, lambda to: train_tokenizer(made, to / "tokenizer.json")
-    )
+    return write_documents(tmp_path)
 
 
 def measured(output: Path, text: Path | None, **what: Any) -> Result:
-    pretrained = what.pop("pretrained", None)
-    if pretrained is not None:
-        pretrained = {"name": str(pretrained)} | what.pop("options", {})
-    slice = EvaluationSlice.model_validate(
-        {
-            "scale": "unit", "run": "diff", "suite": "maps",
-            "config": ASKED | what.pop("asked", {}), "pretrained": pretrained,
-        }
-    )  # fmt: skip
-    evaluate_as_job(slice, output, dataset=text, **what)
-    return read_result(output)
+    return elsewhere.measured(output, text, ASKED | what.pop("asked", {}), **what)
 
 
 @pytest.mark.parametrize(("variant", "kind"), [("softmax", "llama"), ("diff_v1", "diffllama")])
@@ -142,7 +119,7 @@ def test_a_folder_that_comes_with_its_code(
     assert "\n" not in str(refusal.value)
 
 
-def elsewhere(folder: Path, kind: str, **settings: Any) -> Path:
+def folder_of(folder: Path, kind: str, **settings: Any) -> Path:
     model_of(kind, vocab_size=300, **settings).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
@@ -159,14 +136,14 @@ def test_what_cannot_be_measured_is_one_line(
     tmp_path: Path, text: Path, kind: str, asked: dict[str, Any], said: str
 ) -> None:
     more = {"num_local_experts": 2, "num_experts_per_tok": 1} if kind == "gpt_oss" else {}
-    folder = elsewhere(tmp_path / "model", kind, **more)
+    folder = folder_of(tmp_path / "model", kind, **more)
     with pytest.raises(UserError, match=said) as refusal:
         measured(tmp_path / "a.json", text, pretrained=folder, asked=asked)
     assert "\n" not in str(refusal.value)
 
 
 def test_text_is_asked_for_and_must_be_in_the_models_token_ids(tmp_path: Path, text: Path) -> None:
-    folder = elsewhere(tmp_path / "model", "llama")
+    folder = folder_of(tmp_path / "model", "llama")
     with pytest.raises(UserError, match="suite maps reads text"):
         measured(tmp_path / "a.json", None, pretrained=folder)
     write_tokenizer(folder, "other words altogether")

@@ -18,6 +18,7 @@ from difftransformer.measurements.head_features.measure import measure, slopes
 from difftransformer.measurements.head_features.settings import DETAILS, Suite
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
+from difftransformer.models.watching import joined_heads
 
 
 def suite(**changes: Any) -> Suite:
@@ -53,7 +54,7 @@ def test_slopes_are_those_of_a_gate(text: Path, tmp_path: Path) -> None:
     model = one.scorer.model.double()
     heads = model.config.attention["num_heads"]
     windows = torch.randint(0, VOCAB, (2, 13), generator=torch.Generator().manual_seed(0))
-    found = slopes(one, windows, heads)
+    found = slopes(one, windows, joined_heads(model))
 
     def losses(layer: int, head: int, gate: float) -> torch.Tensor:
         def hook(module: Any, inputs: Any) -> Any:

@@ -83,7 +83,7 @@ class MotifAttention(nn.Module):
         d, x = self.config.head_dim, hidden_states
         cos, sin = position_embeddings or self.rotary_emb(x, position_ids)
         first, second, out = [], [], []
-        lam = math.exp(self.lambda_q1 @ self.lambda_k1) - math.exp(self.lambda_q2 @ self.lambda_k2)
+        lam = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp()
         self.factor = lam + self.lambda_init
         future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
 

@@ -4,7 +4,7 @@ import json
 import sys
 
 import torch
-from measured_training import peak
+from measured_training import peak, resident
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from difftransformer.config.run import RunSlice
@@ -45,7 +45,7 @@ def adapted(
     tokens = torch.randint(VOCABULARY, (sequences, positions + 1))
     task = Task(slice.training, 0, lambda number: [tokens[:1, :-1]])
     found = prepare(causal, configure({"method": method}), task)
-    before = peak()
+    before = resident()
     estimated = estimate_adaptation(slice, causal, found, CPU).peak
     objective = Objective(
         seq_len=positions, chunk=1024, answers=None, weights=slice.training.objective, device=CPU

@@ -14,10 +14,16 @@ from difftransformer.training.memory import estimate_memory
 from difftransformer.training.pretrain import pretrain
 
 
-def peak() -> int:
+def peak(field: str = "VmHWM") -> int:
     """Not ru_maxrss, which a process takes over from the one that started it."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def resident() -> int:
+    """What there is now, from which the peak counts anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak("VmRSS")
 
 
 def main(

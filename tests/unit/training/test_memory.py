@@ -65,7 +65,13 @@ def test_processes_share_the_states_but_not_what_they_compute() -> None:
     assert {one.activations for one in shared} == {alone.activations}
 
 
-@pytest.mark.parametrize("method", ["full", "kvo", "dex", "lora"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "full", "dex", "lora", "galore",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("kvo", "pissa", "apollo")),
+    ],
+)  # fmt: skip
 def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(method: str) -> None:
     script = Path(__file__).with_name("measured_adaptation.py")
     ended = subprocess.run(
@@ -74,7 +80,7 @@ def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(method: str) ->
     )  # fmt: skip
     found = json.loads(ended.stdout)
     assert found["measured"] > 300e6
-    assert abs(found["estimated"] / found["measured"] - 1) < 0.2, found
+    assert abs(found["estimated"] / found["measured"] - 1) < 0.15, found
 
 
 def test_memory_is_given_back_where_its_gaps_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

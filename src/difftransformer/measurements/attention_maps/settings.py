@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
 from difftransformer.config.model import ModelConfig
 
 KINDS = ("rank", "pearson", "js", "cosine")
@@ -51,20 +51,14 @@ def salient(share: float, visible: int) -> int:
     return ceil(share * visible - 1e-9)
 
 
-class Suite(WindowSuite):
+class Suite(AnyModel, WindowSuite):
     """What the maps of a model look like (Dex, sections 2.2 and 2.3).
 
     Agreement of the two maps of a differential head, over all tokens and over the most salient
     ones; weights near zero, negative ones, entropy; how alike the maps of different heads are.
     """
 
-    measures_pretrained: ClassVar[bool] = True
     kind: Literal["attention_maps"] = setting(meaning="Which measurement the suite is.")
-    dataset: str | None = setting(
-        None,
-        meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the "
-        "run's. null: what the run was trained on, which a model from elsewhere does not tell.",
-    )
     top_share: float = setting(
         0.05,
         meaning="Share of the tokens that a query sees that are its most salient, rounded up.",
@@ -105,11 +99,6 @@ class Suite(WindowSuite):
                 f"{self.top_share:g}; a correlation takes {FEWEST}"
             )
         return self
-
-    @property
-    def read_dataset(self) -> str | None:
-        """See `Suite.read_dataset`."""
-        return self.dataset
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, with queries and keys of all layers, and a block of rows of each."""

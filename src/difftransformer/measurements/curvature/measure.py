@@ -16,7 +16,7 @@ from torch import Tensor
 
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import Windows
-from difftransformer.errors import CheckpointError, DataError
+from difftransformer.errors import CheckpointError, ConfigError, DataError
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, require_context
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.measurements.curvature.lanczos import Product, lanczos, power_iteration
@@ -29,6 +29,7 @@ from difftransformer.measurements.curvature.settings import (
     phase_metric,
 )
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
+from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING, Units, read_result
@@ -58,7 +59,8 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     batches = validation_batches(suite, subject)
     weights = _weights_of_phases(suite, subject)
     model = subject.scorer.model
-    assert isinstance(model, Transformer), type(model)
+    if isinstance(model, CausalModel):
+        model.differentiate_twice()
     subject.state.mkdir(parents=True, exist_ok=True)
     spectra = Spectra(
         phases={
@@ -167,21 +169,28 @@ def _numbers(suite: Suite, one: Spectrum) -> dict[str, float]:
     }
 
 
-def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path]:
-    """File of the weights of each phase."""
+def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path | None]:
+    """File of the weights of each phase; None where the model has them already."""
     folder = subject.model
+    if isinstance(subject.scorer.model, CausalModel):
+        if suite.phases:
+            raise ConfigError(
+                "curvature.phases: a model from elsewhere has its final weights alone: leave the "
+                "phases out"
+            )
+        return {FINAL: None}
     assert folder is not None, "this suite needs the folder of the model"
-    files = {FINAL: folder / WEIGHTS}
+    files: dict[str, Path | None] = {FINAL: folder / WEIGHTS}
     if not suite.phases:
         return files
     trained = read_result(folder / TRAINING)
     training = TrainingConfig.model_validate(trained.settings["training"])
     for phase, share in suite.phases.items():
         step = round(share * training.total_steps)
-        files[phase] = folder / KEPT / kept_name(step)
-        if step not in training.kept_steps or not files[phase].is_file():
+        files[phase] = path = folder / KEPT / kept_name(step)
+        if step not in training.kept_steps or not path.is_file():
             raise CheckpointError(
-                f"{files[phase]}: no such file, which curvature.phases.{phase} asks for: add "
+                f"{path}: no such file, which curvature.phases.{phase} asks for: add "
                 f"{share:g} to the keep_weights {training.keep_weights} of run {trained.run} and "
                 "train it again, or leave the phase out"
             )
@@ -189,12 +198,13 @@ def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path]:
 
 
 def _measured_phase(
-    suite: Suite, subject: Subject, model: Transformer, phase: str, weights: Path,
+    suite: Suite, subject: Subject, model: LanguageModel, phase: str, weights: Path | None,
     batches: list[Tensor],
 ) -> list[Spectrum]:  # fmt: skip
     """Measure what is not measured yet."""
     files = [subject.state / f"{phase}-{number}.json" for number in range(len(batches))]
-    if not all(path.is_file() for path in files):
+    if isinstance(model, Transformer) and not all(path.is_file() for path in files):
+        assert weights is not None
         load_weights(model, weights)
     for number, path in enumerate(files):
         if path.is_file():
@@ -206,8 +216,8 @@ def _measured_phase(
             image = hessian(vector)
             if not image.isfinite().all():
                 raise CheckpointError(
-                    f"{weights}: its loss has no finite curvature, the weights are damaged or "
-                    "diverged; train the model again"
+                    f"{weights or 'the model'}: its loss has no finite curvature, the weights are "
+                    "damaged or diverged; train the model again"
                 )
             return image
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from difftransformer.config.base import Settings, setting
-from difftransformer.config.measurement import Reading, SplitSuite
+from difftransformer.config.measurement import AnyModel, Reading, SplitSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
 
@@ -45,7 +45,7 @@ class Spectra(Settings):
     phases: dict[str, list[Spectrum]]
 
 
-class Suite(SplitSuite):
+class Suite(AnyModel, SplitSuite):
     """Eigenvalues of the Hessian of the mean cross-entropy, batch by batch of held-out windows.
 
     Both ends and the density by Lanczos, the few of largest magnitude by it or by power iteration.

@@ -35,7 +35,7 @@ from difftransformer.measurements.effective_attention.settings import (
     answer_name,
     negative_name,
 )
-from difftransformer.models.cache import PrefixCache
+from difftransformer.models.watching import joined_heads
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -47,13 +47,14 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         the answer are known by haystack, too, which prompts of all depths have in common.
 
     Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
         ConfigError: The prompts do not fit the model or its dataset.
         DataError: Held-out text or the tokenizer is missing.
     """
     scorer = subject.scorer
     builder = open_builder(suite, subject.dataset, max_positions=scorer.max_positions)
-    layers, heads = scorer.model.config.num_layers, int(scorer.model.config.attention["num_heads"])
-    changes = read_changes(subject, layers, heads)
+    joined = joined_heads(scorer.model)
+    changes = read_changes(subject, len(joined), joined[0].heads)
     (length,) = suite.contexts
     shape = (len(suite.depths), suite.samples)
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))
@@ -62,11 +63,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             prompt = builder.prompt(Cell(suite.needles, 1, length, depth), sample)
             ids = builder.ids(prompt.context + prompt.questions[0])
             regions = regions_of(prompt, len(ids), suite.answer)
-            cache = PrefixCache(len(ids))
-            rows = scorer.last_rows(ids, suite.chunk, cache).double()
-            values = torch.stack(
-                [cache.held(layer)[1][0].double().cpu() for layer in range(layers)]
-            )
+            rows, values = (one.double() for one in scorer.last_attention(ids, suite.chunk))
             found = effective(rows, values, None if changes is None else changes.matrices, suite)
             for kind, weights in found.items():
                 absolute = region_shares(weights.numpy(), regions)[0]

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
+from difftransformer.config.measurement import AnyModel
 from difftransformer.config.model import ModelConfig
 from difftransformer.evaluation.retrieval.settings import RetrievalSuite
 
@@ -28,7 +29,7 @@ def negative_name(kind: str) -> str:
     return f"negative_{kind}"
 
 
-class Suite(RetrievalSuite):
+class Suite(AnyModel, RetrievalSuite):
     """How much of the effective attention of the answering position goes to the answer.
 
     Of the last token of a needle prompt, averaged over prompts, layers and heads; one of the

@@ -10,15 +10,16 @@ Shapes: B = windows, T = positions, L = layers, H = heads, e = width, n = sample
 """
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from difftransformer.evaluation.changed_heads import Changes, read_changes
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
-from difftransformer.evaluation.watching import AFTER, watched_heads
 from difftransformer.measurements.head_features.alignment import Alignment
 from difftransformer.measurements.head_features.settings import (
     CKA,
@@ -27,7 +28,9 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
-from difftransformer.models.watching import attention_layers, gate_slopes
+from difftransformer.models.gradients import full_precision
+from difftransformer.models.matrices import linear
+from difftransformer.models.watching import Joined, gate_slopes, hooked, joined_heads
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -40,22 +43,23 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         a run without Dex; tokens. None, too, where heads do not vary or a layer has a single one.
 
     Raises:
+        CheckpointError: heads of a model from elsewhere cannot be read.
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
     model = subject.scorer.model
-    number = int(model.config.attention["num_heads"])
-    layers = len(attention_layers(model))
+    joined = joined_heads(model)
+    layers, number = len(joined), joined[0].heads
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
     changes = read_changes(subject, layers, number)
     dex = None if changes is None else _Changed(changes)
     tokens, windows = 0, 0
     for batch in validation_windows(suite, subject):
-        outputs = _outputs(subject, batch[:, :-1], number)
+        outputs = _outputs(subject, batch[:, :-1], joined)
         flat = outputs.flatten(1, 2)  # [L, B T, H, e]
         places = torch.linspace(0, flat.shape[1] - 1, min(suite.samples, flat.shape[1])).long()
         alignment.add(flat[:, places].transpose(1, 2).flatten(0, 1))
-        importance += slopes(subject, batch, number).square().sum(0)
+        importance += slopes(subject, batch, joined).square().sum(0)
         if dex is not None:
             dex.add(flat)
         tokens, windows = tokens + batch[:, 1:].numel(), windows + len(batch)
@@ -65,10 +69,16 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     found: Metrics = dict.fromkeys(OVERALL) | {"tokens": tokens}
     blocks = matrix.view(layers, number, layers, number)
     within = [_off_diagonal(blocks[layer, :, layer]) for layer in range(layers)]
-    found |= {f"{CKA}_l{layer}": value for layer, value in enumerate(within)}
+    places_of = [one.layer for one in joined]
+    found |= {
+        f"{name}_l{layer}": None
+        for name in (CKA, IMPORTANCE)
+        for layer in range(subject.scorer.num_layers)
+    }
+    found |= {f"{CKA}_l{layer}": value for layer, value in zip(places_of, within, strict=True)}
     found |= {CKA: _mean(within), "cka_all": _off_diagonal(matrix)}
     even = importance.mean(1).tolist()
-    found |= {f"{IMPORTANCE}_l{layer}": value for layer, value in enumerate(even)}
+    found |= {f"{IMPORTANCE}_l{layer}": value for layer, value in zip(places_of, even, strict=True)}
     found[IMPORTANCE] = sum(even) / len(even)
     if dex is not None:
         details |= dex.details()
@@ -77,29 +87,33 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     return Measured(found, {})
 
 
-def slopes(subject: Subject, windows: Tensor, heads: int) -> Tensor:
+def slopes(subject: Subject, windows: Tensor, joined: Sequence[Joined]) -> Tensor:
     """Slope of each window's mean loss in a gate on each head, [B, T + 1] -> [B, L, H]."""
     model, tokens = subject.scorer.model, windows.to(subject.device)
 
     def losses() -> Tensor:
-        logits = model(tokens[:, :-1])
+        hidden = model.hidden_states(tokens[:, :-1])
+        logits = full_precision(linear(hidden, model.output_weight))
         return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
-    projections = [layer.get_submodule("o_proj") for layer in attention_layers(model)]
-    return gate_slopes(projections, len(windows), heads, losses)
+    projections = [one.projection for one in joined]
+    return gate_slopes(projections, len(windows), joined[0].heads, losses)
 
 
-def _outputs(subject: Subject, tokens: Tensor, heads: int) -> Tensor:
+def _outputs(subject: Subject, tokens: Tensor, joined: Sequence[Joined]) -> Tensor:
     """What W_O gets in every layer, [L, B, T, H, e] on the CPU."""
-    found: dict[int, Tensor] = {}
+    found: list[Tensor] = []
 
-    def see(layer: int, kind: str, outputs: Tensor) -> None:
-        if kind == AFTER:
-            found[layer] = outputs.float().cpu()
+    def hook(heads: int) -> Callable[[nn.Module, Any], None]:
+        def look(module: nn.Module, inputs: Any) -> None:
+            outputs: Tensor = inputs[0]
+            found.append(outputs.reshape(*outputs.shape[:2], heads, -1).float().cpu())
 
-    with watched_heads(subject.scorer.model, heads, see):
+        return look
+
+    with hooked([(one.projection, hook(one.heads)) for one in joined]):
         subject.scorer.states(tokens)
-    return torch.stack([found[layer] for layer in sorted(found)])
+    return torch.stack(found)
 
 
 class _Changed:

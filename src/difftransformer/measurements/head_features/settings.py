@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
 from difftransformer.config.model import ModelConfig
 
 CKA, IMPORTANCE = "cka", "importance_even"
@@ -15,7 +15,7 @@ OVERALL = (CKA, "cka_all", IMPORTANCE, "dex_cosine", "dex_norm", "tokens")
 """Metrics of the whole model; the first and third by layer, too."""
 
 
-class Suite(WindowSuite):
+class Suite(AnyModel, WindowSuite):
     """Alignment of heads, importance of heads, and the change that Dex makes of them.
 
     Works on windows of the validation split.

@@ -35,6 +35,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         that has the lowest.
 
     Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
         ConfigError: A sentence is longer than the model's context.
         DataError: The dataset has no tokenizer.
     """
@@ -55,7 +56,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
                 f"{subject.scorer.max_positions}: leave it out of `sentences`"
             )
         words = [*(OTHER for _ in opening), *words_of(sentence, encoding.offsets)]
-        rows[name] = subject.scorer.last_rows(ids, suite.chunk)
+        rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows
         shown[name] = {"tokens": [tokenizer.decode([one]) for one in ids], "words": words}
         weights = rows[name].double()
         sizes = weights.abs().sum(-1).clamp_min(1e-300)

@@ -7,7 +7,7 @@ from pydantic import AfterValidator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.generated_rows import GeneratedRows
-from difftransformer.config.measurement import PromptSuite, Reading
+from difftransformer.config.measurement import AnyModel, PromptSuite, Reading
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
 from difftransformer.measurements.sentences.sentences import SENTENCES
@@ -27,7 +27,7 @@ def share_name(sentence: str, word: str, *, lowest: bool = False) -> str:
     return f"{sentence}_{word}" + "_lowest" * lowest
 
 
-class Suite(PromptSuite):
+class Suite(AnyModel, PromptSuite):
     """Where the last token of a few sentences attends (Dex, figures 4 and 18)."""
 
     kind: Literal["sentences"] = setting(meaning="Which measurement the suite is.")

@@ -19,12 +19,13 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Returns:
         share: absolute weight of the first token over the sum of absolute weights; 0 of a row
-        without weights. share_l{l}: the same in a layer. sink_heads: part of all heads whose mean
-        share exceeds ``threshold``. weight: absolute weight of the first token as it is. mass: sum
-        of absolute weights, 1 for softmax. uniform: share under equal weights. tokens. Share,
-        weight and mass are known by window, too.
+        without weights. share_l{l}: the same in a layer, None where it has no attention.
+        sink_heads: part of all heads whose mean share exceeds ``threshold``. weight: absolute
+        weight of the first token as it is. mass: sum of absolute weights, 1 for softmax. uniform:
+        share under equal weights. tokens. Share, weight and mass are known by window, too.
 
     Raises:
+        CheckpointError: the maps of a model from elsewhere cannot be read.
         ConfigError: windows longer than the model's context.
         DataError: the validation split is missing or too short.
     """
@@ -36,13 +37,17 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         seen[layer].append(first_token(weights[:, :, first:]).mean(dim=-1).cpu())  # [3, B, H]
 
     tokens = 0
-    with watched_maps(subject.scorer.model, maps):
-        for batch in windows:
+    for batch in windows:
+        with watched_maps(subject.scorer.model, maps):
             subject.scorer.states(batch)
-            tokens += batch.numel()
-    by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in sorted(seen)])
+        tokens += batch.numel()
+    attending = sorted(seen)
+    by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in attending])
     share, weight, mass = by_window.mean(dim=2).unbind(dim=1)  # [L, 3, N, H] to [L, H]
-    by_layer: Metrics = {layer_metric(layer): float(row.mean()) for layer, row in enumerate(share)}
+    by_layer: Metrics = dict.fromkeys(map(layer_metric, range(subject.scorer.num_layers)))
+    by_layer |= {
+        layer_metric(layer): float(row.mean()) for layer, row in zip(attending, share, strict=True)
+    }
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
     metrics = by_layer | {
         "share": float(share.mean()),

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import WindowSuite
+from difftransformer.config.measurement import AnyModel, WindowSuite
 from difftransformer.config.model import ModelConfig
 
 
@@ -14,7 +14,7 @@ def layer_metric(layer: int) -> str:
     return f"share_l{layer}"
 
 
-class Suite(WindowSuite):
+class Suite(AnyModel, WindowSuite):
     """How much attention goes to the first token of a window, whatever it is.
 
     A row of weights is taken as absolute values and divided by their sum, so that signed rows, and

@@ -8,6 +8,7 @@ Shapes: B = sequences, T = positions, G = pairs of values, d = head_dim.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ def watched_layers(
             read = look(layer, module, x, kwargs)
             out = output[0] if isinstance(output, tuple) else output
             _require_same(model, layer, read.output(), out[:, -1])
-            see(read.maps)
+            see(replace(read.maps, values=read.values, projection=read.projection))
 
         return after
 

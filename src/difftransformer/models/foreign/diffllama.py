@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from difftransformer.config.model import resolve_lambda_init
@@ -20,17 +21,18 @@ from difftransformer.models.foreign.softmax import Call, watched_calls
 @contextmanager
 def diffllama_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
     """Read its maps: a `registry.Reader`."""
-    layers, read = model.base_model.layers, set[int]()
+    layers, begun = model.base_model.layers, dict[int, Tensor]()
 
     def look(call: Call) -> None:
-        maps = call.maps
-        if maps.layer in read:
+        maps, half = call.maps, _halves(call.values)[0]
+        if maps.layer not in begun:
+            begun[maps.layer] = half
             return
-        read.add(maps.layer)
+        values = torch.cat((begun.pop(maps.layer), half), dim=-1)
         (first, second), (keys, others) = (_halves(one) for one in (maps.queries, maps.keys))
         init = resolve_lambda_init("exponential", maps.layer)
         noise = Noise(second, others, learned_factor(layers[maps.layer].self_attn, init))
-        see(replace(maps, queries=first, keys=keys, noise=noise))
+        see(replace(maps, queries=first, keys=keys, noise=noise, values=values))
 
     with watched_calls(model, look):
         yield

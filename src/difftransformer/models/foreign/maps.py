@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from difftransformer.models.attention.base import Rows
 from difftransformer.models.gradients import full_precision, no_autocast
@@ -61,6 +61,8 @@ class Maps:
         noise: None: heads have one map.
         softcap: c of c tanh(logits / c); None: the logits stay as they are.
         seen: Which keys count.
+        values: What the maps gather, [B, G, T, e].
+        projection: What gets the outputs of all heads joined, [B, T, H e]; None: not known.
     """
 
     layer: int
@@ -70,6 +72,8 @@ class Maps:
     noise: Noise | None = None
     softcap: float | None = None
     seen: Seen = all_before
+    values: Tensor | None = None
+    projection: nn.Module | None = None
 
     @property
     def length(self) -> int:

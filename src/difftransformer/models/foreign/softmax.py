@@ -7,6 +7,7 @@ place of the attention function, and gathers the values by the maps that it hand
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -28,6 +29,8 @@ class Call(NamedTuple):
 
 
 See = Callable[[Call], None]
+_JOINS = ("o_proj", "out_proj", "dense", "c_proj")
+"""How its decoders name the matrix that joins heads."""
 _watching: list[See] = []
 
 
@@ -40,7 +43,7 @@ def softmax_maps(model: Any, see: Callable[[Maps], None]) -> Iterator[None]:
         if call.maps.layer in read:
             cannot_read(model, f"layer {call.maps.layer} has more than one attention")
         read.add(call.maps.layer)
-        see(call.maps)
+        see(replace(call.maps, values=call.values))
 
     with watched_calls(model, once):
         yield
@@ -108,6 +111,7 @@ def _attend(
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap=softcap,
         seen=_by_mask(module, attention_mask),
+        projection=next((one for name, one in module.named_children() if name in _JOINS), None),
     )
     _watching[-1](Call(maps, value))
     return maps.context(value), None

@@ -74,7 +74,7 @@ class Settings(MethodSettings):
         chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
         chosen = heads if self.heads == "all" else max(1, chosen)
         matrices = chosen if self.difference == "head" else 1
-        return model.num_layers * (projections(model) + matrices * width**2 + 1)
+        return model.num_layers * (projections(model) + matrices * int(width) ** 2 + 1)
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
