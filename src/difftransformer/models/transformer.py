@@ -247,23 +247,28 @@ class Transformer(LanguageModel):
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
         """
-        residual = (2 * self.config.num_layers) ** -0.5
-        fan_in = self.config.initializer == "fan_in"
         for name, module in self.named_modules():
-            if isinstance(module, Linear):
-                std = module.in_features**-0.5 if fan_in else self.config.init_std
-                scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
-                for matrix, rows in module.matrices(name):
-                    rows.normal_(0.0, std * scaled, generator=_generator(seed, f"{matrix}.weight"))
-            elif isinstance(module, Embedding):
-                own = _generator(seed, f"{name}.weight")
-                module.weight.normal_(0.0, self.config.embedding_std, generator=own)
-            elif isinstance(module, RMSNorm):
-                module.weight.fill_(1.0)
-            elif isinstance(module, Attention):
-                for own_name, parameter in module.named_parameters(recurse=False):
-                    own = _generator(seed, f"{name}.{own_name}")
-                    module.init_parameter(own_name, parameter, own)
+            self.init_module(name, module, seed)
+
+    @torch.no_grad()
+    def init_module(self, name: str, module: nn.Module, seed: int) -> None:
+        """Draw the weights of one module, whose parameters are whole and on the CPU."""
+        if isinstance(module, Linear):
+            fan_in = self.config.initializer == "fan_in"
+            std = module.in_features**-0.5 if fan_in else self.config.init_std
+            residual = name.endswith(("o_proj", "down_proj"))
+            scaled = (2 * self.config.num_layers) ** -0.5 if residual else 1.0
+            for matrix, rows in module.matrices(name):
+                rows.normal_(0.0, std * scaled, generator=_generator(seed, f"{matrix}.weight"))
+        elif isinstance(module, Embedding):
+            own = _generator(seed, f"{name}.weight")
+            module.weight.normal_(0.0, self.config.embedding_std, generator=own)
+        elif isinstance(module, RMSNorm):
+            module.weight.fill_(1.0)
+        elif isinstance(module, Attention):
+            for own_name, parameter in module.named_parameters(recurse=False):
+                own = _generator(seed, f"{name}.{own_name}")
+                module.init_parameter(own_name, parameter, own)
 
     def _require_room(self, length: int) -> None:
         if length > self.config.max_positions:

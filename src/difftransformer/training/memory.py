@@ -112,10 +112,7 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
 
 
 def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
-    """Weights, gradients and moments of one process: its share, and what it gathers to compute.
-
-    Each begins with the whole model, of which it then keeps its share.
-    """
+    """Weights, gradients and moments of one process: its share, and what it gathers to compute."""
     bytes_each = 16.0 if config.precision == "fp32" else 18.0
     if config.world == 1:
         return bytes_each * parameters
@@ -125,7 +122,7 @@ def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: i
     layer, outside = two - one, 2 * one - two
     # Embedding and output stay, of the layers one computes while the next is gathered.
     gathered = (bytes_each - 8.0) * (outside + 2 * layer)
-    return max(bytes_each * parameters / config.world + gathered, 4.0 * parameters)
+    return bytes_each * parameters / config.world + gathered
 
 
 def estimate_adaptation(
