@@ -19,6 +19,9 @@ from difftransformer.training.joining import LEFT, started_world
 MEETING = "DIFFTRANSFORMER_MEETING"
 """Nodes, host and port, as the first node tells the others: `2 node17:29500`."""
 
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Of a process that is gone torch's store warns with the frames of its stack."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -52,13 +55,15 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     if nodes > 1 and not told:
         logger.info("training in %d processes on %d nodes", world, nodes)
         command = [sys.executable, "-m", "difftransformer", *words]
-        return slurm.on_each_node(nodes, command, {MEETING: f"{nodes} {_free_address()}"})
+        told_to_all = {MEETING: f"{nodes} {_free_address()}", **_QUIET}
+        return slurm.on_each_node(nodes, command, told_to_all)
     here = world // nodes
     if on_gpus:
         gpus.take(here)
     # Slurm signals every process of a job; the ranks listen, and who started them waits for them.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # said by --threads; torchrun would warn
+    os.environ.update(_QUIET)
     options = [f"--nproc-per-node={here}", "--max-restarts=0"]
     if nodes == 1:
         logger.info("training in %d processes", world)
@@ -97,10 +102,10 @@ def _torchrun(world: int, options: Sequence[str], words: Sequence[str]) -> int:
         logger.warning("stopped: %s", stop.sigval.name)
         return os.EX_TEMPFAIL
     except RendezvousError as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split()).partition(". ")[0] or type(error).__name__
         raise BackendError(
-            f"{socket.gethostname()} does not find the other nodes of this training ({reason}): "
-            "look at their logs and at firewalls, then start it again"
+            f"{socket.gethostname()} does not find or has lost the other nodes of this training "
+            f"({reason}): look at their logs and at firewalls, then start it again"
         ) from error
     return 0
 
