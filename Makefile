@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm lint docs clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm test-postgres lint docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -31,7 +31,6 @@ install: .venv/installed  ## .venv with everything pinned
 reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, figures, report
 	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
-	@difftransformer show_verdicts --scale $(SCALE)
 	@echo "report: reports/$(SCALE)/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
@@ -39,6 +38,7 @@ plan: install  ## what `make reproduce` with the same settings would run, and wh
 	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE))
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
+	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
 	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
 
 ui: install  ## MLflow UI on loopback over the runs made so far
@@ -64,6 +64,10 @@ test-faults: install  ## every fault there is: kills, full disks, damage, outage
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	pytest tests/slurm -m slurm
+
+test-postgres: install  ## tracking by four writers on a PostgreSQL that is made for it, and fails
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,s3]'
+	pytest tests/postgres -m postgres
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .

@@ -12,8 +12,14 @@ from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
+from snakemake_logger_plugin_difftransformer import know
 
 min_version("9.27")
+
+
+# Taken with `--sdm apptainer` alone; docs/gpu.md says how it is made.
+container: "envs/difftransformer.sif"
+
 
 # Jobs call `difftransformer` by name; it lies beside the Python that runs this.
 os.environ.update(
@@ -33,18 +39,15 @@ if _cores is not None and _cores < 1:
 
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
-if (
-    workflow.local_exec
-    and "gpu" not in workflow.resource_settings.resources
-    and pool()
-):
+if workflow.local_exec and "gpu" not in workflow.resource_settings.resources and pool():
     workflow.register_resource("gpu", len(pool()))
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:
     PLAN = Plan.load(Path("config"), config)
-    PLAN.make_folder()
+    if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
+        PLAN.make_folder()
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 

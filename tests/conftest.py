@@ -1,5 +1,6 @@
 """Fixtures of all rooms."""
 
+import os
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,6 +12,9 @@ from small_workflow import Checkout, build_small
 from difftransformer.provenance.job import exclusive
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Golden values and bits need the same arithmetic on each machine, in the processes of tests too.
+os.environ.setdefault("DIFFTRANSFORMER_ARITHMETIC", "assumed")
 
 settings.register_profile("any machine", deadline=None)  # a busy one is slow and not wrong
 settings.load_profile("any machine")

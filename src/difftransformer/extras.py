@@ -3,7 +3,7 @@
 import re
 from importlib import metadata
 
-_OTHER_NAMES = {"flash_attn": "flash_attn_4"}
+_OTHER_NAMES = {"flash_attn": "flash_attn_4", "psycopg2": "psycopg2_binary"}
 """Module -> its distribution, where they differ by more than signs."""
 
 

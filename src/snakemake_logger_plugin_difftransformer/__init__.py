@@ -6,8 +6,10 @@ place, elsewhere it is a plain line now and then. Dry runs and listings look as 
 """
 
 import contextlib
+import re
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
 from typing import Any
@@ -16,14 +18,24 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
+from difftransformer.config.validation import nearest
 from snakemake_logger_plugin_difftransformer.board import Board
 
 _CHATTER = (
     *("Assuming unrestricted", "Building DAG", "Conda environments:", "Elapsed time"),
     *("Execute ", "Group jobs:", "Select jobs", "Singularity containers:", "Using shell"),
 )
+_UNKNOWN = re.compile(r"No rule to produce (\S+) \(if you use input functions")
 _SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
 _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
+
+
+_targets: list[str] = []
+
+
+def know(targets: Iterable[str]) -> None:
+    """Take the names of what a workflow can build, to offer the nearest one to a wrong name."""
+    _targets[:] = targets
 
 
 @dataclass
@@ -59,7 +71,7 @@ class LogHandler(LogHandlerBase):
         """Take one event or message."""
         try:
             if self.common_settings.dryrun or self.common_settings.verbose:
-                self._say(self.format(record))
+                self._say(self._text(record))
             else:
                 self._take(getattr(record, "event", None), record)
         except Exception:  # the contract of logging: a display never ends what it shows
@@ -80,7 +92,9 @@ class LogHandler(LogHandlerBase):
     def _take(self, event: LogEvent | None, record: Any) -> None:
         board = self._board
         if event == LogEvent.RUN_INFO:
-            board.total = int(record.stats.get("total", 0))
+            jobs = {rule: int(count) for rule, count in record.stats.items()}
+            jobs.pop("total", None)
+            board.plan(jobs)
             self._begin()
         elif event == LogEvent.JOB_INFO:
             board.start(
@@ -98,9 +112,17 @@ class LogHandler(LogHandlerBase):
             said = getattr(record, "rule_msg", None)
             self._say(board.fail(record.jobid, record.rule_name, list(record.log), said))
         elif event not in _SILENT:
-            text = self.format(record)
+            text = self._text(record)
             if record.levelno >= WARNING or not text.startswith(_CHATTER):
                 self._say(text)
+
+    def _text(self, record: LogRecord) -> str:
+        """What Snakemake says; of a target that does not exist, in one line, with the nearest."""
+        text = str(self.format(record))
+        if (unknown := _UNKNOWN.search(text)) is None:
+            return text
+        hint = nearest(unknown[1], _targets)
+        return f"error: there is no target '{unknown[1]}'{hint}"
 
     def _begin(self) -> None:
         if self._ticker is not None:

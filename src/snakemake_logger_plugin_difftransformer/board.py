@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.training.progress import clock, rate
+from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
+_WORTH_SAYING = 10.0  # seconds that something must still take before it is said
 _SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
 
 
@@ -28,6 +30,14 @@ class RunningJob:
     def __str__(self) -> str:
         return " ".join([self.rule, *map(str, self.wildcards.values())])
 
+    def beat(self, beats: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any] | None:
+        """The heartbeat of this job among those that there are."""
+        for states, beat in beats:
+            named = {str(beat.get("run")), str(beat.get("seed"))}
+            if states == self.states and named <= set(map(str, self.wildcards.values())):
+                return beat
+        return None
+
 
 class Board:
     """Jobs done, running and failed, and the heartbeats of training jobs."""
@@ -36,9 +46,16 @@ class Board:
         self._began = time.time()
         self._beats: list[tuple[Path, Path]] = []
         self._search_at = 0.0
+        self._remaining = Remaining()
+        self._home: Path | None = None
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
         self.failed: list[str] = []
+
+    def plan(self, jobs: Mapping[str, int]) -> None:
+        """Take how many jobs of each rule there are to do."""
+        self.total = sum(jobs.values())
+        self._remaining.plan(jobs)
 
     def start(
         self, job: int, rule: str, wildcards: Mapping[str, str], logs: Sequence[str], at: float
@@ -46,6 +63,10 @@ class Board:
         """Note that a job runs since ``at``; its logs, in HOME/logs, say where HOME/state is."""
         homes = [Path(log.rpartition("/logs/")[0]) for log in logs if "/logs/" in log]
         states = homes[0] / "state" / rule if homes else None
+        if self._home is None and homes and homes[0].name:
+            self._home = homes[0] / "state"
+            self._remaining.recall(self._home)
+        self._remaining.start(rule)
         self.running[job] = RunningJob(rule, dict(wildcards), at, states)
 
     def finish(self, job: int) -> str:
@@ -54,7 +75,9 @@ class Board:
         ended = self.running.pop(job, None)
         if ended is None:
             return f"[{self.done}/{self.total}] job {job}"
-        return f"[{self.done}/{self.total}] {ended} in {clock(time.time() - ended.since)}"
+        seconds = time.time() - ended.since
+        self._remaining.finish(ended.rule, seconds)
+        return f"[{self.done}/{self.total}] {ended} in {clock(seconds)}"
 
     def fail(self, job: int, rule: str, logs: Sequence[str], said: str | None = None) -> str:
         """Note that a job failed; gives the lines with its log and the error in it.
@@ -69,23 +92,32 @@ class Board:
     def lines(self) -> list[str]:
         """Describe the state now: a head line, then one for each running job."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        elapsed = clock(time.time() - self._began)
-        head = f"{self.done} of {self.total} jobs done{failed}, {elapsed}"
-        beats = self._heartbeats()
-        return [head, *(self._line(job, beats) for job in list(self.running.values()))]
+        now, beats = time.time(), self._heartbeats()
+        running = [(job, job.beat(beats)) for job in list(self.running.values())]
+        left = self._remaining.seconds(
+            now - self._began,
+            [
+                Underway(
+                    job.rule, now - job.since, None if beat is None else beat.get("eta_seconds")
+                )
+                for job, beat in running
+            ],
+        )
+        ahead = self.done < self.total and left is not None and left >= _WORTH_SAYING
+        eta = f", about {clock(left)} left" if ahead and left is not None else ""
+        head = f"{self.done} of {self.total} jobs done{failed}, {clock(now - self._began)}{eta}"
+        return [head, *(self._line(job, beat) for job, beat in running)]
 
     def ending(self) -> str:
         """One line on the whole, and one for each failure."""
+        self._remaining.plan({})
+        if self._home is not None:
+            self._remaining.keep(self._home)
         head, *_ = self.lines()
         return "\n".join([head, *(f"failed: {failure}" for failure in self.failed)])
 
-    def _line(self, job: RunningJob, beats: list[tuple[Path, dict[str, Any]]]) -> str:
-        for states, beat in beats:
-            named = {str(beat.get("run")), str(beat.get("seed"))}
-            known = {str(value) for value in job.wildcards.values()}
-            if states == job.states and named <= known:
-                return f"{job}: {training_line(beat)}"
-        return f"{job}: {clock(time.time() - job.since)}"
+    def _line(self, job: RunningJob, beat: Mapping[str, Any] | None) -> str:
+        return f"{job}: {clock(time.time() - job.since) if beat is None else training_line(beat)}"
 
     def _heartbeats(self) -> list[tuple[Path, dict[str, Any]]]:
         folders = {job.states for job in self.running.values() if job.states is not None}

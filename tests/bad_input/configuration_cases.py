@@ -44,6 +44,22 @@ def setup(keys: str) -> Spoil:
 CONFIGURATION: dict[str, Case] = {
     "seeds below one": (nothing, plan(seeds=-1), ["--config: seeds", "got -1", "1 to 1000"]),
     "seeds in words": (nothing, plan(seeds="three"), ["--config: seeds", "'three'", "a list"]),
+    "a list with a word among seeds": (
+        nothing, plan(seeds=["0", "a"]), ["--config: seeds[1]: needs a whole number, got 'a'"],
+    ),
+    "a key of a run outdented": (
+        replace(RUNS, "    set: {model: {attention: {lambda_init: 0.8}}}", "  set: {model: {}}"),
+        check,
+        ["runs.yaml: runs: 'set' is a key of a run", "indent it below the run it is of"],
+    ),
+    "settings of a run outdented": (
+        run("{label: Spoilt, base: diff, set: }"), check,
+        ["runs.spoilt.set: needs a mapping of keys, got None; indent what belongs to it below it"],
+    ),
+    "a lambda that turns heads around": (
+        run("{label: Spoilt, base: diff, set: {model: {attention: {lambda_init: 1.4}}}}"), check,
+        ["runs.spoilt", "lambda_init", "a number from 0 and below 1, got 1.4"],
+    ),
     "a billion seeds": (nothing, plan(seeds=10**12), ["seeds", "got 1000000000000", "1 to 1000"]),
     "a negative seed": (nothing, plan(seeds="[-3]"), ["seeds", "from 0 to 4294967295", "-3"]),
     "a scale in capitals": (nothing, plan(scale="Tiny"), ["'Tiny'", "did you mean 'tiny'?"]),

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,15 +23,22 @@ def free_port() -> int:
 
 
 @contextmanager
-def mlflow_server(folder: Path) -> Iterator[int]:
-    """Run a server with a SQLite file in ``folder``; gives its port."""
+def mlflow_server(
+    folder: Path,
+    store: str = "",
+    artifacts: str = "",
+    options: Sequence[str] = ("--workers", "1"),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """Run a server, by default with a SQLite file and artifacts in ``folder``; gives its port."""
     port = free_port()
     words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--backend-store-uri", f"sqlite:///{folder}/server.db", "--workers", "1"]
-    words += ["--serve-artifacts", "--artifacts-destination", str(folder / "artifacts")]
+    words += ["--backend-store-uri", store or f"sqlite:///{folder}/server.db", *options]
+    words += ["--serve-artifacts", "--artifacts-destination", artifacts or f"{folder}/artifacts"]
     environment = os.environ | {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        **(settings or {}),
     }
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(

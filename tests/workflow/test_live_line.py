@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from snakemake_logger_plugin_difftransformer.board import Board
+from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 SNAKEFILE = """
@@ -119,3 +120,36 @@ def test_a_job_of_another_rule_does_not_show_the_steps_of_the_training(tmp_path:
     assert [line.partition(": ")[2] for line in lines] == [
         "step 7/90 loss 2.250 31.2k tok/s ETA 1:15", "0:00", "0:00",
     ]  # fmt: skip
+
+
+def test_what_is_left_follows_from_what_jobs_took(tmp_path: Path) -> None:
+    left = Remaining()
+    left.plan({"train": 4, "evaluate": 8, "page": 2})
+    assert left.seconds(0.0, []) is None
+    left.start("train")
+    left.start("train")
+    # Two run side by side and foresee 20 s; of the others nothing is known but a guess.
+    both = [Underway("train", 10.0, 10.0)] * 2
+    assert left.seconds(10.0, both) == pytest.approx((2 * 10 + 2 * 20 + 10 * 5) / 2)
+    for _ in both:
+        left.finish("train", 30.0)
+    left.start("evaluate")
+    left.finish("evaluate", 2.0)
+    # Nothing runs: what has ended counts.
+    assert left.seconds(31.0, []) == pytest.approx((2 * 30 + 7 * 2 + 2 * 5) / 2)
+    left.keep(tmp_path)
+    again = Remaining()
+    again.recall(tmp_path)
+    again.plan({"evaluate": 10, "train": 1})
+    again.start("train")
+    assert again.seconds(1.0, [Underway("train", 1.0, 9.0)]) == pytest.approx(9 + 10 * 2)
+
+
+def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
+    for text in ("{", "[1]", '{"train": null}'):
+        (tmp_path / "job_seconds.json").write_text(text)
+        left = Remaining()
+        left.recall(tmp_path)
+        left.plan({"train": 1})
+        left.finish("other", 1.0)
+        assert left.seconds(1.0, []) == pytest.approx(5.0)

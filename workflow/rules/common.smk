@@ -1,10 +1,9 @@
-# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, ENVIRONMENT, CORES and the get_* functions
+# Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, CORES and the get_* functions
 # that turn wildcards, which are ids only, into slices, fingerprints and inputs.
 
 JOBS = PLAN.jobs
 ARTIFACTS = PLAN.artifacts
 ROOT = JOBS.layout.root
-ENVIRONMENT = "../../envs/cpu.yaml"
 CORES = workflow.resource_settings.cores or 1
 """Of one machine; where jobs run elsewhere, the most that one of them takes."""
 
@@ -25,6 +24,11 @@ def get_dataset_slice(wildcards):
 
 
 def get_run_slice(wildcards):
+    """Of what does not fit the machine that the scale is planned for no job starts."""
+    try:
+        PLAN.require_room([wildcards.run])
+    except UserError as error:
+        sys.exit(f"error: {refusal(error)}")
     return JOBS.run_slice(wildcards.run)
 
 
@@ -164,6 +168,7 @@ onstart:
 # stays for the next time, so the store never decides how a workflow ends.
 onsuccess:
     shell("difftransformer sync_tracking --results {ROOT} || true")
+    print(*PLAN.ending(), sep="\n", file=sys.stderr)
 
 
 onerror:

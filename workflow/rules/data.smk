@@ -12,8 +12,6 @@ rule train_tokenizer:
         f"{ROOT}/{{scale}}/logs/train_tokenizer/{{dataset}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/train_tokenizer/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         cfg=get_dataset_slice,
         code=JOBS.code("train_tokenizer"),
@@ -34,8 +32,6 @@ rule tokenise:
         f"{ROOT}/{{scale}}/logs/tokenise/{{dataset}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/tokenise/{{dataset}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: lambda wildcards: JOBS.workers(wildcards.dataset, CORES)
     params:
         root=lambda wildcards: ROOT,
@@ -58,8 +54,6 @@ rule count_ngrams:
         f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/count_ngrams/{{dataset}}/{{suite}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         cfg=get_ngrams_slice,
         code=JOBS.code("count_ngrams"),

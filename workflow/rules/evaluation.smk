@@ -18,8 +18,6 @@ rule evaluate:
         f"{ROOT}/{{scale}}/logs/evaluate/{{suite}}/{{run}}/{{seed}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/evaluate/{{suite}}/{{run}}/{{seed}}.tsv"
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite),
@@ -46,8 +44,6 @@ rule judge_answers:
         f"{ROOT}/{{scale}}/logs/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.log",
     benchmark:
         f"{ROOT}/{{scale}}/benchmarks/judge_answers/{{judge}}/{{suite}}/{{run}}/{{seed}}.tsv"
-    conda:
-        ENVIRONMENT
     params:
         root=lambda wildcards: ROOT,
         kept=lambda wildcards: JOBS.layout.kept_judgements,

@@ -30,8 +30,6 @@ rule build_table:
         ),
     log:
         f"{ROOT}/{{scale}}/logs/build_table/{{artifact}}.log",
-    conda:
-        ENVIRONMENT
     params:
         root=lambda wildcards: ROOT,
         cfg=get_table_slice,
@@ -58,8 +56,6 @@ rule build_figure:
         ),
     log:
         f"{ROOT}/{{scale}}/logs/build_figure/{{artifact}}.log",
-    conda:
-        ENVIRONMENT
     params:
         root=lambda wildcards: ROOT,
         cfg=get_figure_slice,
@@ -81,8 +77,6 @@ rule build_verdicts:
         data=JOBS.layout.verdicts,
     log:
         f"{ROOT}/{JOBS.scale}/logs/build_verdicts.log",
-    conda:
-        ENVIRONMENT
     params:
         cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
         code=PLAN.verdicts_code(),
@@ -104,8 +98,6 @@ rule build_page:
         f"{ROOT}/{{scale}}/report/{{artifact}}.html",
     log:
         f"{ROOT}/{{scale}}/logs/build_page/{{artifact}}.log",
-    conda:
-        ENVIRONMENT
     params:
         cfg=get_page_slice,
         code=PLAN.report_code(),
@@ -134,8 +126,6 @@ rule build_report:
         ),
     log:
         f"{ROOT}/{JOBS.scale}/logs/build_report.log",
-    conda:
-        ENVIRONMENT
     params:
         cfg=lambda wildcards: PLAN.report_slice(get_asked()),
         code=PLAN.report_code(),

@@ -13,6 +13,8 @@ DESCRIPTIONS |= {
 }
 DESCRIPTIONS |= {name: one.description for name, one in ARTIFACTS.known.items()}
 
+know(["headline", *DESCRIPTIONS])
+
 for _name, _description in DESCRIPTIONS.items():
 
     rule:

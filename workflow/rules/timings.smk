@@ -7,8 +7,6 @@ rule measure_timings:
         JOBS.layout.timings("{timing}"),
     log:
         f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
-    conda:
-        ENVIRONMENT
     threads: lambda wildcards: CORES
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing),

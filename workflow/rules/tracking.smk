@@ -8,8 +8,6 @@ rule initialise_tracking:
         f"{ROOT}/mlflow/ready",
     log:
         f"{ROOT}/logs/initialise_tracking.log",
-    conda:
-        ENVIRONMENT
     params:
         root=lambda wildcards: ROOT,
     message:

@@ -25,8 +25,6 @@ rule pretrain:
         f"{ROOT}/{{scale}}/benchmarks/pretrain/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
         run="|".join(name for name in PLAN.catalogue.runs if name not in ADAPTED),
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run),
@@ -60,8 +58,6 @@ rule adapt:
         f"{ROOT}/{{scale}}/benchmarks/adapt/{{run}}/{{seed}}.tsv"
     wildcard_constraints:
         run="|".join(ADAPTED) or "(?!)",
-    conda:
-        ENVIRONMENT
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run),

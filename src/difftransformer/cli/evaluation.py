@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli.frame import (
+    LOOK,
     Artifact,
     Code,
     Config,
@@ -22,6 +23,7 @@ from difftransformer.cli.frame import (
     Uri,
     command,
     job,
+    people,
     read,
     state,
 )
@@ -125,7 +127,7 @@ def judge_answers(
         )
 
 
-@command
+@people(LOOK)
 def estimate_judging(
     artifact: Artifact = "table4",
     scale: Scale = "tiny",

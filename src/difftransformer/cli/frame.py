@@ -1,25 +1,43 @@
 """What the subcommands share: options, the frame of a tracked job, and where its state lies."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
 from typer.core import TyperGroup
 
 from difftransformer.config.project import LARGEST_SEED
+from difftransformer.config.validation import nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import resolve_uri
 
+if TYPE_CHECKING:
+    from difftransformer.planning.plan import Plan
+
+BUILDER = "reproduce"
+"""Command that takes the name of a table or figure; the name alone stands for it."""
+
+
+_PAPER = re.compile(r"^  (\w+):$", re.MULTILINE)
+"""An entry of papers.yaml."""
+
 
 class Commands(TyperGroup):
     """The group of all commands; a wrong call is one line, as every other mistake."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Take the name of what can be built for the command that builds it."""
+        if args and args[0] not in self.commands and args[0] in targets():
+            args = [BUILDER, *args]
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """Run a command; exit with its status, 2 for a wrong call."""
@@ -33,27 +51,59 @@ class Commands(TyperGroup):
         except Exception as error:
             if not hasattr(error, "format_message"):  # of the kinds that typer raises by itself
                 raise
-            said = " ".join(error.format_message().split())
-            if said:  # nothing for a bare call, which has printed the help
-                typer.echo(f"error: {said}{_given(error, words)}; see `COMMAND --help`", err=True)
+            said = " ".join(error.format_message().split()).partition(" Did you mean")[0]
+            if said := said.rstrip("."):  # nothing for a bare call, which has printed the help
+                typer.echo(f"error: {said}{_cure(error, words)}", err=True)
             status = 2
         if not standalone_mode:
             return status
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _given(error: Any, words: list[str]) -> str:
-    """The value of the option that an error is about, as it stands in the call."""
+def _cure(error: Any, words: list[str]) -> str:
+    """The value that an error is about, as it stands in the call, and where to look."""
+    if "No such command" in error.format_message():
+        return nearest(words[0], {*app_names(), *targets()})
     names = getattr(getattr(error, "param", None), "opts", [])
     found = [value for name, value in pairwise(words) if name in names]
-    return f", got {found[-1]!r}" if found else ""
+    got = f", got {found[-1]!r}" if found else ""
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "difftransformer"
+    return f"{got}; see `{path} --help`"
+
+
+def targets(config: Path = Path("config")) -> list[str]:
+    """Return the names in a configuration folder that can be built; none where there is none.
+
+    Without reading any of it: Snakemake checks what it is asked for.
+    """
+    files = [path.stem for path in sorted((config / "artifacts").glob("*.yaml"))]
+    papers = sorted(match[1] for match in _PAPER.finditer(_text(config / "papers.yaml")))
+    return [*files, *papers, "headline", "all", "sweeps"] if files else []
+
+
+def beginning_with(incomplete: str) -> list[str]:
+    """Return what can be built whose name begins so, for a shell that completes it."""
+    return [name for name in targets() if name.startswith(incomplete)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def app_names() -> list[str]:
+    """Return the names of all commands."""
+    return [str(one.name) for one in app.registered_commands]
 
 
 app = typer.Typer(
     cls=Commands,
     help="Rebuild the tables and figures of the Differential Transformer work, step by step.",
+    epilog="Exit status: 0 done, 1 a fault of this program, 2 a mistake that the last line names "
+    "with its cure, 75 stopped and the same command goes on, 130 stopped from the keyboard.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -78,7 +128,12 @@ Threads = Annotated[
 Inputs = Annotated[str, typer.Option("--inputs", help="Result files, separated by blanks.")]
 Dataset = Annotated[Path, typer.Option("--dataset", help="manifest.json of a packed dataset.")]
 
-Artifact = Annotated[str, typer.Argument(help="Table, figure or ablation of config/artifacts.")]
+Artifact = Annotated[
+    str,
+    typer.Argument(
+        help="Table, figure or ablation of config/artifacts.", autocompletion=beginning_with
+    ),
+]
 Scale = Annotated[str, typer.Option(help="File of config/scales.")]
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="Number of seeds; without it as the scale says.")
@@ -86,10 +141,35 @@ Seeds = Annotated[
 Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
 
 
-def command(function: F) -> F:
-    """Register a subcommand under the function's own name, which is also its rule's."""
-    app.command(name=function.__name__)(function)
-    return function
+BUILD = "Build, and see what came out"
+LOOK = "Look before it runs"
+TAKE = "Take a model elsewhere"
+CARE = "Keep the house"
+STEPS = "Steps of the workflow, a rule each"
+
+
+def people(panel: str, **more: Any) -> Callable[[F], F]:
+    """Register a subcommand for people under the function's own name, in a part of the help."""
+
+    def register(function: F) -> F:
+        app.command(**{"name": function.__name__, "rich_help_panel": panel, **more})(function)
+        return function
+
+    return register
+
+
+command = people(STEPS)
+"""Register a subcommand that is a rule's: the function has the rule's name."""
+
+
+def load_plan(
+    config: Path, scale: str, seeds: int | None = None, pretrained: str | None = None
+) -> "Plan":
+    """Return the plan of a scale, with everything checked."""
+    from difftransformer.planning.plan import Plan
+
+    asked = {"scale": scale, "seeds": seeds}
+    return Plan.load(config, asked | ({"pretrained": pretrained} if pretrained else {}))
 
 
 def store(uri: str, results: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli.frame import (
+    STEPS,
     Code,
     Inputs,
     Log,
@@ -15,10 +16,10 @@ from difftransformer.cli.frame import (
     Root,
     Slice,
     Uri,
-    app,
     command,
     job,
     paths,
+    people,
     read,
 )
 from difftransformer.provenance.fingerprint import job_fingerprint
@@ -37,7 +38,7 @@ def _builder(kind: str, said: str) -> Callable[..., None]:
     """
     rule = f"build_{kind}"
 
-    @app.command(name=rule, help=said)
+    @people(STEPS, name=rule, help=said)
     def build(
         slice: Slice,
         inputs: Inputs,
@@ -93,7 +94,7 @@ def build_verdicts(
 def _writer(rule: str, said: str) -> Callable[..., None]:
     """Register a subcommand that writes pages, by the function of its name."""
 
-    @app.command(name=rule, help=said)
+    @people(STEPS, name=rule, help=said)
     def write(
         slice: Slice,
         inputs: Inputs,

@@ -1,15 +1,15 @@
-"""Subcommands for people: look at the plan, rerun one ablation, export, keep the tracking store."""
+"""Subcommands for people: look at the plan, export a model, keep the tracking store."""
 
 import json
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from difftransformer.cli.frame import (
-    Artifact,
+    CARE,
+    LOOK,
+    TAKE,
     Config,
     Log,
     Output,
@@ -18,26 +18,25 @@ from difftransformer.cli.frame import (
     Seeds,
     Uri,
     command,
+    load_plan,
+    people,
     store,
 )
 from difftransformer.provenance.reporting import reporting
 
-if TYPE_CHECKING:
-    from difftransformer.planning.plan import Plan
 
-
-@command
+@people(LOOK)
 def check(scale: Scale = "tiny", config: Config = Path("config")) -> None:
     """Read and check the whole configuration at a scale; say how much there is."""
     with reporting():
-        plan = _plan(config, scale)
+        plan = load_plan(config, scale)
         typer.echo(
             f"{config}: fine at scale {scale}: {len(plan.catalogue.runs)} runs, "
             f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts.known)}"
         )
 
 
-@command
+@people(LOOK)
 def show(
     run: Annotated[str, typer.Argument(help="Run of runs.yaml.")],
     scale: Scale = "tiny",
@@ -45,7 +44,7 @@ def show(
 ) -> None:
     """Print a run as its training job gets it, its parameters, and how `match` sized it."""
     with reporting():
-        plan = _plan(config, scale)
+        plan = load_plan(config, scale)
         slice = plan.jobs.run(run)
         from difftransformer.models.sizes import count_parameters
 
@@ -61,13 +60,17 @@ def show(
             )
 
 
-@command
+@people(LOOK)
 def show_costs(
     targets: Annotated[
         list[str] | None, typer.Argument(help="Artifacts or groups; without any the headline.")
     ] = None,
     scale: Scale = "paper",
     seeds: Seeds = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(help="Model from elsewhere that is adapted, as config.yaml's `pretrained`."),
+    ] = None,
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
@@ -75,51 +78,17 @@ def show_costs(
     from difftransformer.planning.costs import lines
 
     with reporting():
-        plan = _plan(config, scale, seeds)
+        plan = load_plan(config, scale, seeds, pretrained)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             lookup(known, target, "artifact or group", "show_costs")
-        for line in lines(plan, plan.asked(targets or [])):
+        artifacts = plan.asked(targets or [])
+        plan.require_room(plan.trainings(artifacts))
+        for line in lines(plan, artifacts):
             typer.echo(line)
 
 
-@command
-def show_verdicts(scale: Scale = "tiny", config: Config = Path("config")) -> None:
-    """Print what the verdicts come to at a scale, and what to run next."""
-    with reporting():
-        plan = _plan(config, scale)
-        from difftransformer.reporting.verdict_job import read_verdicts
-
-        path = Path(plan.jobs.layout.verdicts)
-        for line in read_verdicts(path).summary:
-            typer.echo(line)
-        typer.echo(f"Each of them: {path.with_suffix('.md')}")
-
-
-@command
-def rerun(
-    artifact: Artifact,
-    scale: Scale = "tiny",
-    seeds: Seeds = None,
-    cores: Annotated[int, typer.Option(min=1, help="Jobs at one time.")] = os.cpu_count() or 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run.")] = False,
-) -> None:
-    """Train and evaluate the runs of an ablation again, from scratch, and what shows them.
-
-    Snakemake does it, in the current folder: all built artifacts that show these runs are forced.
-    """
-    with reporting():
-        plan = _plan(Path("config"), scale, seeds)
-        words = ["snakemake", *plan.built_users(artifact), "--cores", str(cores)]
-        words += ["--dry-run"] if dry_run else []
-        words += ["--forcerun", *plan.interventions(artifact)]
-        words += ["--config", f"scale={scale}"]
-        words += [f"seeds={seeds}"] if seeds is not None else []
-        typer.echo(" ".join(words), err=True)
-        os.execv(sys.executable, [sys.executable, "-m", *words])
-
-
-@command
+@people(CARE)
 def compare_builds(
     kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/smoke.")],
     rebuilt: Annotated[Path, typer.Argument(help="The same of a rebuild, file by file.")],
@@ -138,7 +107,7 @@ def compare_builds(
         raise typer.Exit(1)
 
 
-@command
+@people(CARE)
 def write_schema(config: Config = Path("config")) -> None:
     """Regenerate config/README.md and config/schema/*.json from the typed settings."""
     from difftransformer.planning.documentation import write_documentation
@@ -148,7 +117,7 @@ def write_schema(config: Config = Path("config")) -> None:
             typer.echo(path)
 
 
-@command
+@people(TAKE)
 def export_model(
     model: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
@@ -163,12 +132,6 @@ def export_model(
         export_model(model, output, format)
 
 
-def _plan(config: Path, scale: str, seeds: int | None = None) -> "Plan":
-    from difftransformer.planning.plan import Plan
-
-    return Plan.load(config, {"scale": scale, "seeds": seeds})
-
-
 @command
 def initialise_tracking(
     output: Output, results: Root = Path("results"), tracking: Uri = "", log: Log = None
@@ -180,7 +143,7 @@ def initialise_tracking(
         initialise_tracking(store(tracking, results), output, results)
 
 
-@command
+@people(CARE)
 def sync_tracking(
     results: Annotated[
         Path | None, typer.Option(help="Folder of everything that is built; else config.yaml's.")

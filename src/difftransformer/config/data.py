@@ -65,7 +65,9 @@ class FilesSource(HeldOut):
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(
-        meaning="Globs of the files; relative ones start at the working directory.", min_length=1
+        meaning="Globs of the files; relative ones start at the working directory. A folder stands "
+        "for all files below it that can be read.",
+        min_length=1,
     )
     validation: list[str] = setting(
         [], meaning="Globs of held-out files; with them nothing of `globs` is held out by hash."
@@ -73,7 +75,7 @@ class FilesSource(HeldOut):
     text_field: str = setting("text", meaning="Field (.jsonl) or column (.parquet) with the text.")
     licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
     licence_field: str | None = setting(
-        None, meaning="Field with the licence of a single document; it overrides `licence`."
+        None, meaning="Field with the licence of a single document; one without it has `licence`."
     )
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
 
@@ -202,7 +204,8 @@ class DatasetConfig(Settings):
     )
     validation_share: float = setting(
         0.02,
-        meaning="Share of documents, or of packages, that are held out (a source's `hold_out`).",
+        meaning="Share of documents, or of packages, that are held out (a source's `hold_out`); at "
+        "least one of few.",
         gt=0,
         lt=1,
     )

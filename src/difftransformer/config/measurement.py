@@ -76,7 +76,7 @@ class Suite(Settings):
         "auto",
         meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
     )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn"] = setting(
+    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn", "fused"] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     precision: Literal["fp32", "bf16"] = setting(
@@ -122,6 +122,11 @@ class Suite(Settings):
 
     def digest(self) -> str | None:
         """sha256 of the content of its items; None where it reads none."""
+        return None
+
+    @property
+    def planned_tokens(self) -> int | None:
+        """Tokens that a model reads for it, about; None where settings do not say."""
         return None
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
@@ -170,6 +175,11 @@ class WindowSuite(SplitSuite):
         unit="tokens",
         gt=0,
     )
+
+    @property
+    def planned_tokens(self) -> int | None:
+        """All windows."""
+        return self.max_tokens
 
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Whole windows, a batch at a time."""

@@ -1,7 +1,9 @@
 """Settings of the model: the decoder's sizes and the part every attention variant shares."""
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
 
 from difftransformer.config.base import Settings, setting
 
@@ -11,7 +13,17 @@ def lambda_metric(layer: int) -> str:
     return f"lambda_l{layer}"
 
 
-def resolve_lambda_init(given: Literal["exponential"] | float, layer: int) -> float:
+def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:
+    """Refuse what would turn heads off, or around, by the factor (1 - lambda_init)."""
+    if given != "exponential" and not 0 <= float(given) < 1:
+        raise ValueError(f"needs `exponential`, or a number from 0 and below 1, got {given!r}")
+    return given
+
+
+LambdaInit = Annotated[Literal["exponential"] | float, AfterValidator(_below_one)]
+
+
+def resolve_lambda_init(given: LambdaInit, layer: int) -> float:
     """lambda_init of a layer, counted from 0: a number, or the schedule by depth of DIFF V1.
 
     That is 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1).

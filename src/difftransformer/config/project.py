@@ -172,11 +172,17 @@ class RunEntry(PretrainedOptions):
     pretrained: str | None = setting(
         None, meaning="Id on the Hugging Face hub, or a folder, of a model that is evaluated as is"
     )
+    parameters: float | None = setting(
+        None,
+        meaning="With `pretrained`: how many it has, for the plan of its costs alone",
+        unit="parameters",
+        gt=0,
+    )
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
         ours = {"base", "setup", "init_from", "adapt", "set", "match"} & self.model_fields_set
-        theirs = set(PretrainedOptions.model_fields) & self.model_fields_set
+        theirs = {*PretrainedOptions.model_fields, "parameters"} & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")
         if self.pretrained is None and theirs:
@@ -198,10 +204,20 @@ class RunEntry(PretrainedOptions):
         return PretrainedModel(name=self.pretrained, **options)
 
 
+def _indented(runs: Any) -> Any:
+    """Refuse a key of an entry that stands where only names of runs can stand."""
+    strayed = set(RunEntry.model_fields) & set(runs) if isinstance(runs, Mapping) else set()
+    for key in sorted(strayed):
+        raise ValueError(f"'{key}' is a key of a run, not a run: indent it below the run it is of")
+    return runs
+
+
 class RunsFile(Settings):
     """``config/runs.yaml``."""
 
-    runs: dict[Name, RunEntry] = setting(meaning="Every run by its id")
+    runs: Annotated[dict[Name, RunEntry], BeforeValidator(_indented)] = setting(
+        meaning="Every run by its id"
+    )
 
 
 class SetupEntry(Settings):
@@ -250,6 +266,24 @@ class MachineConfig(Settings):
         meaning="Share of that peak which training is taken to reach: stated, not measured",
         gt=0,
         le=1,
+    )
+    gpus_per_node: int = setting(8, meaning="GPUs of one node", unit="GPUs", gt=0)
+    node_gb_s: float = setting(
+        450.0,
+        meaning="What one GPU sends to others of its node, each way",
+        unit="GB/s",
+        source="NVLink 4 of an H100: 900 GB/s both ways",
+        gt=0,
+    )
+    network_gb_s: float = setting(
+        50.0,
+        meaning="What one GPU's share of the network sends, each way",
+        unit="GB/s",
+        source="one port of 400 Gbit/s a GPU",
+        gt=0,
+    )
+    hop_us: float = setting(
+        5.0, meaning="What each hop of a ring adds to a collective: stated", unit="us", ge=0
     )
 
 
@@ -340,4 +374,6 @@ def _plain(key: str, value: Any) -> Any:
     """Read what a command line gives as YAML where it arrives as text, at any depth."""
     if isinstance(value, Mapping):
         return {name: _plain(key, one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(key, one) for one in value]
     return parse_value(value, f"--config {key}") if isinstance(value, str) else value

@@ -93,8 +93,6 @@ class RunSlice(Settings):
 
     @model_validator(mode="after")
     def _one_process_adapts(self) -> Self:
-        if self.adapt is not None and self.training.recompute != "none":
-            raise ValueError("training.recompute is for models that are pre-trained: leave it out")
         if self.adapt is not None and self.training.world > 1:
             raise ValueError(
                 f"training.world is {self.training.world}, but one process alone adapts a model: "

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 from difftransformer.config.base import Name, Settings, distinct, setting
 from difftransformer.config.model import ModelConfig
 
-Backend = Literal["eager", "blocked", "sdpa", "flash_attn"]
+Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
 
 OWN_SIZES = "own_sizes"
@@ -65,9 +65,12 @@ class Timing(Settings):
     )
 
     @model_validator(mode="after")
-    def _flash_computes_in_half(self) -> Self:
-        if "flash_attn" in self.backends and self.precision == "fp32":
-            raise ValueError("backends: flash_attn computes in half precision; set precision: bf16")
+    def _some_compute_in_half(self) -> Self:
+        for backend in ("flash_attn", "fused"):
+            if backend in self.backends and self.precision == "fp32":
+                raise ValueError(
+                    f"backends: {backend} computes in half precision; set precision: bf16"
+                )
         return self
 
     @model_validator(mode="after")

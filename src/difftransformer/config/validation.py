@@ -181,6 +181,8 @@ def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
 
 def _hint(kind: str, found: Any) -> str:
     """How to write a value that is right but for its type."""
+    if kind in ("dict_type", "model_type") and found is None:
+        return "; indent what belongs to it below it"
     if kind == "string_type" and isinstance(found, bool):
         return "; YAML reads no, off, yes and on as false and true: put the text in quotes"
     if kind == "bool_type" and str(found).lower() in ("no", "off", "yes", "on", "true", "false"):

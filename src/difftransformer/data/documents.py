@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 
@@ -47,15 +48,44 @@ def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
+    limit = 0.0 if source.has_validation else hold_out_limit(source, validation_share)
     for document in source.read(split, start or Cursor()):
         if not document.text.strip():
             continue
-        decides = document.package or document.text
-        if source.has_validation or held_out(decides, validation_share) == (split == "validation"):
+        if source.has_validation or (_hashed(document) < limit) == (split == "validation"):
             yield document
+
+
+FEW = 200
+"""Documents of which a share of some percent may well be none."""
+
+
+def hold_out_limit(source: Source, share: float) -> float:
+    """Return the hash below which a document is held out.
+
+    It is ``share`` of all hashes. Where a source has few documents, and that would hold out none of
+    them or leave none to train on, it is what holds out the one with the smallest hash.
+    """
+    limit = share * _HASHES
+    readable = (one for one in source.read("train", Cursor()) if one.text.strip())
+    found = [_hashed(document) for document in islice(readable, FEW)]
+    hashes = sorted(set(found))
+    if len(found) == FEW or len(hashes) < 2:
+        return limit
+    return limit if hashes[0] < limit <= hashes[-1] else hashes[1]  # whole: a float would round
 
 
 def held_out(text: str, share: float) -> bool:
     """Whether a text belongs to validation: its SHA-256 decides, so copies stay together."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2.0**64
+    return _hash(text) < share * _HASHES
+
+
+_HASHES = 2.0**64
+
+
+def _hashed(document: Document) -> int:
+    return _hash(document.package or document.text)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")

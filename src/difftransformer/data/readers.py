@@ -52,6 +52,14 @@ def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]
     return _whole_file(path, start)
 
 
+def is_readable(path: Path) -> bool:
+    """Whether a file is of a kind that can be read, by its name."""
+    try:
+        return bool(_kind(path))
+    except DataError:
+        return False
+
+
 def _kind(path: Path) -> str:
     name = path.with_suffix("") if path.suffix in {".gz", ".zst"} else path
     kind = name.suffix.lower()
@@ -93,7 +101,7 @@ def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> 
         require_unicode(value, f"{where}: field {field!r}")
         return value
 
-    licence = None if fields.licence is None else found(fields.licence)
+    licence = found(fields.licence) if fields.licence in values else None
     return Record(number, found(fields.text), licence)
 
 
@@ -116,14 +124,14 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = [field for field in fields if field is not None]
     try:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            if missing := set(columns) - set(names):
+            if fields.text not in names:
                 raise DataError(
-                    f"{path}: no column {min(missing)!r}; it has {', '.join(sorted(names))}"
+                    f"{path}: no column {fields.text!r}; it has {', '.join(sorted(names))}"
                 )
+            columns = [field for field in fields if field in names]
             batches = file.iter_batches(batch_size=256, columns=columns)
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             for number, values in enumerate(rows):

@@ -18,7 +18,14 @@ from difftransformer.config.data import (
 )
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
-from difftransformer.data.readers import Fields, first_line, read_records, require_unicode
+from difftransformer.data.readers import (
+    SUFFIXES,
+    Fields,
+    first_line,
+    is_readable,
+    read_records,
+    require_unicode,
+)
 from difftransformer.errors import DataError
 
 
@@ -237,12 +244,16 @@ def corpus_files(dataset: DatasetConfig) -> list[Path]:
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     for pattern in globs:
-        # Path.glob takes no absolute pattern.
-        names = glob.glob(pattern, recursive=True)  # noqa: PTH207
-        matched = {name for name in names if Path(name).is_file()}
+        if Path(pattern).is_dir():
+            below = sorted(Path(pattern).rglob("*"))
+            matched = {str(path) for path in below if path.is_file() and is_readable(path)}
+        else:  # Path.glob takes no absolute pattern
+            names = glob.glob(pattern, recursive=True)  # noqa: PTH207
+            matched = {name for name in names if Path(name).is_file()}
         if not matched:
             raise DataError(
-                f"source {name}: no file matches {pattern!r} (relative globs start at {Path.cwd()})"
+                f"source {name}: no file matches {pattern!r} (relative globs start at "
+                f"{Path.cwd()}; what can be read is {SUFFIXES})"
             )
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
@@ -259,7 +270,8 @@ def _package(config: HeldOut, name: str | None) -> str | None:
 def _folder(path: Path, globs: list[str]) -> str | None:
     """First folder of a file below the fixed part of a glob, if it lies in one."""
     for pattern in globs:
-        fixed = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts)
+        parts = Path(pattern).parts if Path(pattern).is_dir() else Path(pattern).parent.parts
+        fixed = takewhile(lambda part: not glob.has_magic(part), parts)
         if path.is_relative_to(root := Path(*fixed)) and path.parent != root:
             return path.relative_to(root).parts[0]
     return None

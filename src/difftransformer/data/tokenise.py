@@ -198,8 +198,9 @@ def _empty_split(dataset: DatasetConfig, split: str) -> str:
     if split == "train":
         return f"sources {names}: no text for training; every document is blank or held out"
     return (
-        f"sources {names}: no document falls into validation at validation_share "
-        f"{dataset.validation_share}: raise it, or name held-out files (validation globs)"
+        f"sources {names}: no document is left to validate on: it takes two that differ; split the "
+        f"text into files, raise validation_share ({dataset.validation_share}), or name held-out "
+        "files (`validation` globs of the source in config/datasets.yaml)"
     )
 
 

@@ -5,6 +5,7 @@ import math
 import shutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +22,7 @@ from difftransformer.evaluation.memory import (
 )
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject
+from difftransformer.models import choices
 from difftransformer.models.checkpoint import adapted_model, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
@@ -77,7 +79,7 @@ def evaluate(
         foreign = adapted_model(model)
     if foreign is not None and not isinstance(slice.config.asked, SplitSuite):
         subject = PretrainedSubject(foreign, device, details=aside, state=state)
-        resolved = {"device": str(device)}
+        resolved: dict[str, Any] = {"device": str(device)}
     else:
         if dataset is None:
             raise ConfigError(
@@ -109,7 +111,7 @@ def evaluate(
 
 def _load(
     model: Path, dataset: PackedDataset, suite: Suite, device: torch.device
-) -> tuple[Scorer, dict[str, str]]:
+) -> tuple[Scorer, dict[str, Any]]:
     """Load the model where the suite wants it; beside it, what `auto` came to."""
     config, manifest = read_config(model), dataset.manifest
     if manifest.vocab_size > config.vocab_size:
@@ -121,12 +123,15 @@ def _load(
     needed = estimate_evaluation(suite, config, backend, device, manifest.row_length)
     require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
-    return Scorer(loaded, device, suite.precision), {"device": str(device), "backend": backend}
+    resolved: dict[str, Any] = {"device": str(device), "backend": backend}
+    if device.type == "cpu":
+        resolved["arithmetic"] = choices.settle()
+    return Scorer(loaded, device, suite.precision), resolved
 
 
 def _load_foreign(
     model: PretrainedModel, dataset: PackedDataset, suite: Suite, device: torch.device
-) -> tuple[Scorer, dict[str, str]]:
+) -> tuple[Scorer, dict[str, Any]]:
     """Load a model of transformers to be asked about text in its own token ids."""
     require_memory_for_files(model_files(model), device, model.name)
     loaded = open_causal(model, model.dtype)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from difftransformer.config.measurements import module_of
 from difftransformer.config.timing import BatchConfig, Timing, TimingSlice
 from difftransformer.evaluation.subject import Metrics
+from difftransformer.models import choices
 from difftransformer.models.device import choose_device
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.memory import cuda_peak
@@ -71,9 +72,11 @@ def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     device = choose_device(slice.config.device, f"timings.{name}.device")
     for backend in slice.config.backends:
         choose_backend(backend, device, slice.config.precision)
+    resolved: dict[str, Any] = {"device": str(device), "threads": threads}
+    if device.type == "cpu":
+        resolved["arithmetic"] = choices.settle()
     measure = import_module(module_of(name, "measure")).measure
     metrics: Metrics = measure(slice, device)
-    resolved = {"device": str(device), "threads": threads}
     job.tracker.log_params({"resolved": resolved})
     settings = slice.model_dump(mode="json") | {"resolved": resolved}
     tracked = {key: one for key, one in metrics.items() if "seconds/" not in key}

@@ -99,6 +99,13 @@ class CausalModel(LanguageModel):
         """Number of decoder blocks."""
         return int(self.inner.config.get_text_config().num_hidden_layers)
 
+    def recompute(self, again: bool) -> None:
+        """Let training keep a layer's input alone and compute the layer again, or all of it."""
+        if again:
+            self.inner.activation_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.inner.activation_checkpointing_disable()
+
     def layer_matrices(self) -> list[str]:
         """Names of the matrices of the layers: all but embeddings, output, norms and biases."""
         return [

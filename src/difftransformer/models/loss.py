@@ -3,7 +3,8 @@
 Shapes: N = positions, D = d_model, V = vocabulary, C = positions of one chunk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.models.gradients import first_derivative, no_autocast
-from difftransformer.models.matrices import product
+from difftransformer.models.matrices import outer_in_full, product
+
+Differentiate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 CACHED_LOGITS = 2**19
 """Logits of a chunk on the CPU, so that they stay in a core's cache (2 MiB) ..."""
@@ -20,13 +23,20 @@ FEWEST_ROWS = 256
 
 
 def chunked_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int, weights: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    chunk: int,
+    weights: Tensor | None = None,
+    *,
+    compiled: bool = False,
 ) -> Tensor:
     """Return the weighted sum of token losses; without weights their mean.
 
     The gradients are computed chunk by chunk in the forward pass (Liger Kernel, arXiv 2410.10989),
     so at most C x V logits exist at a time, and the logits are computed once. Under autocast the
-    matrix products run in its precision; losses and the sum of the weight's gradient in float32.
+    matrix products run in its precision; losses and the weight's gradient, whose products are not
+    rounded chunk by chunk, in float32.
 
     Args:
         hidden: [N, D] final hidden states.
@@ -34,6 +44,7 @@ def chunked_cross_entropy(
         targets: [N] ids.
         chunk: C, positions whose logits exist at one time at most.
         weights: [N] factor of each position's loss; None is 1/N.
+        compiled: Let torch.compile fuse what lies between the products; for GPUs.
 
     Returns:
         Scalar in nats, float32.
@@ -43,7 +54,7 @@ def chunked_cross_entropy(
     if not torch.is_grad_enabled():
         return _weighted_sum(token_losses(hidden, weight, targets, chunk), weights)
     out: Tensor = _ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, chunk, weights
+        hidden, weight, targets, chunk, weights, compiled
     )
     return out
 
@@ -64,23 +75,31 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int, weights: Tensor
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        chunk: int,
+        weights: Tensor,
+        compiled: bool,
     ) -> Tensor:
         ctx.dtypes = hidden.dtype, weight.dtype
         hidden, weight = _in_autocast_precision(hidden, weight)
         total = torch.zeros((), device=hidden.device)
         hidden_grad = torch.empty_like(hidden)
         weighs = ctx.needs_input_grad[1]  # not where the matrix is frozen
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if weighs else None
+        weight_grad = None
+        differentiate = _fused() if compiled else _losses_and_slope
         for part in _chunks(hidden, weight, chunk):
-            logits = product(hidden[part], weight).float()
-            losses, slope = _losses_and_slope(logits, targets[part])
+            losses, slope = differentiate(product(hidden[part], weight), targets[part])
             total += _weighted_sum(losses, weights[part])
             # The position's weight goes to the other factor of each product: D is less than V.
-            slope, factor = slope.to(hidden.dtype), weights[part, None]
+            factor = weights[part, None]
             torch.mul(product(slope, weight.T), factor, out=hidden_grad[part])
-            if weight_grad is not None:
-                weight_grad += product(slope.T, (hidden[part] * factor).to(hidden.dtype).T)
+            if weighs:
+                rows = (hidden[part] * factor).to(hidden.dtype)
+                part_grad = outer_in_full(slope, rows)
+                weight_grad = part_grad if weight_grad is None else weight_grad.add_(part_grad)
         ctx.save_for_backward(hidden_grad, weight_grad)
         return total
 
@@ -91,8 +110,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         of_hidden, of_weight = ctx.dtypes
         hidden_grad = (hidden_grad * grad.to(hidden_grad.dtype)).to(of_hidden)
         if weight_grad is not None:
-            weight_grad = (weight_grad * grad).to(of_weight)
-        return hidden_grad, weight_grad, None, None, None
+            weight_grad = (weight_grad.contiguous() * grad).to(of_weight)
+        return hidden_grad, weight_grad, None, None, None, None
 
 
 def _weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
@@ -102,16 +121,34 @@ def _weighted_sum(losses: Tensor, weights: Tensor) -> Tensor:
 
 
 def _losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return losses [C] and d loss / d logits [C, V], softmax - one-hot, in the logits' memory.
+    """Return losses [C] in float32 and d loss / d logits [C, V], softmax - one-hot, as logits are.
 
     log(sum(exp(x))) is max(x) - log(max(softmax(x))): stable, and free of a second exponential.
+    The slope takes the memory of float32 logits.
     """
+    dtype, logits = logits.dtype, logits.float()
     rows = targets.unsqueeze(-1)
     picked, highest = logits.gather(-1, rows).squeeze(-1), logits.amax(-1)
     slope = torch.softmax(logits, dim=-1, out=logits)
     losses = (highest - picked) - slope.amax(-1).log()
     slope.scatter_add_(-1, rows, slope.new_full((), -1.0).expand(rows.shape))
-    return losses, slope
+    return losses, slope.to(dtype)
+
+
+def one_pass_losses_and_slope(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_losses_and_slope`, in terms that a compiler makes one kernel of: float32 stays in it."""
+    full = logits.float()
+    lse = full.logsumexp(-1, keepdim=True)
+    rows = targets.unsqueeze(-1)
+    losses = (lse - full.gather(-1, rows)).squeeze(-1)
+    is_target = torch.arange(full.shape[-1], device=full.device) == rows
+    return losses, ((full - lse).exp() - is_target.float()).to(logits.dtype)
+
+
+@cache
+def _fused() -> Differentiate:
+    """One graph for all chunks, the short last one, too."""
+    return torch.compile(one_pass_losses_and_slope, dynamic=True, fullgraph=True)
 
 
 def rows_of_chunk(chunk: int, vocab_size: int, device_type: str) -> int:

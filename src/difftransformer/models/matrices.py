@@ -5,32 +5,34 @@ away, takes long for large models, advances the global random state, and on the 
 the compiler (seconds).
 
 torch multiplies float32 matrices with MKL, which leaves the wide vector units of processors that
-are not Intel's unused: on an AMD EPYC with AVX-512, one thread, MKL does 90 GFLOP/s at the shapes
-of a small decoder and oneDNN, which torch brings too, 140 to 220. torch has no public function for
-it, so this is the one place that names the operation its compiler uses.
+are not Intel's unused: on an AMD EPYC with AVX-512, one thread, MKL does 90 to 115 GFLOP/s at the
+shapes of a small decoder and oneDNN, which torch brings too, 170 to 250. On others the two are
+alike, so which one it is is a `choices.Choice`. torch has no public function for oneDNN, so this is
+the one place that names the operation its compiler uses; a torch without it, or with another
+meaning of it, takes its own product.
 
 Shapes: N = rows, I = inputs, O = outputs.
 """
 
 import platform
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.models.gradients import by_hand, first_derivative
+from difftransformer.models.choices import Choice, Trials
+from difftransformer.models.gradients import by_hand, first_derivative, no_autocast
 
 FEWEST_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
-_X86 = platform.machine().lower() in ("x86_64", "amd64")
-_ONEDNN = _X86 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply with gradients, x W': [..., I] and [O, I] -> [..., O]."""
-    if not (_by_onednn(x, weight) and by_hand(x)):
+    if not (by_hand(x) and _by_onednn(x, weight)):
         return F.linear(x, weight)
     if not torch.is_grad_enabled():
         return product(x, weight)
@@ -40,8 +42,42 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply without gradients, for any strides, x W': [..., I] and [O, I] -> [..., O]."""
-    if not _by_onednn(x, weight):
-        return F.linear(x, weight)
+    return _onednn(x, weight) if _by_onednn(x, weight) else F.linear(x, weight)
+
+
+def outer(grad: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of a weight, g' x: [..., O] and [..., I] -> [O, I], of any strides.
+
+    oneDNN copies the first of two operands that it gets transposed, so that is the narrower one.
+    """
+    columns, rows = grad.flatten(0, -2).T, x.flatten(0, -2).T
+    if len(columns) <= len(rows) or not _by_onednn(columns, rows):
+        return product(columns, rows)
+    return product(rows, columns).T
+
+
+def outer_in_full(grad: Tensor, x: Tensor) -> Tensor:
+    """`outer` of two dimensions in float32, of factors in half precision, too."""
+    if grad.dtype == torch.float32 and x.dtype == torch.float32:
+        return outer(grad, x)
+    with no_autocast(grad):
+        if grad.is_cuda and _mm_widens():
+            return torch.mm(grad.T, x, out_dtype=torch.float32)
+        return grad.T.float() @ x.float()
+
+
+@cache
+def _mm_widens() -> bool:
+    """Whether the card's product of half precision can leave its sums as they are, in float32."""
+    one = torch.ones(16, 16, dtype=torch.bfloat16, device="cuda")
+    try:
+        found = torch.mm(one, one, out_dtype=torch.float32)
+    except (RuntimeError, TypeError):
+        return False
+    return found.dtype == torch.float32 and bool((found == 16).all())
+
+
+def _onednn(x: Tensor, weight: Tensor) -> Tensor:
     x, weight = _gapless(x), _gapless(weight)
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return out
@@ -54,12 +90,45 @@ def _gapless(x: Tensor) -> Tensor:
 
 def _by_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
-        _ONEDNN
-        and x.numel() >= FEWEST_ROWS * x.shape[-1]
+        x.numel() >= FEWEST_ROWS * x.shape[-1]
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and products() == "onednn"
     )
+
+
+@cache
+def onednn_is_sound() -> bool:
+    """Whether torch has the operation, and it is the product: a private one may change its mind."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    x, weight = torch.arange(24.0).view(3, 8) - 11, torch.arange(40.0).view(5, 8) - 20
+    pairs = (x, weight), (x, weight.T.contiguous().T), (x.T, (x + 1).T)  # whole numbers: exact
+    try:
+        return all(torch.equal(_onednn(*pair), F.linear(*pair)) for pair in pairs)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def _trials() -> Trials:
+    """The three products of a projection in training, forward, and backward for x and weight."""
+    x, weight, grad = torch.ones(1024, 128), torch.ones(384, 128), torch.ones(1024, 384)
+    ways = {"onednn": _onednn, "torch": F.linear} if onednn_is_sound() else {"torch": F.linear}
+
+    def work(multiply: Any) -> None:
+        multiply(x, weight)
+        multiply(grad, weight.T)
+        multiply(x.T, grad.T)
+
+    return {way: partial(work, multiply) for way, multiply in ways.items()}
+
+
+products = Choice("products", ("onednn", "torch"), _trials)
+"""Who multiplies float32 matrices on the CPU: oneDNN, or what torch itself takes (MKL on x86)."""
 
 
 class _Linear(torch.autograd.Function):
@@ -76,8 +145,7 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         wants_x, wants_weight = ctx.needs_input_grad
         x_grad = product(grad, weight.T) if wants_x else None
-        columns, rows = grad.flatten(0, -2).T, x.flatten(0, -2).T
-        return x_grad, product(columns, rows) if wants_weight else None
+        return x_grad, outer(grad, x).contiguous() if wants_weight else None
 
 
 class Linear(nn.Linear):

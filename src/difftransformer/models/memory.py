@@ -45,15 +45,7 @@ def saved_bytes_per_layer(
     """
 
     def per_layer(length: int) -> float:
-        def kept(layers: int, sequences: int) -> int:
-            with autocast(device, precision):
-                return _saved(config, backend, layers, (sequences, length), device)
-
-        one = kept(2, 1) - kept(1, 1)
-        if precision == "fp32":
-            return one
-        # Autocast keeps a copy of the weights beside, one for any number of sequences.
-        return kept(2, 2) - kept(1, 2) - one
+        return _kept_by_a_layer(config, backend, length, device, precision)
 
     if seq_len <= 3 * _PROBE or seq_len * config.d_model <= _DIRECT:
         return per_layer(seq_len)
@@ -61,6 +53,32 @@ def saved_bytes_per_layer(
     x = seq_len / _PROBE
     # Lagrange's parabola through the lengths 1, 2 and 3.
     return one * (x - 2) * (x - 3) / 2 - two * (x - 1) * (x - 3) + three * (x - 1) * (x - 2) / 2
+
+
+def imagined_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) -> float:
+    """As `saved_bytes_per_layer`, by tensors that have a shape alone: of any size, on any machine.
+
+    They go through the CPU's fused attention, which keeps what that of a GPU keeps.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    cpu = torch.device("cpu")
+    with FakeTensorMode():
+        return _kept_by_a_layer(config, "sdpa", seq_len, cpu, precision)
+
+
+def _kept_by_a_layer(
+    config: ModelConfig, backend: str, length: int, device: torch.device, precision: str
+) -> int:
+    def kept(layers: int, sequences: int) -> int:
+        with autocast(device, precision):
+            return _saved(config, backend, layers, (sequences, length), device)
+
+    one = kept(2, 1) - kept(1, 1)
+    if precision == "fp32":
+        return one
+    # Autocast keeps a copy of the weights beside, one for any number of sequences.
+    return kept(2, 2) - kept(1, 2) - one
 
 
 def working_bytes(
@@ -164,7 +182,8 @@ def _tensors(tree: Any) -> list[Tensor]:
 def _small(config: ModelConfig, backend: str, layers: int, device: torch.device) -> Transformer:
     """Return the model with fewer layers and hardly a vocabulary, its weights zero."""
     small = config.model_copy(update={"num_layers": layers, "vocab_size": _VOCABULARY})
-    model = Transformer(small, backend).to(device)
+    with device:
+        model = Transformer(small, backend)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -182,13 +201,13 @@ def _saved(
 
 def saved_bytes(model: LanguageModel, tokens: Tensor) -> int:
     """Bytes that autograd keeps of tokens [B, T] beside parameters, each storage once."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

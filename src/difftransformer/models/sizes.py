@@ -33,6 +33,28 @@ def count_parameters(config: ModelConfig) -> int:
     return whole + (config.num_layers - 1) * layer
 
 
+def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Return rows and columns of the matrices of one layer, by their names in a Llama."""
+    attention = configure(config.attention, config.d_model).model_dump()
+    d_model, width = config.d_model, attention["head_dim"]
+    heads, key_heads = attention["num_heads"], attention["num_kv_heads"]
+    return {
+        "q_proj": (heads * width, d_model),
+        "k_proj": (key_heads * width, d_model),
+        "v_proj": (key_heads * width, d_model),
+        "o_proj": (d_model, heads * width),
+        "gate_proj": (config.ffn_dim, d_model),
+        "up_proj": (config.ffn_dim, d_model),
+        "down_proj": (d_model, config.ffn_dim),
+    }
+
+
+def projections(config: ModelConfig) -> int:
+    """Return the parameters of W_K, W_V and W_O of one layer of a Llama."""
+    shapes = llama_matrices(config)
+    return sum(shapes[name][0] * shapes[name][1] for name in ("k_proj", "v_proj", "o_proj"))
+
+
 def forward_flops(config: ModelConfig, seq_len: int) -> int:
     """Return the operations of a forward pass for each token of a sequence of ``seq_len``."""
     attention = configure(config.attention, config.d_model)

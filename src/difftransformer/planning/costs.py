@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from difftransformer.config.project import MachineConfig
-from difftransformer.errors import ConfigError
-from difftransformer.models.sizes import count_parameters, training_flops
+from difftransformer.models.sizes import count_parameters
+from difftransformer.planning.communication import bandwidth, operations, step_cost
 from difftransformer.planning.plan import Plan
-from difftransformer.training.memory import states_per_process
+from difftransformer.planning.published import PublishedCost, published_costs
 
+WORLDS = (8, 64, 512)
+"""GPUs that wall time and communication are said for."""
 _GIB = 2**30
 _BYTES = 4
 """Of a published weight; a checkpoint has three such numbers for each, with AdamW's moments."""
@@ -28,7 +30,7 @@ class TrainingCost:
         tokens: Of the whole training.
         world: GPUs that train it together.
         gpu_hours: Of all of these.
-        states_gib: Weights, gradients and moments on one of them, without activations.
+        memory_gib: Of one of them at its peak: weights, gradients, moments, activations, logits.
         disk_gib: Final and kept weights, and as many checkpoints as stay.
     """
 
@@ -38,7 +40,7 @@ class TrainingCost:
     tokens: int
     world: int
     gpu_hours: float
-    states_gib: float
+    memory_gib: float
     disk_gib: float
 
     @property
@@ -53,39 +55,105 @@ def training_costs(plan: Plan, artifacts: Sequence[str]) -> list[TrainingCost]:
     Raises:
         ConfigError: The scale states no machine.
     """
-    machine = _machine(plan)
-    seeds: dict[str, set[int]] = {}
-    for artifact in artifacts:
-        for run in plan.artifacts.runs(artifact):
-            for name in _lineage(plan, run):
-                seeds.setdefault(name, set()).update(plan.artifacts.seeds(artifact))
+    machine, seeds = plan.card.machine, plan.trainings(artifacts)
     costs = [_cost(plan, run, len(some), machine) for run, some in seeds.items()]
     return sorted(costs, key=lambda one: -one.gpu_hours * one.seeds)
 
 
 def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str]:
-    """Say what artifacts cost, the dearest trainings by name."""
-    machine, costs = _machine(plan), training_costs(plan, artifacts)
+    """Say what artifacts cost, the dearest trainings by name.
+
+    Raises:
+        ConfigError: The scale states no machine.
+    """
+    machine, costs = plan.card.machine, training_costs(plan, artifacts)
     hours = sum(one.gpu_hours * one.seeds for one in costs)
     disk = sum(one.disk_gib * one.seeds for one in costs)
     yield (
         f"{sum(one.seeds for one in costs)} trainings, {hours:,.0f} GPU-hours on {machine.card} at "
         f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s (stated, not measured), "
-        f"{disk:,.0f} GiB of weights and checkpoints"
+        f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
-    days = ", ".join(f"{hours / count / 24:,.0f} on {count}" for count in (8, 64, 512))
+    days = ", ".join(f"{hours / count / 24:,.0f} on {count}" for count in WORLDS)
     yield f"days, were all GPUs always busy: {days}"
-    yield f"{'run':40} {'seeds':>5} {'param':>7} {'tokens':>7} {'GPUs':>4} {'GPU-h':>9} {'days':>6}"
+    yield (
+        f"{'run':40} {'seeds':>5} {'param':>7} {'tokens':>7} {'GPUs':>4} {'GPU-h':>9} {'days':>6} "
+        f"{'GiB of ' + format(machine.memory_gib, 'g'):>9}"
+    )
     for one in costs[:shown]:
         yield (
             f"{one.run:40} {one.seeds:5} {_short(one.parameters):>7} {_short(one.tokens):>7} "
-            f"{one.world:4} {one.gpu_hours:9,.0f} {one.days:6,.1f}{_too_large(one, machine)}"
+            f"{one.world:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
         )
     rest = costs[shown:]
     if rest:
         others = sum(one.gpu_hours * one.seeds for one in rest)
-        yield f"and {len(rest)} runs more, {others:,.0f} GPU-hours"
+        largest = max(one.memory_gib for one in rest)
+        yield f"and {len(rest)} runs more, {others:,.0f} GPU-hours, {largest:,.0f} GiB at most"
     yield from epochs(plan, [one.run for one in costs])
+    yield from _communication(plan, costs, machine)
+    yield from _published(published_costs(plan, artifacts, machine))
+
+
+def _communication(
+    plan: Plan, costs: Sequence[TrainingCost], machine: MachineConfig
+) -> Iterator[str]:
+    """Say what each size of a model sends, that several GPUs train."""
+    sizes: dict[tuple[str, int, int], str] = {}
+    for one in costs:
+        training = plan.jobs.run(one.run).training
+        if one.world > 1:
+            key = (_short(one.parameters), training.seq_len, training.batch_size)
+            sizes.setdefault(key, one.run)
+    if not sizes:
+        return
+    yield (
+        f"communication of a step, seconds, and in parts of its computation; {machine.node_gb_s:g} "
+        f"GB/s in a node of {machine.gpus_per_node}, {bandwidth(max(WORLDS), machine):g} between "
+        f"nodes, {machine.hop_us:g} us a hop, nothing hidden; *: a sequence for each GPU"
+    )
+    for run in sizes.values():
+        slice = plan.jobs.run(run)
+        found = [step_cost(slice.model, slice.training, gpus, machine) for gpus in WORLDS]
+        said = (
+            f"{one.gpus}{'*' if one.sequences > slice.training.batch_size else ''} GPUs "
+            f"{one.communication:.2f} ({one.share:.0%})"
+            for one in found
+        )
+        yield f"{run:40} {', '.join(said)}"
+
+
+def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
+    """Say what models from elsewhere cost."""
+    known = [one for one in costs if one.parameters is not None]
+    if known:
+        hours = sum(one.gpu_hours for one in known)
+        size = sum(one.download_gib for one in known)
+        yield (
+            f"{len(known)} models from elsewhere, {hours:,.1f} GPU-hours as they are, "
+            f"{size:,.0f} GiB to download"
+        )
+    for one in known:
+        unknown = f", and {', '.join(one.unknown)}" if one.unknown else ""
+        large = _short(one.parameters or 0)
+        yield (
+            f"{one.run:40} {'':5} {large:>7} {_short(one.tokens):>7}{unknown} "
+            f"{one.gpu_hours:,.2f} GPU-h, {one.download_gib:,.1f} GiB"
+        )
+    for one in costs:
+        if one.parameters is None:
+            yield f"{one.run}: nobody says how large it is: give it `parameters` in runs.yaml"
+
+
+def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
+    """Packed tokens of all data sets that are trained on."""
+    sizes: dict[str, float] = {}
+    for one in costs:
+        slice = plan.jobs.run(one.run)
+        config = plan.catalogue.dataset(slice.dataset)
+        width = 2 if slice.model.vocab_size <= 2**16 else 4
+        sizes[slice.dataset] = width * ((config.tokens or 0) + (config.validation_tokens or 0))
+    return sum(sizes.values()) / _GIB
 
 
 def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
@@ -98,31 +166,15 @@ def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
             asked = slice.training.total_steps * slice.training.tokens_per_step / has
             longest[slice.dataset] = max(asked, longest.get(slice.dataset, 0.0))
     for dataset, times in longest.items():
-        if times > 1:
+        if times > 1.05:
             yield f"{dataset}: its longest training goes through it {times:.1f} times"
-
-
-def _machine(plan: Plan) -> MachineConfig:
-    if (machine := plan.catalogue.scale.machine) is None:
-        scale = plan.catalogue.project.scale
-        place = plan.catalogue.folder / "scales" / f"{scale}.yaml"
-        raise ConfigError(f"{place}: no `machine` to reckon with: add one, as paper.yaml has")
-    return machine
-
-
-def _lineage(plan: Plan, run: str) -> Iterator[str]:
-    """Yield a run and those that it continues, as far as they are trained here."""
-    name: str | None = run
-    while name is not None and plan.jobs.trained(name):
-        yield name
-        name = plan.catalogue.parent(name)
 
 
 def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingCost:
     slice = plan.jobs.run(run)
     config, parameters = slice.training, count_parameters(slice.model)
     tokens = config.total_steps * config.tokens_per_step
-    flops = training_flops(slice.model, config.seq_len) * tokens
+    flops = operations(slice.model, config) * tokens
     weights = _BYTES * parameters
     kept = 1 + len(config.kept_steps) + 3 * config.keep_checkpoints
     return TrainingCost(
@@ -132,17 +184,8 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         tokens=tokens,
         world=config.world,
         gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
-        states_gib=states_per_process(slice.model, config, parameters) / _GIB,
+        memory_gib=plan.card.estimate(slice).peak / _GIB,
         disk_gib=kept * weights / _GIB,
-    )
-
-
-def _too_large(cost: TrainingCost, machine: MachineConfig) -> str:
-    if cost.states_gib <= machine.memory_gib:
-        return ""
-    return (
-        f"  does not fit: {cost.states_gib:.0f} GiB of weights and moments on one GPU of "
-        f"{machine.memory_gib:g}; raise training.world"
     )
 
 

@@ -3,7 +3,7 @@
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,10 @@ from difftransformer.config.artifacts import Kind
 from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
+from difftransformer.errors import ConfigError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
+from difftransformer.planning.card import Card
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.tracking import check_uri
@@ -72,6 +74,39 @@ class Plan:
             self.jobs.benchmark_files(name)
         for name in {self.jobs.run(run).dataset for run in trained}:
             self.jobs.corpus_files(name)
+
+    @cached_property
+    def card(self) -> Card:
+        """The card that the scale is planned for.
+
+        Raises:
+            ConfigError: It states no machine.
+        """
+        if (machine := self.catalogue.scale.machine) is None:
+            place = self.catalogue.scale_file
+            raise ConfigError(f"{place}: no `machine` to reckon with: add one, as paper.yaml has")
+        return Card(machine)
+
+    def require_room(self, runs: Iterable[str]) -> None:
+        """Check that trainings fit the card that the scale is planned for, if it is for one.
+
+        Raises:
+            ConfigError: A training does not; the line says what to change.
+        """
+        if self.catalogue.scale.machine is not None:
+            for run in runs:
+                self.card.require_room(self.jobs.run(run), self.catalogue.scale_file)
+
+    def trainings(self, artifacts: Sequence[str]) -> dict[str, set[int]]:
+        """Return the seeds of each run that must train for artifacts, those continued included."""
+        seeds: dict[str, set[int]] = {}
+        for artifact in artifacts:
+            for run in self.artifacts.runs(artifact):
+                name: str | None = run
+                while name is not None and self.jobs.trained(name):
+                    seeds.setdefault(name, set()).update(self.artifacts.seeds(artifact))
+                    name = self.catalogue.parent(name)
+        return seeds
 
     def make_folder(self) -> None:
         """Make the folder of the slices; a results folder that nobody can write shows here.
@@ -160,6 +195,14 @@ class Plan:
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
         return slice_fingerprint([code_fingerprint(ENTRIES["build_report"]), templates()])
+
+    def ending(self) -> list[str]:
+        """Return what a build comes to, for who watched it: the verdicts, and where all is."""
+        from difftransformer.reporting.verdict_job import read_verdicts
+
+        verdicts, report = Path(self.jobs.layout.verdicts), Path(self.jobs.layout.report)
+        lines = read_verdicts(verdicts).summary if verdicts.is_file() else []
+        return [*lines, f"report: {report}"] if report.is_file() else lines
 
     # --- rerunning one ---
 

@@ -56,12 +56,20 @@ class JobIdentity:
         parts = (self.scale, self.run, self.seed, self.suite)
         return "/".join(str(part) for part in parts if part is not None)
 
+    @property
+    def description(self) -> str:
+        """One line on the job, for who browses."""
+        of = f" of {self.suite}" if self.suite else ""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"`{self.rule}`{of}: {self.run}{seed}, at scale {self.scale}"
+
     def tags(self) -> dict[str, Any]:
         """Labels of the MLflow run: the identity and the environment."""
         environment = capture(self.threads)
         own = ("rule", "scale", "run", "seed", "suite", "fingerprint")
         tags: dict[str, Any] = {name: getattr(self, name) for name in own}
         tags["upstream"] = " ".join(self.upstream) or None
+        tags["mlflow.note.content"] = self.description
         tags |= {
             name: getattr(environment, name) for name in ("git_commit", "git_dirty", "threads")
         }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from difftransformer.provenance.reporting import one_line
+from difftransformer.provenance.refusals import refusal_of
 from difftransformer.provenance.spool import JOURNAL, TERMINAL, Record, Sent, Spool
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class Sender:
                 sink.send(self._state)
                 pause = self._live_every
             except Exception as error:  # whatever a store does, the job goes on
-                logger.warning("tracking: not sent, will try again (%s)", one_line(error))
+                reason = refusal_of(error).reason
+                logger.warning("tracking: not sent, will try again (%s)", reason)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 self._wake.set()
             if last:

@@ -21,9 +21,11 @@ for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # we try again ourselves, later
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "PGCONNECT_TIMEOUT": "30",
 }.items():
     os.environ.setdefault(_name, _value)
 
+import sqlalchemy  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
@@ -47,23 +49,38 @@ from difftransformer.provenance.spool import (  # noqa: E402
 PREFIX = "difftransformer"
 _ENTITIES, _TEXTS = 1000, 100  # limits of one log_batch call: all together, and of each text kind
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
+_NOTE = "mlflow.note.content"  # the description that the UI shows
+_NOTES = {
+    "tokenise": "Corpora, packed into shards that are mapped into memory.",
+    "pretrain": "Trainings, from scratch or from another one's weights: losses by step.",
+    "adapt": "Trained models adapted by Dex, LoRA and others: losses by step.",
+    "evaluate": "What was measured of a model: a run for each suite.",
+    "judge": "Answers of models, judged.",
+    "timings": "Rows of a table, timed side by side on one machine.",
+    "tables": "Tables and figures, and the runs behind each: its tag `upstream`.",
+}
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
 
-logging.getLogger("mlflow").setLevel(logging.WARNING)  # its migrations are not our news
-logging.getLogger("alembic").setLevel(logging.WARNING)
+for _name in ("mlflow", "alembic"):
+    _theirs = logging.getLogger(_name)
+    _theirs.setLevel(logging.WARNING)  # migrations are not our news
+    _theirs.handlers.clear()  # they go where ours go, which mask secrets
+    _theirs.propagate = True
 logger = logging.getLogger(__name__)
 
 
 class MlflowSink:
     """A store, opened; for SQLite the database is made first if it is not there.
 
-    Its address is that of `tracking.resolve_uri`. Of a SQLite store the artifacts lie in the
-    results folder, ``root/mlflow/artifacts``.
+    Its address is that of `tracking.resolve_uri`. Of a database without a server before it the
+    artifacts lie in the results folder, ``root/mlflow/artifacts``.
     """
 
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
+        if _is_database(uri) and not uri.startswith("sqlite:"):
+            _connect_once(uri)
         # Processes that make one SQLite file together all crash.
         with locked(root / "mlflow" / "lock"):
             if uri.startswith("sqlite:") and _make_database(uri):
@@ -76,7 +93,8 @@ class MlflowSink:
     def experiment(self, stage: str) -> str:
         """Id of the experiment of a stage, made if missing."""
         if stage not in self._experiments:
-            self._experiments[stage] = self._find_or_create_experiment(f"{PREFIX}/{stage}")
+            note = _NOTES.get(stage, "")
+            self._experiments[stage] = self._find_or_create_experiment(f"{PREFIX}/{stage}", note)
         return self._experiments[stage]
 
     def send(self, state: Path) -> int:
@@ -110,21 +128,51 @@ class MlflowSink:
                 self._write(run_id, batch, state, job)
             return count
 
+    def mark_shown(self) -> int:
+        """Tag each run with the tables and figures that it is behind: `shown_in.table6`.
+
+        Those are what an artifact's run names as upstream, and what these name in turn. Looks at
+        all runs of this results folder that the UI shows; returns how many got a tag.
+        """
+        found = {run.data.tags.get("job_id", ""): run for run in self._own_runs()}
+        marked = 0
+        for artifact in found.values():
+            tags = artifact.data.tags
+            if not tags.get("rule", "").startswith("build_"):
+                continue
+            label, behind, seen = f"shown_in.{tags['run']}", [artifact], set[str]()
+            while behind:
+                run = behind.pop()
+                names = set(run.data.tags.get("upstream", "").split()) - seen
+                seen |= names
+                behind += [found[name] for name in names if name in found]
+                if run is not artifact and label not in run.data.tags:
+                    self.client.set_tag(run.info.run_id, label, "yes")
+                    run.data.tags[label] = "yes"
+                    marked += 1
+        return marked
+
+    def _own_runs(self, more: str = "") -> list[Run]:
+        """Give all active runs of this results folder that meet a condition."""
+        mine = f"tags.`{_WORKSPACE}` = '{self._workspace}'{more}"
+        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        ids = [experiment.experiment_id for experiment in experiments]
+        runs: list[Run] = []
+        page = None
+        while ids:  # there are none on a fresh store
+            found = self.client.search_runs(ids, mine, page_token=page)
+            runs += found
+            if not (page := found.token):
+                break
+        return runs
+
     def close_stale(self, living: set[str]) -> int:
         """End the runs of this results folder that no job of ``living`` (journal ids) holds.
 
         Returns how many there were.
         """
-        mine = f"attributes.status = 'RUNNING' and tags.`{_WORKSPACE}` = '{self._workspace}'"
-        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        ids = [experiment.experiment_id for experiment in experiments]
-        stale: list[str] = []
-        page = None
-        while ids:  # there are none on a fresh store
-            found = self.client.search_runs(ids, mine, page_token=page)
-            stale += [r.info.run_id for r in found if r.data.tags.get(_SPOOL) not in living]
-            if not (page := found.token):
-                break
+        running = self._own_runs(" and attributes.status = 'RUNNING'")
+        stale = [run.info.run_id for run in running if run.data.tags.get(_SPOOL) not in living]
         for run_id in stale:
             self._end_killed(run_id)
         return len(stale)
@@ -208,13 +256,13 @@ class MlflowSink:
         self.client.set_tag(run_id, "superseded_by", successor)
         self.client.delete_run(run_id)
 
-    def _find_or_create_experiment(self, name: str) -> str:
+    def _find_or_create_experiment(self, name: str, note: str) -> str:
         if (found := self.client.get_experiment_by_name(name)) is None:
             location = None
-            if self._uri.startswith("sqlite:"):
+            if _is_database(self._uri):
                 location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
             try:
-                return str(self.client.create_experiment(name, location))
+                return str(self.client.create_experiment(name, location, {_NOTE: note}))
             except MlflowException:  # another process was faster
                 if (found := self.client.get_experiment_by_name(name)) is None:
                     raise
@@ -264,6 +312,17 @@ def _last_seen(run: Run) -> int:
     return int(run.info.end_time or run.info.start_time or 0)
 
 
+def _is_database(uri: str) -> bool:
+    """Whether mlflow opens the database itself, with no server before it."""
+    return uri.partition(":")[0] not in ("http", "https", "databricks")
+
+
+def _connect_once(uri: str) -> None:
+    """Raise what the database answers; mlflow would ask it ten times in 100 s, aloud."""
+    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+    engine.connect().close()
+
+
 def _make_database(uri: str) -> bool:
     """Make a SQLite file whole: a migration that is killed halfway can never be taken up again.
 
@@ -276,7 +335,9 @@ def _make_database(uri: str) -> bool:
     with replacing(path) as aside:
         scheme, _, name = uri.partition("///")
         whole = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
-        MlflowClient(tracking_uri=whole).search_experiments(max_results=1)
+        client = MlflowClient(tracking_uri=whole)
+        for default in client.search_experiments():
+            client.delete_experiment(default.experiment_id)  # it would stay empty
     return True
 
 

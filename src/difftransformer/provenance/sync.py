@@ -12,6 +12,7 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.refusals import refusal_of
 from difftransformer.provenance.reporting import displayed, one_line
 from difftransformer.provenance.spool import (
     JOURNAL,
@@ -43,10 +44,11 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
     """Make the store and its experiments, then the marker file ``output``.
 
     A server that does not answer is no reason to stop a workflow: jobs write locally first and
-    the experiments are made when it is back. A SQLite file that cannot be made is one.
+    the experiments are made when it is back. What does not come back by itself is one.
 
     Raises:
-        ConfigError: an address MLflow cannot use, or a SQLite file that cannot be made.
+        ConfigError: an address MLflow cannot use, a SQLite file that cannot be made, a password
+            that is refused, a database or a driver that is not there.
     """
     store = resolve_uri(uri, root)
     if store is not None:
@@ -61,8 +63,11 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
                 raise ConfigError(
                     f"tracking store {displayed(store)} cannot be made: {one_line(error)}"
                 ) from error
+            refusal = refusal_of(error)
+            if refusal.mistake:
+                raise ConfigError(f"tracking store {displayed(store)}: {refusal.reason}") from error
             logger.warning(
-                f"tracking: {displayed(store)} does not answer ({one_line(error)}); jobs write "
+                f"tracking: {displayed(store)} does not answer ({refusal.reason}); jobs write "
                 f"locally, `difftransformer sync_tracking --results {root}` sends it later"
             )
     marker = {"store": displayed(store) if store else "off", "stages": STAGES}
@@ -113,8 +118,8 @@ def close_stale(root: Path = ROOT, uri: str | None = None) -> int:
         closed = MlflowSink(store, root).close_stale(living)
     except Exception as error:
         raise UserError(
-            f"tracking store {displayed(store)} does not answer ({one_line(error)}): no run was "
-            "ended; try again when it is back"
+            f"tracking store {displayed(store)} does not answer ({refusal_of(error).reason}): "
+            "no run was ended; try again when it is back"
         ) from error
     logger.info("tracking: ended %d runs that no job does any more", closed)
     return closed
@@ -126,7 +131,7 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
     try:
         sink = MlflowSink(store, root)
     except Exception as error:
-        return SyncReport(unsent=tuple(pending), reason=one_line(error))
+        return SyncReport(unsent=tuple(pending), reason=refusal_of(error).reason)
     unsent: list[Path] = []
     reason, failures = "", 0
     for state in pending:
@@ -137,8 +142,12 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
                 failures = 0
                 continue
             except Exception as error:  # one store, many journals: the next one may pass
-                reason, failures = one_line(error), failures + 1
+                reason, failures = refusal_of(error).reason, failures + 1
         unsent.append(state)
+    try:
+        sink.mark_shown()
+    except Exception as error:  # it is done again the next time
+        logger.warning("tracking: runs have no tags of their tables yet (%s)", one_line(error))
     return SyncReport(len(pending) - len(unsent), tuple(unsent), reason)
 
 

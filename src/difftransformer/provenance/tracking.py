@@ -15,6 +15,7 @@ makes the points behind that checkpoint again; the journal knows them and keeps 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,11 +127,17 @@ def check_uri(uri: str | None, place: str) -> None:
     """Check the address in the configuration at ``place``, and that in the environment.
 
     Raises:
-        ConfigError: a kind of address that MLflow cannot write runs to.
+        ConfigError: a kind of address that MLflow cannot write runs to, or one with a password,
+            which a file that is kept and a command that is logged must not hold.
     """
     resolve_uri(None)
     if uri:
         _require_known(uri, place)
+        if re.search(r"//[^/@]*:[^/]*@|[?&]password=", uri):
+            raise ConfigError(
+                f"{place}: a password stands in {displayed(uri)!r}; leave it out and set "
+                f"PGPASSWORD or MLFLOW_TRACKING_PASSWORD, or the whole address as {_VARIABLE}"
+            )
 
 
 def _require_known(uri: str, place: str) -> None:

@@ -107,6 +107,7 @@ def _opened(
     causal = _parent(slice, folder, dataset)
     causal.inner.to(device)
     causal.inner.set_attn_implementation(theirs.get(backend, "sdpa"))
+    causal.recompute(config.recompute == "layer")
     return causal
 
 

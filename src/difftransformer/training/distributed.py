@@ -94,10 +94,6 @@ class Team:
         """
         return loss
 
-    def backward(self, loss: Tensor, last: bool) -> None:
-        """Add the gradients of a micro-batch, those of all processes with the last one."""
-        torch.autograd.backward(loss)
-
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Let the model be read outside of its loss, as validation does."""
@@ -225,11 +221,6 @@ class ShardedTeam(Team):
         self._root.compute = loss
         root: Callable[[Tensor], Tensor] = self._root
         return root
-
-    def backward(self, loss: Tensor, last: bool) -> None:
-        """See `Team.backward`."""
-        self._root.set_requires_gradient_sync(last)
-        torch.autograd.backward(loss)
 
     @contextmanager
     def whole(self) -> Iterator[None]:

@@ -21,9 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.language_model import CausalModel
-from difftransformer.training.method import Method, MethodSettings, Task
+from difftransformer.models.sizes import llama_matrices
+from difftransformer.training.method import Method, MethodSettings, Planned, Task
 from difftransformer.training.optimiser import AdamW
 
 GROWTH = 1.01
@@ -38,6 +40,14 @@ class LowRankMethodSettings(MethodSettings):
     gap: int = setting(
         200, meaning="Steps after which the space is made anew", source="transformers", gt=0
     )
+
+    def planned(self, model: ModelConfig) -> Planned:
+        """A projection and two low-rank moments of each matrix, two moments of all else."""
+        trained, shapes = self.trains(model), list(llama_matrices(model).values())
+        low = sum(self.rank * (min(shape) + 2 * max(shape)) for shape in shapes)
+        matrices = sum(rows * columns for rows, columns in shapes)
+        rest = trained - model.num_layers * matrices
+        return Planned(trained, 2 * rest + model.num_layers * low)
 
 
 def low_rank_method(

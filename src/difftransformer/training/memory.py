@@ -4,7 +4,8 @@
                 2), what the layers keep for the backward pass, the gradients inside one layer, and
                 one chunk of logits
     checkpoint  weights and moments, and a copy of them that is being written; where training goes
-                on meanwhile, on the CPU, the copy is part of a step
+                on meanwhile, on the CPU, the copy is part of a step; on a GPU the whole weights,
+                before they are shared
 
 Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary, C = chunk.
 """
@@ -57,7 +58,8 @@ class MemoryEstimate:
     activations: float
     logits: float
     checkpoint: float
-    """The whole of the other peak, when a checkpoint is written; on the CPU alone."""
+    """The whole of the other peak: when a checkpoint is written on the CPU; of a GPU at the start,
+    when each of several processes has the whole model, of which it then keeps its share."""
     copy: float = 0.0
     """What is being written while training goes on; on the CPU alone."""
 
@@ -93,22 +95,27 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
     states = states_per_process(model, config, parameters)
-    checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
+    checkpoint = 24.0 * parameters if device.type == "cpu" else 4.0 * parameters
     copy = _copy(config, 12.0 * parameters / config.world, device)
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint, copy)  # too large to try even one layer
     backend = choose_backend(config.backend, device.type, config.precision)
-    layer = config.micro_batch * saved_bytes_per_layer(
-        model, backend, config.seq_len, device, config.precision
-    )
-    activations = layer * (model.num_layers + LAYER_BACKWARD)
-    if config.recompute == "layer":
-        inputs = 4.0 * config.micro_batch * config.seq_len * model.d_model
-        activations = min(activations, model.num_layers * inputs + layer * (1 + LAYER_BACKWARD))
-    logits = _logits(slice, device)
+    layer = saved_bytes_per_layer(model, backend, config.seq_len, device, config.precision)
+    activations, logits = activation_bytes(slice, layer), logit_bytes(slice, device.type)
     if config.recompute == "layer" and device.type == "cpu":
         activations += (RECOMPUTED - 1) * (states + activations + logits)
     return MemoryEstimate(states, activations, logits, checkpoint, copy)
+
+
+def activation_bytes(slice: RunSlice, layer: float) -> float:
+    """Bytes of a micro-batch's activations, where one layer keeps ``layer`` of a sequence."""
+    model, config = slice.model, slice.training
+    of_layer = config.micro_batch * layer
+    whole = of_layer * (model.num_layers + LAYER_BACKWARD)
+    if config.recompute == "none":
+        return whole
+    inputs = 4.0 * config.micro_batch * config.seq_len * model.d_model
+    return min(whole, model.num_layers * inputs + of_layer * (1 + LAYER_BACKWARD))
 
 
 def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:
@@ -144,10 +151,12 @@ def estimate_adaptation(
         with autocast(device, config.precision):
             return saved_bytes(model, tokens)
 
-    layer = config.micro_batch * (kept(2) - kept(1)) / slice.model.num_layers
-    activations = layer * (slice.model.num_layers + LAYER_BACKWARD)
+    model.recompute(False)  # would hide what a layer keeps
+    activations = activation_bytes(slice, (kept(2) - kept(1)) / slice.model.num_layers)
+    model.recompute(config.recompute == "layer")
+    logits = logit_bytes(slice, device.type)
     copy = _copy(config, state + 4.0 * trained, device)
-    return MemoryEstimate(state + copies, activations, _logits(slice, device), checkpoint, copy)
+    return MemoryEstimate(state + copies, activations, logits, checkpoint, copy)
 
 
 def _copy(config: TrainingConfig, size: float, device: torch.device) -> float:
@@ -155,11 +164,11 @@ def _copy(config: TrainingConfig, size: float, device: torch.device) -> float:
     return size if device.type == "cpu" and config.checkpoint_every is not None else 0.0
 
 
-def _logits(slice: RunSlice, device: torch.device) -> float:
+def logit_bytes(slice: RunSlice, device_type: str) -> float:
     """A chunk's logits, their slope and a copy of it; [V, D] and [B, T, D] twice, as gradients."""
     model, config = slice.model, slice.training
     positions = config.micro_batch * config.seq_len
-    rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device.type)
+    rows = rows_of_chunk(min(positions, config.loss_chunk), model.vocab_size, device_type)
     return 4.0 * (3 * rows * model.vocab_size + 2 * (model.vocab_size + positions) * model.d_model)
 
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor, nn
 
 from difftransformer.config.base import Settings, setting
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
+from difftransformer.models.sizes import count_parameters
 
 
 class Optimiser(Protocol):
@@ -30,6 +32,18 @@ class Optimiser(Protocol):
         """Copy back what `tensors` gave; others among them are not its own."""
 
 
+class Planned(NamedTuple):
+    """What adapting a model will take, from its sizes alone.
+
+    Attributes:
+        trained: Numbers that train.
+        kept: Numbers that the optimiser keeps of them.
+    """
+
+    trained: int
+    kept: int
+
+
 class MethodSettings(Settings):
     """Settings of one way to adapt a model: the base of every method's own ``Settings``.
 
@@ -37,6 +51,15 @@ class MethodSettings(Settings):
     """
 
     method: str = setting(meaning="File of training/methods")
+
+    def trains(self, model: ModelConfig) -> int:
+        """How many numbers train in a model of these sizes, biases left out."""
+        return count_parameters(model)
+
+    def planned(self, model: ModelConfig) -> Planned:
+        """What it takes: AdamW keeps two moments of each number."""
+        trained = self.trains(model)
+        return Planned(trained, 2 * trained)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Objective:
         answers: Indices of the answers among the T targets; None for packed text.
         weights: Weights of the two parts.
         device: Where batches live.
+        compiled: Whether the loss is compiled, on a GPU.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Objective:
         answers: Sequence[int] | None,
         weights: ObjectiveConfig,
         device: torch.device,
+        compiled: bool = False,
     ) -> None:
         self._chunk = chunk
+        self._compiled = compiled and device.type == "cuda"
         self.is_weighted = answers is not None
         self.weights = target_weights(seq_len, answers, weights).to(device)
 
@@ -48,7 +51,9 @@ class Objective:
         hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
         targets = batch[:, 1:].flatten()
         weights = (self.weights / len(batch)).repeat(len(batch)) if self.is_weighted else None
-        return chunked_cross_entropy(hidden, output_weight, targets, self._chunk, weights)
+        return chunked_cross_entropy(
+            hidden, output_weight, targets, self._chunk, weights, compiled=self._compiled
+        )
 
     @torch.no_grad()
     def row_losses(

@@ -40,6 +40,13 @@ class Progress:
         """Whether the interval has passed since the last report."""
         return time.monotonic() - self._mark[0] >= self._interval
 
+    def speed(self, step: int) -> float:
+        """Tokens per second as last reported, or up to ``step`` before anything was."""
+        seconds, done = time.monotonic() - self._mark[0], step - self._mark[1]
+        if self.tokens_per_second or not done or seconds <= 0:
+            return self.tokens_per_second
+        return done * self._tokens_per_step / seconds
+
     def report(self, step: int, steps: int, loss: float | None, lr: float) -> None:
         """Log one line and replace the heartbeat; ``steps`` may be fewer than they were."""
         now = time.monotonic()

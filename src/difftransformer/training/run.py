@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 
@@ -18,6 +18,7 @@ from difftransformer.config.run import RunSlice, require_same_model
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
+from difftransformer.models import choices
 from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.transformer import Transformer
@@ -113,7 +114,9 @@ def train_run(
     config, seed, tracker = slice.training, frame["seed"], frame["tracker"]
     device = resolve_device(config)
     deterministic = prepare_process(config, device, frame["threads"])
-    resolved = {"device": str(device), "deterministic": deterministic}
+    resolved: dict[str, Any] = {"device": str(device), "deterministic": deterministic}
+    if device.type == "cpu":
+        resolved["arithmetic"] = choices.settle()
     with joined(config.world, device) as team, listening() as stop:
         inputs = training_inputs(dataset, parent, slice.pretrained)
         fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
@@ -138,6 +141,8 @@ def train_run(
                 shown=team.leads,
             )
             trainer.train(store, progress, tracker, stop)
+        if device.type == "cpu":
+            resolved["arithmetic"] = choices.made()  # a checkpoint's, if it was made with others
         history, adapter = trainer.history, start.adapter()
         finished, own = start.finish()
         if not team.leads:
@@ -218,6 +223,7 @@ def _trainer(
         answers=manifest.answer_positions,
         weights=config.objective,
         device=device,
+        compiled=config.compile,
     )
     measure = Measurements(start.model, dataset, config, objective, team.whole)
     return Trainer(

@@ -13,10 +13,12 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
+from difftransformer.models import choices
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
@@ -67,7 +69,7 @@ class Trainer:
         self._device, self._team = device, team
         self._method = method
         self._hidden_states: HiddenStates = (
-            torch.compile(model.hidden_states) if config.compile else model.hidden_states
+            compiled_states(model) if config.compile else model.hidden_states
         )
         self._loss = team.loss(model, self._whole_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
@@ -120,6 +122,7 @@ class Trainer:
             "history": list(self.history.rows),
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
+            "arithmetic": choices.made(),
             "threads": torch.get_num_threads(),
             "world": self._team.world,
         }
@@ -147,6 +150,8 @@ class Trainer:
         self._summed_steps = snapshot.state["summed_steps"]
         self.step = snapshot.step
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
+        for lost in choices.keep(snapshot.state.get("arithmetic", {})):
+            logger.warning(f"checkpoint: {lost}: the last bits will differ")
         if (was := made_on(snapshot.tensors)) != self._device.type:
             logger.warning(
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "
@@ -198,10 +203,10 @@ class Trainer:
         batch = self._loader.next_batch().to(self._device, non_blocking=True)
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
-        for number, micro_batch in enumerate(micro_batches, start=1):
+        for micro_batch in micro_batches:
             with self._team.computing(self._device, self.config.precision):
                 loss = self._loss(micro_batch) / len(micro_batches)
-            self._team.backward(loss, last=number == len(micro_batches))
+            torch.autograd.backward(loss)
             total += loss.detach()
         norm = self._team.full(self._clip())
         self._method.step(lr)
@@ -234,7 +239,7 @@ class Trainer:
         tokens = self.step * self.config.tokens_per_step
         row = {"loss": loss, "lr": lr, "grad_norm": norm} | measured | self._method.readings()
         self.history.append({"step": self.step, "tokens": tokens} | row)
-        speed = {"tokens_per_second": progress.tokens_per_second}
+        speed = {"tokens_per_second": progress.speed(self.step)}
         tracker.log_metrics(row | {"tokens": float(tokens)} | speed, self.step)
 
     def _check(self, lr: float) -> None:
@@ -254,8 +259,11 @@ class Trainer:
         return float(self._sums[0]) / count if count else self.history.last("loss")
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
-        self.model.eval()
         with torch.no_grad(), self._team.computing(self._device, self.config.precision):
+            if self.config.compile:  # as in a step, which is compiled already
+                rows = self.config.micro_batch
+                return measured_states(self._hidden_states, tokens.to(self._device), rows).float()
+            self.model.eval()
             return self._hidden_states(tokens.to(self._device)).float()
 
     def _model_tensors(self) -> dict[str, Tensor]:

@@ -1,7 +1,9 @@
 """The command line: tools for people, and wrong calls."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from difftransformer.cli import app
+from difftransformer.cli import app, frame
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.sync import SyncReport
 
@@ -21,10 +23,13 @@ def call(*words: str | Path) -> Result:
     return RUNNER.invoke(app, [str(word) for word in words])
 
 
-def test_help_names_every_step() -> None:
+def test_help_names_every_step_by_what_it_is_for() -> None:
     said = call("--help").output
     for step in ("tokenise", "pretrain", "evaluate", "build_table", "build_page", "rerun"):
         assert step in said
+    assert said.index(frame.BUILD) < said.index("reproduce") < said.index(frame.STEPS)
+    assert "─ Commands ─" not in said  # each stands in a part of its own
+    assert "Exit status: 0 done" in said
 
 
 def test_check_says_how_much_there_is(repository: Path) -> None:
@@ -77,6 +82,62 @@ def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started
     command = started.call_args.args[1]
     assert command[4:7] == ["--cores", "3", "--dry-run"]
     assert command[-3:] == ["--config", "scale=tiny", "seeds=2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("table6", "--cores {} table6 --config scale=tiny"),
+        (
+            "diff_v1 --seeds 3 -n --scale smoke",
+            "--cores {} --dry-run diff_v1 --config scale=smoke seeds=3",
+        ),
+        ("reproduce --cores 1", "--cores 1 --config scale=tiny"),
+        (
+            "reproduce table6 table7 --forceall --config corpus=local_files",
+            "--cores {} table6 table7 --forceall --config scale=tiny corpus=local_files",
+        ),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_table_builds_it(
+    words: str, wanted: str, checkout: Path, started: Mock
+) -> None:
+    assert call(*words.split()).exit_code == 0
+    assert started.call_args.args[1][3:] == wanted.format(os.cpu_count()).split()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tabel6", "No such command 'tabel6'; did you mean 'table6'?"),
+        ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
+        ("rerun", "Missing argument 'artifact'; see `difftransformer rerun --help`"),
+        ("show_costs --seeds x", "got 'x'; see `difftransformer show_costs --help`"),
+        ("open table66", "open: unknown artifact 'table66'; did you mean 'table6'?"),
+        ("open", "results/tiny/report/index.html: not built yet: difftransformer reproduce"),
+    ],
+)
+def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout: Path) -> None:
+    ended = RUNNER.invoke(app, words.split(), prog_name="difftransformer")
+    assert ended.exit_code == 2
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert said in line
+
+
+def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
+    assert frame.beginning_with("table6") == ["table6", "table6_recall"]
+    assert {"headline", "diff_v1", "dex"} <= set(frame.beginning_with(""))
+    assert frame.targets(checkout / "elsewhere") == []
+
+
+def test_open_shows_the_page_of_a_table(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = checkout / "results/tiny/report/table6.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    shown = Mock(return_value=True)
+    monkeypatch.setattr("webbrowser.open", shown)
+    assert call("open", "table6").exit_code == 0
+    shown.assert_called_once_with(page.resolve().as_uri())
 
 
 def test_a_sweep_is_rerun_with_its_own_seeds(checkout: Path, started: Mock) -> None:
@@ -151,3 +212,13 @@ def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
     assert call("show_costs", "tabel1", "--config", repository / "config").exit_code == 2
     known = call("show_costs", "table1", "--config", repository / "config")
     assert known.exit_code == 0 and "GPU-hours" in known.output
+
+
+def test_importing_peft_in_a_job_says_nothing() -> None:
+    lines = (
+        "from difftransformer.provenance.reporting import reporting\nwith reporting(): import peft"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", lines], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout + ended.stderr == ""

@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
     "a missing corpus": (
         "config.yaml",
         put("corpus", value="local_files"),
-        ["no file matches", "data/*.train.jsonl.zst"],
+        ["no file matches", "'data'", ".txt, .md, .jsonl"],
     ),
 }
 

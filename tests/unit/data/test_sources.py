@@ -1,14 +1,17 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Source, documents, held_out
-from difftransformer.data.sources import open_sources
+from difftransformer.config.data import DatasetConfig, FilesSource
+from difftransformer.data.documents import Cursor, Document, Source, documents, held_out
+from difftransformer.data.sources import Files, open_sources
 from difftransformer.errors import DataError
 
 
@@ -183,3 +186,48 @@ def test_bad_hub_settings_are_one_line(
     with pytest.raises(DataError, match=message) as caught:
         list(source.read("train", Cursor()))
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_stands_for_all_that_can_be_read_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/one.md", "a/deep/two.txt", "b/three.jsonl", "b/picture.png", "b/.hidden"):
+        path = Path("data") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"text": name}) if path.suffix == ".jsonl" else name)
+    config = FilesSource(
+        kind="files", globs=["data"], licence="mine", licence_field="licence", hold_out="package"
+    )
+    found = list(Files("source", config).read("train", Cursor()))
+    assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
+    assert [one.package for one in found] == ["0 a", "0 a", "0 b"]
+    assert {one.licence for one in found} == {"mine"}
+    with pytest.raises(DataError, match=r"no file matches 'nothing'.*\.txt, \.md, \.jsonl"):
+        Files("source", config.model_copy(update={"globs": ["nothing"]}))
+
+
+@given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.floats(1e-9, 0.9))
+def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
+    texts: set[str], share: float
+) -> None:
+    class Texts:
+        kind, weight, origin, has_validation = "made", 1.0, "here", False
+
+        def read(self, split: str, start: Cursor) -> Iterator[Document]:
+            for number, text in enumerate(sorted(texts)):
+                yield Document(text, "x", Cursor(0, number + 1))
+
+        def identity(self) -> list[Any]:
+            return []
+
+    split = {
+        name: {one.text for one in documents(Texts(), name, share)}
+        for name in ("train", "validation")
+    }
+    assert all(split.values())
+    assert split["train"] | split["validation"] == texts
+    assert not split["train"] & split["validation"]
+    by_share = {text for text in texts if held_out(text, share)}
+    if by_share and by_share != texts:
+        assert split["validation"] == by_share

@@ -170,7 +170,10 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
         tokenise(configure(**ROWS), tokenizer, tmp_path / "a", tmp_path / "b", 1)
     (tmp_path / "blank.txt").write_text(" \n")
     (tmp_path / "one.txt").write_text("one document")
-    for name, message in [("blank", "no text for training"), ("one", "no document falls into")]:
+    for name, message in [
+        ("blank", "no text for training"),
+        ("one", "it takes two that differ; split"),
+    ]:
         source = {"kind": "files", "globs": [f"{tmp_path}/{name}.txt"], "licence": "x"}
         with pytest.raises(DataError, match=message):
             pack(name, sources={"mine": source})
@@ -186,8 +189,10 @@ def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: P
         pack(sources={"mine": source}, workers=workers)
 
 
-def test_an_unreachable_validation_split_leaves_no_manifest(pack: Pack) -> None:
+def test_an_unreachable_validation_split_leaves_no_manifest(pack: Pack, tmp_path: Path) -> None:
     dataset = pack()
-    with pytest.raises(DataError, match="raise it, or name held-out files"):
-        pack(validation_share=1e-12)
+    (tmp_path / "same.jsonl").write_text('{"text": "the same words"}\n' * 3)
+    source = {"kind": "files", "globs": [f"{tmp_path}/same.jsonl"], "licence": "x"}
+    with pytest.raises(DataError, match="no document is left to validate on"):
+        pack(sources={"mine": source}, validation_share=1e-12)
     assert not (dataset.folder / "manifest.json").exists()

@@ -64,7 +64,12 @@ def test_validation_slices_end_in_a_result(
     assert result.suite == "held_out"
     assert result.metrics["tokens"] == 34 * 16
     assert result.settings["config"]["n"] == 2
-    assert result.settings["resolved"] == {"device": "cpu", "backend": "measured"}
+    resolved = result.settings["resolved"]
+    assert {name: resolved[name] for name in ("device", "backend")} == {
+        "device": "cpu",
+        "backend": "measured",
+    }
+    assert set(resolved["arithmetic"]) >= {"products", "attention", "differential_attention"}
     assert result.settings["upstream"] == [read_result(text_run / "training.json").job_id]
     fingerprint = result.provenance.fingerprint
     assert result.job_id == f"evaluate-diff-held_out-3-{fingerprint[:10]}"

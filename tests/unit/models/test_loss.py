@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from difftransformer.models import loss as loss_module
@@ -109,3 +110,34 @@ def test_autocast_does_not_round_the_sum_of_the_losses(
     assert found.dtype == torch.float32
     expected = losses.mean() if weights is None else (losses * weights).sum()
     torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=0)
+
+
+def test_what_a_compiler_fuses_is_one_graph_with_the_same_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs = CompileCounterWithBackend("aot_eager")
+    fused = torch.compile(
+        loss_module.one_pass_losses_and_slope, dynamic=True, fullgraph=True, backend=graphs
+    )
+    monkeypatch.setattr(loss_module, "_fused", lambda: fused)
+    hidden, weight, targets = sample(150, 40)  # the last chunk is short
+    for scale in (1.0, 300.0):
+        plain, compiled = (
+            chunked_cross_entropy(hidden * scale, weight, targets, 64, compiled=compiled)
+            for compiled in (False, True)
+        )
+        torch.testing.assert_close(plain, compiled)
+        both = [torch.autograd.grad(one, (hidden, weight)) for one in (plain, compiled)]
+        for mine, theirs in zip(*both, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5 * scale)
+    assert graphs.frame_count == 1
+
+
+def test_the_gradient_of_the_head_is_not_rounded_chunk_by_chunk() -> None:
+    hidden, weight, targets = sample(512, 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        whole, chunked = (
+            torch.autograd.grad(chunked_cross_entropy(hidden, weight, targets, size), weight)[0]
+            for size in (512, 16)
+        )
+    torch.testing.assert_close(whole, chunked, rtol=1e-5, atol=1e-7)

@@ -1,5 +1,7 @@
 """Products of the CPU against float64, whichever library computes them."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
@@ -20,13 +22,20 @@ def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
     return [t.double() for t in (out, *torch.autograd.grad((out * factors).sum(), (x, weight)))]
 
 
-@pytest.mark.parametrize("onednn", [True, False])
+@pytest.fixture(params=matrices.products.ways)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Multiply in one way, and then again as before."""
+    if not matrices.products.possible(request.param):
+        pytest.skip(f"this torch has no {request.param}")
+    matrices.products.keep(request.param)
+    yield request.param
+    matrices.products.forget()
+
+
 @pytest.mark.parametrize("rows", [1, 16, 67])
-def test_product_and_gradients_are_those_of_float64(
-    rows: int, onednn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(matrices, "_ONEDNN", matrices._ONEDNN and onednn)
-    x, weight = pair(rows)
+@pytest.mark.parametrize("outputs", [32, 80])
+def test_product_and_gradients_are_those_of_float64(rows: int, outputs: int, way: str) -> None:
+    x, weight = pair(rows, outputs=outputs)
     for found, wanted in zip(outcome(x, weight), outcome(x.double(), weight.double()), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
 
@@ -49,20 +58,20 @@ def test_autocast_decides_the_precision() -> None:
         assert matrices.linear(x, weight).dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not matrices._ONEDNN, reason="torch's own product decides without oneDNN")
+@pytest.mark.skipif(not matrices.onednn_is_sound(), reason="without oneDNN torch's own decides")
 @pytest.mark.parametrize("wanted", [[0], [1], [0, 1]])
 def test_only_the_gradients_that_are_wanted_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors = [one.detach().requires_grad_(place in wanted) for place, one in enumerate(pair(40))]
     out = matrices.linear(*tensors)
-    computed, product = list[torch.Size](), matrices.product
+    computed, product = list[int](), matrices._onednn
 
     def counted(x: Tensor, weight: Tensor) -> Tensor:
         found = product(x, weight)
-        computed.append(found.shape)
+        computed.append(found.numel())
         return found
 
-    monkeypatch.setattr(matrices, "product", counted)
+    monkeypatch.setattr(matrices, "_onednn", counted)
     out.sum().backward()
-    assert computed == [tensors[place].shape for place in wanted]
+    assert computed == [tensors[place].numel() for place in wanted]

@@ -71,8 +71,9 @@ def log(tracker: Tracker, steps: range) -> None:
 
 
 def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
-    names = {experiment.name for experiment in client.search_experiments()}
-    assert {f"difftransformer/{stage}" for stage in STAGES} <= names
+    found = {experiment.name: experiment for experiment in client.search_experiments()}
+    assert set(found) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
+    assert all(one.tags["mlflow.note.content"] for one in found.values())
 
 
 def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: Path) -> None:
@@ -99,6 +100,28 @@ def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: P
     assert len(client.get_metric_history(run.info.run_id, "undefined")) == 1500
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["history.csv"]
     assert sync_tracking(tmp_path / "results", uri).journals == 0  # nothing to do twice
+
+
+def test_runs_are_tagged_with_the_tables_that_show_them(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    for stage, name, tags in (
+        ("pretrain", "shown/0", {"rule": "pretrain"}),
+        ("evaluate", "shown/0/suite", {"rule": "evaluate", "upstream": "pretrain-shown/0"}),
+        ("pretrain", "unused/0", {"rule": "pretrain"}),
+        ("tables", "table6/table", {
+            "rule": "build_table", "run": "table6", "upstream": "evaluate-shown/0/suite gone",
+        }),
+    ):  # fmt: skip
+        with start_job(stage, name, f"{stage}-{name}", results / stage / name, {}, tags, uri):
+            pass
+    sync_tracking(results, uri)
+    label = "tags.`shown_in.table6` = 'yes'"
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    shown = {run.info.run_name for run in client.search_runs(ids, label)}
+    assert shown == {"shown/0", "shown/0/suite"}
+    assert MlflowSink(uri, results).mark_shown() == 0  # once is enough
 
 
 @pytest.mark.parametrize("lost", ["position", "file"])

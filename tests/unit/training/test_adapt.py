@@ -14,9 +14,11 @@ from tiny_training import Train, column, make_slice
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.checkpoint import load_model
+from difftransformer.models.language_model import CausalModel
 from difftransformer.planning.plan import Plan
 from difftransformer.training import methods
-from difftransformer.training.methods import configure
+from difftransformer.training.method import Task
+from difftransformer.training.methods import configure, prepare
 
 METHODS: dict[str, dict[str, Any]] = {
     "full": {},
@@ -89,6 +91,40 @@ def test_it_counts_what_trains_and_what_is_extra(
 ) -> None:
     found = metrics(train(child(method, steps=3), method, parent=base))
     assert (found["trained_parameters"], found["extra_parameters"]) == (trained, extra)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(method: str) -> None:
+    """From sizes alone what the method itself says of a model with grouped queries."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    options = {"vocab_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        **options,  # type: ignore[arg-type]
+    )
+    slice = child(method)
+    heads = {"variant": "softmax", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+    sizes = slice.model.model_copy(update={"ffn_dim": 48, "attention": heads})
+    assert slice.adapt is not None
+    settings = configure(slice.adapt)
+    tokens = torch.zeros(1, 16, dtype=torch.long)
+    task = Task(slice.training, 0, lambda number: [tokens])
+    found = prepare(CausalModel(LlamaForCausalLM(config)), settings, task)
+    planned = settings.planned(sizes)
+    assert planned.trained == settings.trains(sizes) == found.trained_parameters
+    kept = sum(one.numel() for one in found.optimiser.tensors().values() if one.dim())
+    assert planned.kept == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
+
+
+@pytest.mark.parametrize("method", ["full", "dex", "lora"])
+def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, method: str) -> None:
+    plain = train(child(method, steps=6), "plain", parent=base)
+    again = train(child(method, steps=6, recompute="layer"), "again", parent=base)
+    ours, theirs = ((one / "out/model.safetensors").read_bytes() for one in (plain, again))
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("method", METHODS)

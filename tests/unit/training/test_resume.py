@@ -15,6 +15,8 @@ from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_unti
 from tiny_training import Train, make_slice
 
 from difftransformer.errors import CheckpointError
+from difftransformer.models.choices import FOLDER, FORCED
+from difftransformer.models.matrices import products
 from difftransformer.training import trainer
 from difftransformer.training.interrupt import Interrupted
 
@@ -127,6 +129,31 @@ def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
     train(slice)
     assert "made on cuda, this process computes on cpu" in caplog.text
     assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
+
+
+def test_a_resumed_training_keeps_the_arithmetic_of_its_checkpoint_or_says_so(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not products.possible("onednn"):
+        pytest.skip("one way alone")
+    slice = make_slice(steps=20, checkpoint_every=6)
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(products, "_made", None)
+
+    def trained(said: str) -> list[bytes]:
+        monkeypatch.setenv(FORCED, said)
+        products.forget()
+        shutil.rmtree(tmp_path / "run" / "out", ignore_errors=True)
+        shutil.rmtree(tmp_path / "run" / "state" / "checkpoint-00000020", ignore_errors=True)
+        train(slice)
+        return [(tmp_path / "run" / "out" / name).read_bytes() for name in OUTPUTS]
+
+    made = trained("products=torch")
+    assert trained("") == made  # whatever would be measured now
+    assert products() == "torch"
+    assert not caplog.messages
+    trained("products=onednn")
+    assert "products were made by torch, DIFFTRANSFORMER_ARITHMETIC asks for onednn" in caplog.text
 
 
 def test_finished_run_is_published_again_without_training(train: Train) -> None:

@@ -110,6 +110,12 @@ class Suite(Base):
             for split, path in task_files(task, self.data).items()
         )
 
+    @property
+    def planned_tokens(self) -> int | None:
+        """Questions behind their solved examples, each with all of its answers."""
+        asked = sum(LANGUAGE_TASKS[task].tokens for task in self.tasks)
+        return asked * (1 + self.num_fewshot)
+
     def reading(self, model: ModelConfig, longest: int) -> Reading:
         """Questions behind their solved examples, a batch at a time."""
         length = min(model.max_positions, LONGEST_ITEM * (1 + self.num_fewshot))

@@ -29,6 +29,7 @@ class LanguageTask(NamedTuple):
         label: Head of its column.
         metric: Metric of lm-eval that the column shows.
         folder: Folder of the task below those bundled with lm-eval.
+        tokens: Of all its items, a prompt with each answer, for plans: a quarter of their letters.
         dataset: Where lm-eval loads it from, for messages.
         revision: Commit of that data set on the hub.
         fields: Keys that an item in a file must have; a dot leads into a mapping.
@@ -38,6 +39,7 @@ class LanguageTask(NamedTuple):
     label: str
     metric: str
     folder: str
+    tokens: int
     dataset: str
     revision: str
     fields: tuple[str, ...]
@@ -51,46 +53,47 @@ _ARC = ("allenai/ai2_arc", _ARC_COMMIT, ("question", *_CHOICES))
 _SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
 
 LANGUAGE_TASKS = {
-    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", *_ARC),
-    "arc_easy": LanguageTask("ARC-E", "acc", "arc", *_ARC),
+    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", 212_000, *_ARC),
+    "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC),
     "boolq": LanguageTask(
-        "BoolQ", "acc", "super_glue/boolq", *_SUPER_GLUE,
+        "BoolQ", "acc", "super_glue/boolq", 1_065_000, *_SUPER_GLUE,
         ("question", "passage", "label"),
     ),
     "hellaswag": LanguageTask(
-        "HellaSwag", "acc_norm", "hellaswag",
+        "HellaSwag", "acc_norm", "hellaswag", 3_606_000,
         "Rowan/hellaswag", "218ec52e09a7e7462a5400043bb9a69a41d06b76",
         ("activity_label", "ctx_a", "ctx_b", "endings", "label"),
     ),
     "openbookqa": LanguageTask(
-        "OBQA", "acc", "openbookqa",
+        "OBQA", "acc", "openbookqa", 46_000,
         "allenai/openbookqa", "388097ea7776314e93a529163e0fea805b8a6454",
         ("question_stem", *_CHOICES),
     ),
     "piqa": LanguageTask(
-        "PIQA", "acc", "piqa",
+        "PIQA", "acc", "piqa", 142_000,
         "baber/piqa", "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
         ("goal", "sol1", "sol2", "label"),
     ),
     "winogrande": LanguageTask(
-        "WinoGrande", "acc", "winogrande",
+        "WinoGrande", "acc", "winogrande", 68_000,
         "allenai/winogrande", "01e74176c63542e6b0bcb004dcdea22d94fb67b5",
         ("sentence", "option1", "option2", "answer"),
     ),
     "copa": LanguageTask(
-        "COPA", "acc", "super_glue/copa", *_SUPER_GLUE,
+        "COPA", "acc", "super_glue/copa", 4_000, *_SUPER_GLUE,
         ("premise", "choice1", "choice2", "question", "label"), {"question": ("cause", "effect")},
     ),
     "mnli": LanguageTask(
-        "MNLI", "acc", "glue/mnli", "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        "MNLI", "acc", "glue/mnli", 1_472_000,
+        "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
         ("premise", "hypothesis", "label"), {"label": (0, 1, 2)},
     ),
     "wic": LanguageTask(
-        "WiC", "acc", "super_glue/wic", *_SUPER_GLUE,
+        "WiC", "acc", "super_glue/wic", 59_000, *_SUPER_GLUE,
         ("sentence1", "sentence2", "start1", "end1", "label"),
     ),
     "wsc": LanguageTask(
-        "WSC", "acc", "super_glue/wsc", *_SUPER_GLUE,
+        "WSC", "acc", "super_glue/wsc", 15_000, *_SUPER_GLUE,
         ("text", "span1_text", "span2_text", "span2_index", "label"),
     ),
 }  # fmt: skip

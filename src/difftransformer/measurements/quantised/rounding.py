@@ -11,7 +11,6 @@ Shapes: B = batch, M = softmax maps, G = key/value heads, T = queries or new pos
 O = outputs, I = inputs.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
@@ -184,9 +183,7 @@ ROUNDED: Mapping[Quantity, Rounding] = {
 
 @cache
 def _primitives() -> Any:
-    """Import torchao, which warns of kernels that this machine has no use for."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """Import torchao, which takes a second."""
     from torchao.quantization import quant_primitives
 
     return quant_primitives

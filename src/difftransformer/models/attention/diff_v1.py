@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig, resolve_lambda_init
+from difftransformer.config.model import AttentionConfig, LambdaInit, resolve_lambda_init
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
@@ -27,7 +27,7 @@ LAMBDA_STD = 0.1
 class DiffV1Config(AttentionConfig):
     """Options of `diff_v1`; ``num_heads`` counts differential heads (two softmax maps each)."""
 
-    lambda_init: Literal["exponential"] | float = setting(
+    lambda_init: LambdaInit = setting(
         "exponential",
         meaning="lambda at the start: `exponential` is 0.8 - 0.6 exp(-0.3 l) in the layer of "
         "0-based index l, a number is the same in all layers.",

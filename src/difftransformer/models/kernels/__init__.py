@@ -10,7 +10,15 @@ from torch import Tensor
 
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import blocked, eager, flash, measured, sdpa
+from difftransformer.models.kernels import (
+    blocked,
+    by_card,
+    eager,
+    flash,
+    fused,
+    measured,
+    sdpa,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +63,8 @@ _KERNELS: dict[str, Kernel] = {
     "measured": measured,
     "sdpa": sdpa,
     "flash_attn": flash,
+    "fused": fused,
+    "by_card": by_card,
 }
 _NOT_INSTALLED = "flash-attn is not installed; pip install 'difftransformer[gpu]', or take sdpa"
 
@@ -63,10 +73,11 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """Settle which attention backend runs.
 
     Args:
-        name: "eager", "blocked", "sdpa", "flash_attn" or "measured"; "auto" picks the fastest and
-            logs it: on the CPU measured, which is blocked or sdpa by the table in git, flash_attn
-            on CUDA in half precision where its second generation is installed, else sdpa. The
-            fourth is young and runs by name alone.
+        name: "eager", "blocked", "sdpa", "flash_attn", "fused", "measured" or "by_card"; "auto"
+            picks the fastest and logs it: on the CPU measured, which is blocked or sdpa by the
+            table in git; on CUDA by_card where the table in git has the card, else flash_attn in
+            half precision where its second generation is installed, else sdpa. The later ones
+            and fused, which nobody has timed, then run by name alone.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -77,15 +88,13 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
         BackendError: unknown, or not usable here; nothing else is tried.
     """
     kind = torch.device(device).type
-    obstacle = _flash_obstacle(kind, precision)
     if name == "auto":
-        on_gpu = "sdpa" if obstacle or flash.generation() != 2 else "flash_attn"
-        picked = "measured" if kind == "cpu" else on_gpu
+        picked = "measured" if kind == "cpu" else _on_gpu(kind, precision)
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
     kernel(name)
-    if name == "flash_attn" and obstacle:
-        raise BackendError(f"backend flash_attn cannot run: {obstacle}")
+    if obstacle := _obstacle(name, kind, precision):
+        raise BackendError(f"backend {name} cannot run: {obstacle}")
     return name
 
 
@@ -100,6 +109,36 @@ def kernel(name: str) -> Kernel:
     return _KERNELS[name]
 
 
+def _on_gpu(device: str, precision: str) -> str:
+    """What `auto` takes there: the fastest by the table, or before there was one."""
+    if not _obstacle("by_card", device, precision):
+        return "by_card"
+    flash_runs = flash.generation() == 2 and not _flash_obstacle(device, precision)
+    return "flash_attn" if flash_runs else "sdpa"
+
+
+def _obstacle(name: str, device: str, precision: str) -> str | None:
+    if name == "flash_attn":
+        return _flash_obstacle(device, precision)
+    if name == "fused":
+        return fused.obstacle(device, precision)
+    if name == "by_card":
+        return _table_obstacle(device, precision)
+    return None
+
+
+def _table_obstacle(device: str, precision: str) -> str | None:
+    if device != "cuda" or not torch.cuda.is_available():
+        return f"it is for NVIDIA GPUs and the device is {device}; take sdpa or auto"
+    card = by_card.card()
+    if not by_card.knows(card, precision):
+        return f"nobody has measured {card} in {precision}; take auto, or run benchmarks/gpu"
+    for backend in sorted(by_card.backends(card, precision)):
+        if found := _obstacle(backend, device, precision):
+            return f"the table has {backend} for {card}, and {found}"
+    return None
+
+
 def _flash_obstacle(device: str, precision: str) -> str | None:
     if device != "cuda":
         return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
@@ -107,7 +146,7 @@ def _flash_obstacle(device: str, precision: str) -> str | None:
         return _NOT_INSTALLED
     if precision == "fp32":
         return "it computes in half precision only; set precision bf16, or take sdpa"
-    needed = {2: (8, 0), 4: (9, 0)}[generation]
+    needed = {2: (8, 0), 3: (9, 0), 4: (9, 0)}[generation]
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < needed:
         return (
             f"flash-attn {generation} needs compute capability {needed[0]}.{needed[1]}, "

@@ -1,7 +1,11 @@
 """flash-attn (https://github.com/Dao-AILab/flash-attention), for NVIDIA GPUs in half precision.
 
-Its second generation, which has to be compiled, or its fourth, a wheel that needs no compiler and
-Hopper or later. Shapes as in `models.kernels.Kernel`.
+Its second generation, which has to be compiled, its third, which is for Hopper alone, or its
+fourth, a wheel that needs no compiler and Hopper or later. Shapes as in `models.kernels.Kernel`.
+
+Where values wider than keys are supported, a differential head is two calls with keys as they are:
+28 products of T x T x d forward and backward. Elsewhere it is one call with keys padded to the
+value's width, 40.
 """
 
 import importlib.util
@@ -29,7 +33,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
             f"backend flash_attn computes in half precision on CUDA, got {q.dtype} on "
             f"{q.device.type}; set precision bf16 and device cuda, or take sdpa"
         )
-    if v.shape[-1] > q.shape[-1]:  # it wants values as wide as keys
+    if v.shape[-1] > q.shape[-1] and not _takes_wide(q, k, v):
         q, k = (F.pad(x, (0, v.shape[-1] - q.shape[-1])) for x in (q, k))
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
     repeat = torch.are_deterministic_algorithms_enabled()  # no operation of torch: it cannot refuse
@@ -39,17 +43,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 
 @cache
 def generation() -> int | None:
-    """Return which flash-attn is installed: 2, 4 or none; 2 where both are."""
+    """Return which flash-attn is installed: 2, 3, 4 or none; the first of 2, 4 and 3."""
     package = importlib.util.find_spec("flash_attn")
-    if package is None:
-        return None
-    return 2 if package.origin is not None else 4  # the fourth fills a namespace, flash_attn.cute
+    if package is not None:
+        return 2 if package.origin is not None else 4  # the fourth fills a namespace, with .cute
+    return None if importlib.util.find_spec("flash_attn_interface") is None else 3
 
 
 def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
     # Imported only where it is installed and was chosen.
     if generation() == 4:
         from flash_attn.cute import flash_attn_func
+    elif generation() == 3:
+        from flash_attn_interface import flash_attn_func
     else:
         from flash_attn import flash_attn_func
     function: Callable[..., Tensor | tuple[Tensor, ...]] = flash_attn_func
@@ -58,6 +64,27 @@ def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
 
 def _computes(q: Tensor) -> bool:
     return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16)
+
+
+def _takes_wide(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the installed generation computes values wider than keys, with gradients if asked.
+
+    As their sources check it: the fourth takes widths of 8 to 256 on Hopper and up to 128 on
+    Blackwell; the third, forward alone, values up to 512 beside keys up to 64.
+    """
+    d, e = q.shape[-1], v.shape[-1]
+    if generation() == 4:
+        return d % 8 == e % 8 == 0 and e <= _WIDEST.get(_major(q), 0)
+    graded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    return generation() == 3 and d <= 64 and e <= 512 and not graded
+
+
+_WIDEST = {9: 256, 10: 128, 11: 128}
+"""Widest value beside narrower keys of the fourth generation, by major compute capability."""
+
+
+def _major(q: Tensor) -> int:
+    return torch.cuda.get_device_capability(q.device)[0]
 
 
 def attention_with_lse(
@@ -70,5 +97,10 @@ def attention_with_lse(
 def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
-    """See `Kernel.differential_attention`; as SDPA's, since values are to be as wide as keys."""
+    """See `Kernel.differential_attention`; as SDPA's where values are to be as wide as keys."""
+    first, second = q[:, 0::2], q[:, 1::2]
+    if q.shape[-2] > 1 and _computes(q) and _takes_wide(q, k, v):
+        kept = attention(first, k[:, 0::2], v, scale=scale, mask=mask)
+        other = attention(second, k[:, 1::2], v, scale=scale, mask=mask)
+        return kept - lam.to(kept.dtype) * other
     return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask, attend=attention)

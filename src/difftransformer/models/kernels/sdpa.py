@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
+from difftransformer.models.kernels import eager
 from difftransformer.models.kernels.eager import causal, per_head
 
 FURTHER_COLUMNS = 8
@@ -49,11 +50,14 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`.
 
-    SDPA keeps the log-sum-exp to itself: on the CPU this calls the operation behind it, elsewhere
-    FlexAttention, which PyTorch fuses for it.
+    SDPA keeps the log-sum-exp to itself: on the CPU this calls the operation behind it, which is
+    private, so that maps are written out should torch lose it; elsewhere FlexAttention, which
+    PyTorch fuses for it.
     """
     if q.device.type != "cpu":
         return flex_attention_with_lse(q, k, v, scale=scale, mask=mask)
+    if not _lse_is_sound():
+        return eager.attention_with_lse(q, k, v, scale=scale, mask=mask)
     queries, keys = q.shape[-2], k.shape[-2]
     if mask is None and 1 < queries < keys:
         mask = causal(queries, keys, q.device)
@@ -63,6 +67,28 @@ def attention_with_lse(
     k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
     out, lse = _WithLse.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return out.transpose(1, 2), lse.transpose(1, 2)
+
+
+@cache
+@torch.inference_mode(False)
+def _lse_is_sound() -> bool:
+    """Whether torch has the private operation, and it and its gradients are right."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 3, 8, generator=generator).requires_grad_() for _ in range(3))
+
+    def outcome(out: Tensor, lse: Tensor) -> list[Tensor]:
+        factors = torch.arange(24.0).view_as(out)
+        return [out, lse, *torch.autograd.grad((out * factors).sum() + 3 * lse.sum(), (q, k, v))]
+
+    with torch.enable_grad(), no_autocast(q):
+        wanted = outcome(*eager.attention_with_lse(q, k, v, scale=0.5, mask=None))
+        try:
+            out, lse = _WithLse.apply(q, k, v, None, 0.5)  # type: ignore[no-untyped-call]
+            found = outcome(out.transpose(1, 2), lse.transpose(1, 2))
+        except (AttributeError, RuntimeError, TypeError):
+            return False
+        same = (torch.allclose(a, b, atol=1e-4) for a, b in zip(found, wanted, strict=True))
+        return all(same)
 
 
 class _WithLse(torch.autograd.Function):

@@ -4,7 +4,10 @@ from typing import Literal
 
 from difftransformer.config.adapt import HeadChoice, LambdaSchedule
 from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.registry import configure
 from difftransformer.models.language_model import CausalModel
+from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -63,6 +66,15 @@ class Settings(MethodSettings):
         ge=0,
         le=1,
     )
+
+    def trains(self, model: ModelConfig) -> int:
+        """As the control, and W_D and lambda of each layer."""
+        attention = configure(model.attention, model.d_model).model_dump()
+        heads, width = attention["num_heads"], attention["head_dim"]
+        chosen = len(self.heads) if isinstance(self.heads, list) else round(self.share * heads)
+        chosen = heads if self.heads == "all" else max(1, chosen)
+        matrices = chosen if self.difference == "head" else 1
+        return model.num_layers * (projections(model) + matrices * width**2 + 1)
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:

@@ -3,7 +3,9 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
 from difftransformer.models.language_model import CausalModel
+from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -11,6 +13,10 @@ class Settings(MethodSettings):
     """The control has no settings of its own."""
 
     method: Literal["kvo"] = setting(meaning="W_K, W_V and W_O, by AdamW: Dex without its W_D")
+
+    def trains(self, model: ModelConfig) -> int:
+        """Three matrices of each layer."""
+        return model.num_layers * projections(model)
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:

@@ -5,7 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.attention.registry import configure
 from difftransformer.models.language_model import CausalModel
+from difftransformer.models.sizes import llama_matrices, projections
 from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -21,6 +24,13 @@ class Settings(MethodSettings):
     alpha: int | None = setting(
         None, meaning="Scale of the update is alpha / r; null: alpha is 2 r", gt=0
     )
+
+    def trains(self, model: ModelConfig) -> int:
+        """Two thin matrices for each one."""
+        sides = sum(map(sum, llama_matrices(model).values()))
+        width = configure(model.attention, model.d_model).head_dim
+        of_dex = max(1, round((projections(model) + width**2 + 1) / sides))
+        return model.num_layers * sides * (of_dex if self.rank == "dex" else self.rank)
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:

@@ -3,7 +3,9 @@
 from typing import Literal
 
 from difftransformer.config.base import setting
+from difftransformer.config.model import ModelConfig
 from difftransformer.models.language_model import CausalModel
+from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Task
 
 
@@ -12,6 +14,10 @@ class Settings(MethodSettings):
 
     method: Literal["pissa"] = setting(meaning="LoRA that starts on the largest singular values")
     rank: int = setting(32, meaning="r", source="arXiv 2505.16333, section 4.1: 32", gt=0)
+
+    def trains(self, model: ModelConfig) -> int:
+        """Two thin matrices for each one."""
+        return model.num_layers * self.rank * sum(map(sum, llama_matrices(model).values()))
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:

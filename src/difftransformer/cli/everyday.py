@@ -1,0 +1,130 @@
+"""What people type: build a table, build one ablation again, see the report and the verdicts."""
+
+import os
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from difftransformer.cli.frame import (
+    BUILD,
+    Artifact,
+    Config,
+    Scale,
+    Seeds,
+    beginning_with,
+    load_plan,
+    people,
+)
+from difftransformer.provenance.reporting import reporting
+
+Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would run.")]
+_CORES = os.cpu_count() or 1
+_SETTINGS = "--config"
+
+
+@people(BUILD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reproduce(
+    call: typer.Context,
+    artifacts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables, figures, ablations, or all of them; without any the headline. Options "
+            "that are not below go to Snakemake.",
+            autocompletion=beginning_with,
+        ),
+    ] = None,
+    scale: Scale = "tiny",
+    seeds: Seeds = None,
+    cores: Cores = _CORES,
+    dry_run: DryRun = False,
+) -> None:
+    """Build tables and figures with all that they need, and the report: `difftransformer table6`.
+
+    Snakemake does it, in the current folder, which is a checkout of the project.
+    """
+    with reporting():
+        words = [*(artifacts or []), *call.args]
+        settings = [f"scale={scale}"] + ([] if seeds is None else [f"seeds={seeds}"])
+        if _SETTINGS in words:  # given twice, only the last one would count
+            after = words.index(_SETTINGS) + 1
+            words[after:after] = settings
+        else:
+            words += [_SETTINGS, *settings]
+        _snakemake(["--cores", str(cores), *(["--dry-run"] if dry_run else []), *words])
+
+
+@people(BUILD)
+def rerun(
+    artifact: Artifact,
+    scale: Scale = "tiny",
+    seeds: Seeds = None,
+    cores: Cores = _CORES,
+    dry_run: DryRun = False,
+) -> None:
+    """Train and evaluate the runs of an ablation again, from scratch, and what shows them.
+
+    Snakemake does it, in the current folder: all built artifacts that show these runs are forced.
+    """
+    with reporting():
+        plan = load_plan(Path("config"), scale, seeds)
+        words = [*plan.built_users(artifact), "--cores", str(cores)]
+        words += ["--dry-run"] if dry_run else []
+        words += ["--forcerun", *plan.interventions(artifact)]
+        words += [_SETTINGS, f"scale={scale}"]
+        words += [f"seeds={seeds}"] if seeds is not None else []
+        _snakemake(words)
+
+
+@people(BUILD)
+def show_verdicts(scale: Scale = "tiny", config: Config = Path("config")) -> None:
+    """Print what the verdicts come to at a scale, and what to run next."""
+    with reporting():
+        plan = load_plan(config, scale)
+        from difftransformer.reporting.verdict_job import read_verdicts
+
+        path = Path(plan.jobs.layout.verdicts)
+        for line in read_verdicts(path).summary:
+            typer.echo(line)
+        typer.echo(f"Each of them: {path.with_suffix('.md')}")
+
+
+@people(BUILD, name="open")
+def open_report(
+    artifact: Annotated[
+        str | None,
+        typer.Argument(
+            help="Table or figure whose page it shall be; without one the report's first.",
+            autocompletion=beginning_with,
+        ),
+    ] = None,
+    scale: Scale = "tiny",
+    config: Config = Path("config"),
+) -> None:
+    """Open the report in a browser, from disk; where there is none, say where it lies."""
+    from difftransformer.config.validation import lookup
+    from difftransformer.errors import DataError
+
+    with reporting():
+        plan = load_plan(config, scale)
+        page = Path(plan.jobs.layout.report)
+        if artifact is not None:
+            lookup(plan.artifacts.known, artifact, "artifact", "open")
+            page = Path(plan.jobs.layout.page(artifact))
+        if not page.is_file():
+            raise DataError(
+                f"{page}: not built yet: difftransformer {artifact or 'reproduce'} --scale {scale}"
+            )
+        typer.echo(page)
+        if not webbrowser.open(page.resolve().as_uri()):
+            typer.echo("no browser was found here; open that file in one", err=True)
+
+
+def _snakemake(words: Sequence[str]) -> None:
+    """Become Snakemake, so that signals, output and exit status are its own."""
+    typer.echo(" ".join(["snakemake", *words]), err=True)
+    os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

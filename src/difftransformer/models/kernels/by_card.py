@@ -1,0 +1,79 @@
+"""What `auto` takes on a GPU whose card is in the table: for each call the fastest that was measured.
+
+`by_card.json` is the table, by the name of the card and the precision: for each operation pairs of
+a number of keys and the backend that is fastest from there on. benchmarks/gpu/attention.py measures,
+and `benchmarks/gpu/all.py --adopt` writes it. No time is taken while a model runs. Shapes as in
+`models.kernels.Kernel`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from difftransformer.models.kernels import flash, fused, sdpa
+
+TABLE = Path(__file__).with_suffix(".json")
+OPERATIONS = ("attention", "attention_with_lse", "differential_attention")
+_BACKENDS: dict[str, Any] = {"sdpa": sdpa, "flash_attn": flash, "fused": fused}
+_TABLE: dict[str, Any] = json.loads(TABLE.read_text())
+_cards: list[str] = []
+_PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
+    """See `Kernel.attention`."""
+    found: Tensor = _fastest("attention", q, k, mask).attention(q, k, v, scale=scale, mask=mask)
+    return found
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`."""
+    backend = _fastest("attention_with_lse", q, k, mask)
+    found: tuple[Tensor, Tensor] = backend.attention_with_lse(q, k, v, scale=scale, mask=mask)
+    return found
+
+
+def differential_attention(
+    q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
+) -> Tensor:
+    """See `Kernel.differential_attention`."""
+    backend = _fastest("differential_attention", q, k, mask)
+    found: Tensor = backend.differential_attention(q, k, v, lam, scale=scale, mask=mask)
+    return found
+
+
+def card() -> str:
+    """Name of the card that is current; also notes those of all, before a compiler looks on."""
+    _cards[:] = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return _cards[torch.cuda.current_device()]
+
+
+def knows(card: str, precision: str) -> bool:
+    """Whether the table has a card in a precision."""
+    return precision in _TABLE.get(card, {})
+
+
+def backends(card: str, precision: str) -> set[str]:
+    """Names of the backends that the table has for a card in a precision."""
+    steps = _TABLE.get(card, {}).get(precision, {}).values()
+    return {backend for one in steps for _, backend in one}
+
+
+def fastest(card: str, precision: str, operation: str, keys: int) -> str:
+    """Name of the backend that the table has for so many keys."""
+    steps = _TABLE[card][precision][operation]
+    return str(next(backend for least, backend in reversed(steps) if keys >= least))
+
+
+def _fastest(operation: str, q: Tensor, k: Tensor, mask: Tensor | None) -> Any:
+    """A mask, which was not measured and which not all of them take, is SDPA's."""
+    if mask is not None:
+        return sdpa
+    if not _cards:
+        card()
+    return _BACKENDS[fastest(_cards[q.device.index or 0], _PRECISIONS[q.dtype], operation, k.shape[-2])]

@@ -1,0 +1,105 @@
+"""Differential attention in one pass of a Triton kernel, both maps at once, and plain attention.
+
+For NVIDIA GPUs from compute capability 8.0 in half precision, with sums in float32; on a CPU in
+Triton's interpreter (TRITON_INTERPRET=1), for tests. A value is read once for the two maps of a
+head: with values of 2d the products are 6 forward and 14 backward, 10 where gradients of queries
+are added atomically, of T x T x d for a head; two calls of a kernel for one map take 8 and 20.
+Shapes as in `models.kernels.Kernel`.
+"""
+
+import importlib.util
+import math
+import os
+
+import torch
+from torch import Tensor
+
+from difftransformer.errors import BackendError
+from difftransformer.models.kernels import sdpa
+from difftransformer.models.kernels.fused.operations import fused_attention
+from difftransformer.models.kernels.fused.tiles import kernel_for
+
+NEEDED = (8, 0)
+"""Compute capability; earlier tensor cores have no bfloat16."""
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
+    """See `Kernel.attention`; a single query, as in decoding, is SDPA's.
+
+    Raises:
+        BackendError: a device, type or width that it does not compute.
+    """
+    if q.shape[2] == 1:
+        return sdpa.attention(q, k, v, scale=scale, mask=mask)
+    return _fused(q, k, v, None, scale, mask)[0]
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """See `Kernel.attention_with_lse`.
+
+    Raises:
+        BackendError: a device, type or width that it does not compute.
+    """
+    out, lse = _fused(q, k, v, None, scale, mask)
+    return out, lse[0].transpose(1, 2) * math.log(2)
+
+
+def differential_attention(
+    q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
+) -> Tensor:
+    """See `Kernel.differential_attention`; maps of a single query are written out as by SDPA.
+
+    Raises:
+        BackendError: a device, type or width that it does not compute.
+    """
+    if q.shape[2] == 1:
+        return sdpa.differential_attention(q, k, v, lam, scale=scale, mask=mask)
+    return _fused(q, k, v, lam, scale, mask)[0]
+
+
+def obstacle(device: str, precision: str) -> str | None:
+    """Return why it cannot run on a kind of device in a precision, and what to take; None: it can."""
+    if device == "cpu" and interpreted():
+        return None
+    if device != "cuda":
+        return f"it needs an NVIDIA GPU and the device is {device}; take sdpa or auto"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed (torch for CUDA on Linux brings it along); take sdpa"
+    if precision == "fp32":
+        return "it computes in half precision only; set precision bf16, or take sdpa"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < NEEDED:
+        return (
+            f"it needs compute capability {NEEDED[0]}.{NEEDED[1]}, "
+            f"{torch.cuda.get_device_name()} has less; take sdpa"
+        )
+    return None
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets kernels in Python, which is how they run on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    _refuse_others(q, k, v)
+    kernel_for("forward", 1 if lam is None else 2, q.shape[-1], v.shape[-1])
+    given = (x for x in (q, k, v, lam) if x is not None)
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    out, _, lse = fused_attention(q, k, v, lam, mask, scale, keep)
+    return out, lse
+
+
+def _refuse_others(q: Tensor, k: Tensor, v: Tensor) -> None:
+    half = (torch.bfloat16, torch.float16)
+    takes = {"cuda": half, "meta": half, "cpu": (torch.float32, torch.float16)}
+    if q.device.type == "cpu" and not interpreted():
+        takes.pop("cpu")
+    if q.dtype not in takes.get(q.device.type, ()) or not q.dtype == k.dtype == v.dtype:
+        raise BackendError(
+            f"backend fused computes in half precision on CUDA, got {q.dtype}, {k.dtype} and "
+            f"{v.dtype} on {q.device.type}; set precision bf16 and device cuda, or take sdpa"
+        )

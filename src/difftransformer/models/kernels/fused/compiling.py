@@ -1,0 +1,90 @@
+"""The kernels compiled for a part that is not here: registers, spills and shared memory.
+
+For tests and for whoever changes a kernel or a tile; nothing that computes imports this.
+"""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from difftransformer.models.kernels.fused.tiles import Kernel, Tile
+
+PARTS = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+"""Compute capability without its point -> bytes of shared memory that one block may have."""
+_TYPES = {"lse": "*fp32", "sums": "*fp32", "lam": "*fp32", "lse_grad": "*fp32", "mask": "*u8"}
+_FLOATS = ("scale", "factor")
+
+
+class Compiled(NamedTuple):
+    """What one kernel takes of a part; bytes but for the registers."""
+
+    registers: int
+    spilled: int
+    shared: int
+    ptx: str
+
+
+def compiled(
+    kernel: Kernel, tile: Tile, part: int, *, masked: bool = False, dtype: str = "bf16"
+) -> Compiled:
+    """Compile a kernel with a tile for a part of a compute capability such as 90.
+
+    Raises:
+        triton.CompilationError: it cannot be compiled.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from difftransformer.models.kernels.fused import launch
+
+    function, constants = launch.specialised(kernel, tile, masked=masked)
+    names = function.arg_names
+    signature: dict[str, str] = {}
+    for name in names:
+        if name in constants:
+            signature[name] = "constexpr"
+        elif name in _FLOATS:
+            signature[name] = "fp32"
+        elif name == "q_grad" and constants.get("ATOMIC"):
+            signature[name] = "*fp32"
+        elif name in launch.POINTERS:
+            signature[name] = _TYPES.get(name, f"*{dtype}")
+        else:
+            signature[name] = "i32"
+    # Addresses and strides are multiples of 16 bytes, as when it runs.
+    aligned = [
+        name
+        for name in names
+        if name in launch.POINTERS
+        or name.endswith(("_batch", "_head", "_row"))
+        and not name.startswith("mask")
+    ]
+    source = ASTSource(
+        fn=function,
+        signature=signature,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    made = triton.compile(source, target=GPUTarget("cuda", part, 32), options=options)
+    registers, spilled = _usage(made.asm["cubin"])
+    return Compiled(registers, spilled, made.metadata.shared, made.asm["ptx"])
+
+
+def _usage(cubin: bytes) -> tuple[int, int]:
+    """Registers and bytes of stack, which is what spills take, by the assembler's own tool."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        asked: Any = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        )
+    found = re.search(r"REG:(\d+) STACK:(\d+)", asked.stdout)
+    assert found is not None, asked.stdout
+    return int(found[1]), int(found[2])

@@ -1,0 +1,160 @@
+"""Starts the kernels: memory, strides and grids. Imports Triton.
+
+Shapes as in `models.kernels.Kernel`, and M = maps of a head, 1 or 2.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from difftransformer.models.kernels.fused import backward, forward
+from difftransformer.models.kernels.fused.pieces import LOG2_E
+from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for
+
+POINTERS = frozenset(
+    "q k v lam mask out second lse grad lse_grad sums q_grad k_grad v_grad".split()
+)
+_ROWS = 32
+"""Rows of a program of `row_sums`, which has no products."""
+
+
+def specialised(
+    kernel: Kernel, tile: Tile, *, masked: bool, head_dim: int = 0, value_dim: int = 0
+) -> tuple[Any, dict[str, Any]]:
+    """Return a kernel's function and what it is compiled for, without widths those of its blocks."""
+    constants: dict[str, Any] = {
+        "PAIR": kernel.maps == 2,
+        "MASKED": masked,
+        "HEAD_DIM": head_dim or kernel.d,
+        "VALUE_DIM": value_dim or kernel.e,
+        "D": kernel.d,
+        "E": kernel.e,
+        "ROWS": tile.rows,
+        "KEYS": tile.keys,
+    }
+    if kernel.name == "forward":
+        return forward.forward, constants | {"KEEP": kernel.maps == 2}
+    if kernel.name == "queries":
+        return backward.queries, constants
+    return backward.keys, constants | {"ATOMIC": kernel.name == "keys_atomic"}
+
+
+class Call:
+    """One call of attention: its sizes, and what all of its kernels are given."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, mask: Tensor | None, scale: float
+    ) -> None:
+        self.q, self.k, self.v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        self.lam = None if lam is None else lam.float()
+        self.mask = None if mask is None else mask.expand(len(q), -1, -1, -1).view(torch.uint8)
+        self.maps = 1 if lam is None else 2
+        self.heads = (len(q), q.shape[1] // self.maps, v.shape[1])
+        self.lengths = (q.shape[2], k.shape[2])
+        self.head_dim, self.value_dim = q.shape[-1], v.shape[-1]
+        self.scales = (scale, scale * LOG2_E)
+
+    def attend(self, *, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return out and second [B, T, H, e], empty where not kept, and lse [M, B, H, T] to base 2."""
+        (B, H, _), (T, _) = self.heads, self.lengths
+        out = self.v.new_empty(B, T, H, self.value_dim)
+        second = torch.empty_like(out) if keep and self.maps == 2 else self.v.new_empty(0)
+        lse = self._row_numbers()
+        self._start(
+            "forward", self._inputs(), (out, second, lse), self._strides(),
+            (*self.heads, *self.lengths, self.scales[1]), KEEP=second.numel() > 0,
+        )
+        return out, second, lse
+
+    def differentiate(
+        self,
+        grad: Tensor,
+        lse_grad: Tensor | None,
+        out: Tensor,
+        second: Tensor,
+        lse: Tensor,
+        *,
+        atomic: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return gradients of q, k and v, contiguous, and of lam, a scalar in float32.
+
+        Args:
+            grad: Of the output, [B, T, H, e].
+            lse_grad: Of the natural log-sum-exp, [1, B, H, T] in float32.
+            out: The output.
+            second: What the second maps gathered.
+            lse: To base 2.
+            atomic: One kernel for all gradients, whose sums have no fixed order.
+        """
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        sums = self._row_sums(grad, lse_grad, out, second)
+        q_grad = self.q.new_empty(self.q.shape)
+        if atomic:
+            q_grad = torch.zeros_like(q_grad, dtype=torch.float32)
+        k_grad, v_grad = self.k.new_empty(self.k.shape), self.v.new_empty(self.v.shape)
+        given = (*self._inputs(), grad, lse, sums)
+        strides = (*self._strides(), *(grad.stride(i) for i in (0, 1, 2)))
+        numbers = (*self.heads, *self.lengths, *self.scales)
+        if not atomic:
+            self._start("queries", given, (q_grad,), strides, numbers)
+        name = "keys_atomic" if atomic else "keys"
+        self._start(name, given, (q_grad, k_grad, v_grad), strides, numbers)
+        lam_grad = -sums[-1].sum()
+        return q_grad.to(self.q.dtype), k_grad, v_grad, lam_grad
+
+    def _row_sums(
+        self, grad: Tensor, lse_grad: Tensor | None, out: Tensor, second: Tensor
+    ) -> Tensor:
+        (B, H, _), (T, _) = self.heads, self.lengths
+        sums = self._row_numbers()
+        kernel = kernel_for("forward", self.maps, self.head_dim, self.value_dim)
+        with _on(self.q):
+            backward.row_sums[(-(-T // _ROWS) * B * H,)](
+                grad, *(grad.stride(i) for i in (0, 1, 2)), out, second, lse_grad, self.lam, sums,
+                B, H, T, PAIR=self.maps == 2, LSE_GRAD=lse_grad is not None,
+                VALUE_DIM=self.value_dim, E=kernel.e, ROWS=_ROWS,
+            )
+        return sums
+
+    def _start(
+        self,
+        name: str,
+        given: tuple[Tensor | None, ...],
+        made: tuple[Tensor, ...],
+        strides: tuple[int, ...],
+        numbers: tuple[float, ...],
+        **further: bool,
+    ) -> None:
+        kernel = kernel_for(name, self.maps, self.head_dim, self.value_dim)
+        tile = tile_for(kernel, self.q.device)
+        function, constants = specialised(
+            kernel, tile, masked=self.mask is not None,
+            head_dim=self.head_dim, value_dim=self.value_dim,
+        )
+        (B, H, G), (T, S) = self.heads, self.lengths
+        by_keys = name.startswith("keys")
+        programs = -(-S // tile.keys) * B * G if by_keys else -(-T // tile.rows) * B * H
+        with _on(self.q):
+            function[(programs,)](
+                *given, *made, *strides, *numbers, **(constants | further),
+                num_warps=tile.warps, num_stages=tile.stages,
+            )
+
+    def _inputs(self) -> tuple[Tensor | None, ...]:
+        return self.q, self.k, self.v, self.lam, self.mask
+
+    def _strides(self) -> tuple[int, ...]:
+        heads = [x.stride(i) for x in (self.q, self.k, self.v) for i in (0, 1, 2)]
+        mask = (0, 0, 0) if self.mask is None else [self.mask.stride(i) for i in (0, 2, 3)]
+        return (*heads, *mask)
+
+    def _row_numbers(self) -> Tensor:
+        (B, H, _), (T, _) = self.heads, self.lengths
+        return self.q.new_empty(self.maps, B, H, T, dtype=torch.float32)
+
+
+def _on(x: Tensor) -> AbstractContextManager[Any]:
+    """Kernels start on the current card, which need not be that of their tensors."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

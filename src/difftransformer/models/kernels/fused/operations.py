@@ -1,0 +1,122 @@
+"""The fused kernels as operations of torch, which a compiler takes as they are.
+
+Shapes as in `models.kernels.Kernel`, and M = maps of a head: 2 where there is a lam, else 1.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from difftransformer.models.kernels.fused.tiles import kernel_for, sums_atomically
+
+
+@torch.library.custom_op("difftransformer::fused_attention", mutates_args=())
+def fused_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q [B, M H, T, d], k [B, M G, S, d], v [B, G, S, e], lam a scalar or None.
+
+    Returns:
+        The output [B, T, H, e]; what the second maps gathered, like it, or nothing unless ``keep``,
+        which a gradient needs; the log-sum-exp to base 2, [M, B, H, T] in float32.
+    """
+    from difftransformer.models.kernels.fused.launch import Call
+
+    return Call(q, k, v, lam, mask, scale).attend(keep=keep)
+
+
+@fused_attention.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    B, heads, T, _ = q.shape
+    maps = 1 if lam is None else 2
+    out = v.new_empty(B, T, heads // maps, v.shape[-1])
+    second = torch.empty_like(out) if keep and maps == 2 else v.new_empty(0)
+    return out, second, q.new_empty(maps, B, heads // maps, T, dtype=torch.float32)
+
+
+@torch.library.custom_op("difftransformer::fused_attention_backward", mutates_args=())
+def fused_attention_backward(
+    grad: Tensor,
+    lse_grad: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor | None,
+    mask: Tensor | None,
+    out: Tensor,
+    second: Tensor,
+    lse: Tensor,
+    scale: float,
+    atomic: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and, a scalar in float32, of lam; ``lse_grad`` is to base e."""
+    from difftransformer.models.kernels.fused.launch import Call
+
+    call = Call(q, k, v, lam, mask, scale)
+    return call.differentiate(grad, lse_grad, out, second, lse, atomic=atomic)
+
+
+@fused_attention_backward.register_fake
+def _(
+    grad: Tensor,
+    lse_grad: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lam: Tensor | None,
+    mask: Tensor | None,
+    out: Tensor,
+    second: Tensor,
+    lse: Tensor,
+    scale: float,
+    atomic: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    q_grad, k_grad, v_grad = (x.new_empty(x.shape) for x in (q, k, v))
+    return q_grad, k_grad, v_grad, q.new_empty((), dtype=torch.float32)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, lam, mask, ctx.scale, _ = inputs
+    ctx.save_for_backward(q, k, v, lam, mask, *output)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(
+    ctx: Any, grad: Tensor | None, _: Tensor | None, lse_grad: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "backend fused has no second derivative: leave create_graph=True out, or take eager"
+        )
+    q, k, v, lam, mask, out, second, lse = ctx.saved_tensors
+    if grad is None:
+        grad = torch.zeros_like(out)
+    if lse_grad is not None:
+        lse_grad = (lse_grad / math.log(2)).contiguous()
+    maps = 1 if lam is None else 2
+    kernel = kernel_for("keys_atomic", maps, q.shape[-1], v.shape[-1])
+    q_grad, k_grad, v_grad, lam_grad = fused_attention_backward(
+        grad, lse_grad, q, k, v, lam, mask, out, second, lse, ctx.scale,
+        sums_atomically(kernel, q.device),
+    )
+    return q_grad, k_grad, v_grad, None if lam is None else lam_grad.to(lam.dtype), None, None, None
+
+
+fused_attention.register_autograd(_backward, setup_context=_keep)

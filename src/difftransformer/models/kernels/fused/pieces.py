@@ -1,0 +1,83 @@
+"""What the fused kernels share: rows from memory, and who sees whom.
+
+Suffixes of all of them: ROWS queries and KEYS keys to a tile, WIDTH columns of a matrix in a BLOCK
+whose size is a power of two. Offsets of a tile are counted in 64 bits, those inside of it in 32.
+"""
+
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+"""Exponentials are of 2 here, which the hardware has: exp(x) = exp2(x LOG2_E)."""
+
+
+@triton.jit
+def load_rows(
+    base,
+    start,
+    row_stride,
+    end,
+    COUNT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHECK: tl.constexpr,
+):
+    """Rows ``start`` and on, [COUNT, BLOCK]; zeros from column WIDTH on and, checked, past ``end``."""
+    rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)
+    at = base + tl.cast(start, tl.int64) * row_stride + rows[:, None] * row_stride + columns
+    if CHECK:
+        found = tl.load(
+            at, mask=(start + rows < end)[:, None] & (columns < WIDTH)[None, :], other=0.0
+        )
+    elif WIDTH < BLOCK:
+        found = tl.load(at, mask=(columns < WIDTH)[None, :], other=0.0)
+    else:
+        found = tl.load(at)
+    return found
+
+
+@triton.jit
+def store_rows(
+    base, values, start, row_stride, end, COUNT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Write [COUNT, BLOCK] to rows ``start`` and on, up to ``end`` and column WIDTH."""
+    rows, columns = tl.arange(0, COUNT), tl.arange(0, BLOCK)
+    at = base + tl.cast(start, tl.int64) * row_stride + rows[:, None] * row_stride + columns
+    inside = (start + rows < end)[:, None] & (columns < WIDTH)[None, :]
+    tl.store(at, values.to(base.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def load_numbers(base, start, end, COUNT: tl.constexpr):
+    """Numbers of a row each, [COUNT]; zeros past ``end``."""
+    rows = start + tl.arange(0, COUNT)
+    return tl.load(base + rows, mask=rows < end, other=0.0)
+
+
+@triton.jit
+def seen_keys(
+    mask,
+    mask_row,
+    mask_column,
+    m,
+    n,
+    T,
+    S,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Which of the keys n and on the queries m and on see, [ROWS, KEYS]; none of them past S.
+
+    Queries past T, whose results nobody keeps, may see any where there is no mask.
+    """
+    rows, keys = m + tl.arange(0, ROWS), n + tl.arange(0, KEYS)
+    inside = (keys < S)[None, :]
+    if MASKED:
+        inside = inside & (rows < T)[:, None]
+        at = mask + tl.cast(m, tl.int64) * mask_row + tl.cast(n, tl.int64) * mask_column
+        local = tl.arange(0, ROWS)[:, None] * mask_row + tl.arange(0, KEYS)[None, :] * mask_column
+        seen = tl.load(at + local, mask=inside, other=0) != 0
+    else:
+        seen = inside & (keys[None, :] <= rows[:, None] + (S - T))
+    return seen

@@ -1,0 +1,89 @@
+"""What the processes of one training send each other in a step (FSDP2), by a stated model.
+
+A layer's weights are gathered before its forward and again before its backward pass, and its
+gradients are reduced and scattered behind it, all in float32; embedding and output are gathered
+once. That is done for every micro-batch. Each is a ring over all GPUs: every GPU sends (N - 1) / N
+of the bytes, one hop after the other,
+
+    seconds = (N - 1) hop + (N - 1) / N bytes / bandwidth
+
+Within a node the bandwidth is a GPU's own. Between nodes as many rings run as a node has GPUs, each
+through another port, so that it is that of all ports together, or a GPU's own where that is less.
+Nothing is taken to be hidden behind the computation, which FSDP2 does for most of it.
+"""
+
+from dataclasses import dataclass
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.config.project import MachineConfig
+from difftransformer.config.training import TrainingConfig
+from difftransformer.models.sizes import count_parameters, training_flops
+
+_BYTES = 4
+"""Of a number that is gathered or reduced."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One optimiser step of a training, on one of its GPUs.
+
+    Attributes:
+        gpus: N.
+        sequences: Of a step; more than a training has where there are more GPUs than sequences.
+        micro_batches: Of each GPU.
+        sent: Bytes that it sends.
+        communication: Seconds of all collectives, one after the other.
+        computation: Seconds of its share of the operations.
+    """
+
+    gpus: int
+    sequences: int
+    micro_batches: int
+    sent: float
+    communication: float
+    computation: float
+
+    @property
+    def share(self) -> float:
+        """Communication in parts of computation: from 1 on it cannot be hidden."""
+        return self.communication / self.computation
+
+
+def step_cost(
+    model: ModelConfig, training: TrainingConfig, gpus: int, machine: MachineConfig
+) -> StepCost:
+    """Return what a step costs on a number of GPUs, whatever the training itself asks for."""
+    sequences = max(training.batch_size, gpus)
+    share = sequences / gpus
+    micro_batches = -(-int(share) // min(training.micro_batch, int(share)))
+    one, two = (
+        count_parameters(model.model_copy(update={"num_layers": layers})) for layers in (1, 2)
+    )
+    layer, outside = two - one, 2 * one - two
+    # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
+    numbers = 3 * model.num_layers * layer + 2 * outside
+    collectives = 3 * model.num_layers + 2
+    sent = micro_batches * _BYTES * numbers * (gpus - 1) / gpus
+    hops = micro_batches * collectives * (gpus - 1)
+    flops = operations(model, training) * training.seq_len * share
+    return StepCost(
+        gpus=gpus,
+        sequences=sequences,
+        micro_batches=micro_batches,
+        sent=sent,
+        communication=hops * machine.hop_us * 1e-6 + sent / (1e9 * bandwidth(gpus, machine)),
+        computation=flops / (machine.mfu * machine.peak_tflops * 1e12),
+    )
+
+
+def operations(model: ModelConfig, training: TrainingConfig) -> float:
+    """Return the operations of each trained token, layers that are computed again among them."""
+    once = training_flops(model, training.seq_len)
+    return once * 4 / 3 if training.recompute == "layer" else once
+
+
+def bandwidth(gpus: int, machine: MachineConfig) -> float:
+    """Return GB/s of a ring over so many GPUs."""
+    if gpus <= machine.gpus_per_node:
+        return machine.node_gb_s
+    return min(machine.node_gb_s, machine.gpus_per_node * machine.network_gb_s)

@@ -1,0 +1,76 @@
+"""What models from elsewhere cost: their download, and what they are asked as they are.
+
+A plan has none of their files: their sizes are stated, in `parameters` of a row or in `sizes` of
+`pretrained`. Adapting one is a training like others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from difftransformer.config.project import MachineConfig
+from difftransformer.config.run import PRETRAINED_BASE
+from difftransformer.models.sizes import count_parameters
+from difftransformer.planning.plan import Plan
+
+_BYTES = 2
+"""Of a published weight: all of them are published in 16 bits."""
+_OPERATIONS = 2
+"""For each parameter and token of a forward pass; maps of short prompts add little."""
+
+
+@dataclass(frozen=True)
+class PublishedCost:
+    """What a model from elsewhere costs.
+
+    Attributes:
+        run: Its row.
+        parameters: Stated; None: nobody says, and nothing follows.
+        tokens: That it reads in all its evaluations.
+        unknown: Suites whose settings do not say how many.
+        gpu_hours: Of these tokens.
+    """
+
+    run: str
+    parameters: float | None
+    tokens: int
+    unknown: tuple[str, ...]
+    gpu_hours: float
+
+    @property
+    def download_gib(self) -> float:
+        """Its files on the hub, which is what it takes on a card, too."""
+        return (self.parameters or 0.0) * _BYTES / 2**30
+
+
+def published_costs(
+    plan: Plan, artifacts: Sequence[str], machine: MachineConfig
+) -> list[PublishedCost]:
+    """Return what the models from elsewhere cost that artifacts show, in their order."""
+    suites: dict[str, dict[str, None]] = {}
+    for artifact in artifacts:
+        for suite, run in plan.artifacts.evaluations(artifact):
+            if not plan.jobs.trained(run):
+                suites.setdefault(run, {})[suite] = None
+    return [_cost(plan, run, list(asked), machine) for run, asked in suites.items()]
+
+
+def _cost(plan: Plan, run: str, suites: Sequence[str], machine: MachineConfig) -> PublishedCost:
+    planned = {suite: plan.catalogue.suite(suite).planned_tokens for suite in suites}
+    tokens, parameters = sum(one or 0 for one in planned.values()), _parameters(plan, run)
+    flops = _OPERATIONS * (parameters or 0.0) * tokens
+    return PublishedCost(
+        run=run,
+        parameters=parameters,
+        tokens=tokens,
+        unknown=tuple(suite for suite, one in planned.items() if one is None),
+        gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
+    )
+
+
+def _parameters(plan: Plan, run: str) -> float | None:
+    base = plan.catalogue.project.pretrained
+    if run == PRETRAINED_BASE and base is not None:
+        return count_parameters(
+            base.planned(f"{plan.catalogue.folder / 'config.yaml'}: pretrained")
+        )
+    return plan.catalogue.runs[run].parameters

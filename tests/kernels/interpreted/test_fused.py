@@ -1,0 +1,204 @@
+"""The fused kernels in Triton's interpreter against the formula in float64.
+
+Its product of bfloat16 is wrong by construction: float32 and float16 here, bfloat16 on a card by
+benchmarks/gpu/contract.py.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from difftransformer.errors import BackendError
+from difftransformer.models.kernels import choose_backend, eager, fused
+from difftransformer.models.kernels.fused.launch import Call
+from difftransformer.models.kernels.fused.operations import fused_attention
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "attention"))
+
+
+class Case(NamedTuple):
+    """Sizes as in `models.kernels.Kernel`; ``maps`` of a head."""
+
+    maps: int
+    d: int
+    e: int
+    T: int
+    S: int
+    B: int = 1
+    H: int = 1
+    G: int = 1
+    dtype: torch.dtype = torch.float32
+    masked: bool = False
+
+    def inputs(self) -> list[Tensor]:
+        """q, k, v, and lam where there are two maps; parts of buffers that are otherwise NaN."""
+        generator = torch.Generator().manual_seed(0)
+        M, found = self.maps, []
+        for heads, rows, width in (
+            (M * self.H, self.T, self.d),
+            (M * self.G, self.S, self.d),
+            (self.G, self.S, self.e),
+        ):
+            buffer = torch.full((self.B, heads + 1, rows + 3, width + 8), torch.nan)
+            part = buffer[:, :heads, 2 : rows + 2, :width]
+            part.normal_(generator=generator)
+            found.append(buffer.to(self.dtype)[:, :heads, 2 : rows + 2, :width])
+        return [*found, torch.tensor(0.37)] if M == 2 else found
+
+    def mask(self) -> Tensor | None:
+        """Half of the keys at random, and none at all for the first query."""
+        if not self.masked:
+            return None
+        drawn = torch.rand(self.B, 1, self.T, self.S, generator=torch.Generator().manual_seed(1))
+        seen = drawn > 0.5
+        seen[..., 1:, 0] = True
+        return seen
+
+
+CASES = [
+    Case(2, 8, 16, 70, 70, H=2, G=1),
+    Case(2, 32, 64, 33, 50, B=2),
+    Case(2, 64, 128, 65, 65),
+    Case(2, 96, 192, 37, 45),
+    Case(2, 128, 256, 5, 40),
+    Case(2, 16, 32, 1, 35),
+    Case(2, 16, 32, 35, 35, masked=True),
+    Case(1, 32, 32, 70, 101, H=2),
+    Case(1, 24, 48, 40, 40, H=2, G=1),
+    Case(1, 128, 128, 5, 5),
+]
+HALF = [
+    Case(2, 32, 64, 70, 70, dtype=torch.float16),
+    Case(1, 64, 64, 33, 40, dtype=torch.float16),
+]
+
+
+def run(case: Case, module: Any, dtype: torch.dtype) -> list[Tensor]:
+    """Output and gradients; of single maps by the operation with the log-sum-exp."""
+    inputs = [x.to(dtype) if x.ndim else x for x in case.inputs()]
+    if dtype == torch.float64:
+        inputs = [x.double() for x in inputs]
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    given = {"scale": case.d**-0.5, "mask": case.mask()}
+    if case.maps == 2:
+        outs = [module.differential_attention(*inputs, **given)]
+    else:
+        outs = list(module.attention_with_lse(*inputs, **given))
+    generator = torch.Generator().manual_seed(2)
+    probes = [torch.randn(out.shape, generator=generator).to(out.dtype) for out in outs]
+    return [*(out.detach() for out in outs), *torch.autograd.grad(outs, inputs, probes)]
+
+
+def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+    """Largest error of each as a share of the largest value."""
+    return [
+        float((one.double() - other).abs().max() / other.abs().max())
+        for one, other in zip(found, exact, strict=True)
+    ]
+
+
+def exact_results(case: Case) -> list[Tensor]:
+    """By the formula; a query that sees nothing gathers nothing, where the formula has NaN."""
+    if not case.masked:
+        return run(case, eager, torch.float64)
+    return run(case._replace(masked=True), _Empty, torch.float64)
+
+
+class _Empty:
+    """The formula with maps of zeros for queries without keys."""
+
+    @staticmethod
+    def differential_attention(
+        q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor
+    ) -> Tensor:
+        first, second = (
+            (q[:, i::2] @ k[:, i::2].mT * scale)
+            .masked_fill(~mask, -1e30)
+            .softmax(dim=-1)
+            .mul(mask)
+            for i in (0, 1)
+        )
+        return ((first - lam * second) @ v).transpose(1, 2)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_float32_is_the_formula(case: Case) -> None:
+    found, exact = run(case, fused, torch.float32), exact_results(case)
+    *most, last = errors(found, exact)
+    assert max(most) < 2e-6
+    assert last < (5e-6 if case.maps == 2 else 2e-6)
+
+
+@pytest.mark.parametrize("case", HALF, ids=str)
+def test_float16_is_rounded_and_no_more(case: Case) -> None:
+    exact = run(case, eager, torch.float64)
+    assert max(errors(run(case, fused, torch.float16), exact)) < 1e-3
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
+def test_one_kernel_for_all_gradients_gives_the_same(case: Case) -> None:
+    q, k, v, *lam = case.inputs()
+    call = Call(q, k, v, lam[0] if lam else None, None, case.d**-0.5)
+    out, second, lse = call.attend(keep=True)
+    generator = torch.Generator().manual_seed(2)
+    grad = torch.randn(out.shape, generator=generator)
+    apart, together = (
+        call.differentiate(grad, None, out, second, lse, atomic=atomic) for atomic in (False, True)
+    )
+    for one, other in zip(apart, together, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_wide_head_is_refused() -> None:
+    case = Case(1, 256, 256, 4, 4)
+    with pytest.raises(BackendError, match="no kernel for head_dim 256 with values of 256: it takes"):
+        run(case, fused, torch.float32)
+    with pytest.raises(BackendError, match="no kernel for head_dim 16 with values of 64"):
+        run(Case(2, 16, 64, 4, 4), fused, torch.float32)
+
+
+def test_bfloat16_is_refused_where_the_interpreter_gets_it_wrong() -> None:
+    with pytest.raises(BackendError, match=r"got torch\.bfloat16.* on cpu; set precision bf16"):
+        run(Case(2, 8, 16, 4, 4), fused, torch.bfloat16)
+
+
+def test_the_interpreter_is_a_device_for_it() -> None:
+    assert choose_backend("fused", "cpu") == "fused"
+
+
+@pytest.mark.parametrize("maps", [1, 2])
+def test_torch_accepts_the_operation(maps: int) -> None:
+    q, k, v, *lam = (x.requires_grad_() for x in Case(maps, 8, 8 * maps, 9, 11).inputs())
+    torch.library.opcheck(fused_attention, (q, k, v, lam[0] if lam else None, None, 0.3, True))
+
+
+def test_a_compiled_layer_has_no_break_and_the_same_numbers() -> None:
+    from small_layers import SHARINGS, build, inputs
+
+    layer = build({"variant": "diff_v1", **SHARINGS["mqa"]}, "fused")
+    x, rope = inputs(layer, 9, batch=1)
+    x.requires_grad_()
+    by_layer: list[list[Tensor]] = []
+    for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        out = call(x, rope)
+        by_layer.append([out, *torch.autograd.grad(out.sum(), [x, *layer.parameters()])])
+    for plain, compiled in zip(*by_layer, strict=True):
+        torch.testing.assert_close(plain, compiled)
+
+
+def test_without_gradients_the_second_output_is_not_written() -> None:
+    q, k, v, lam = Case(2, 8, 16, 4, 4).inputs()
+    assert fused_attention(q, k, v, lam, None, 0.3, False)[1].numel() == 0
+
+
+def test_the_fake_has_the_sizes_of_a_card() -> None:
+    q, k, v, lam = (
+        torch.empty(x.shape, dtype=torch.bfloat16, device="meta")
+        for x in Case(2, 64, 128, 9, 11, B=2, H=4, G=2).inputs()
+    )
+    out = fused.differential_attention(q, k, v, lam, scale=0.3, mask=None)
+    assert out.shape == (2, 9, 4, 128) and out.is_meta and out.dtype == torch.bfloat16
