@@ -48,7 +48,7 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
         transformer = _initial_model(slice, frame["seed"], model, device, team)
-        transformer.recompute = slice.training.recompute == "layer"
+        transformer.recompute = slice.training.recompute
         method = Method(AdamW(transformer.named_parameters(), slice.training))
         return Start(
             transformer, method, transformer.backend, lambda: (team.plain(transformer), {})

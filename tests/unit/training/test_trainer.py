@@ -296,9 +296,12 @@ def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
 
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2", "dint"])
-def test_layers_that_are_computed_again_give_the_same_bytes(train: Train, variant: str) -> None:
+@pytest.mark.parametrize("mode", ["layer", "selective"])
+def test_layers_that_are_computed_again_give_the_same_bytes(
+    train: Train, variant: str, mode: str
+) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
     kept = train(make_slice(variant, **settings), "kept")
-    again = train(make_slice(variant, recompute="layer", **settings), "again")
+    again = train(make_slice(variant, recompute=mode, **settings), "again")
     for name in ("model.safetensors", "history.csv"):
         assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()
