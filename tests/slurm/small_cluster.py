@@ -93,7 +93,7 @@ class Cluster:
             (self.folder / name).mkdir(parents=True)
         # The plugin drops all that begins with SLURM_ from a job's environment, this address too,
         # and a configuration elsewhere than in /etc is not found then.
-        for name in ("srun", "scontrol"):
+        for name in ("srun", "scontrol", "squeue"):
             real, wrapped = shutil.which(name), self.folder / "bin" / name
             wrapped.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
             wrapped.chmod(0o755)
