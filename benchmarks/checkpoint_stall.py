@@ -86,8 +86,12 @@ def training(
             "attention": {"variant": "diff_v1", "head_dim": 64},
         }
     )
-    model = Transformer.build(config, "sdpa", 0)
-    team.shard(model, lambda: Transformer(config, "sdpa"))
+    model = team.shared(
+        lambda: Transformer(config),
+        lambda model, name, module: model.init_module(name, module, 0),
+        CPU,
+        "fp32",
+    )
     settings = {"steps": 10, "seq_len": 128, "batch_size": 2, "lr": 1e-3, "warmup_steps": 1}
     optimiser = AdamW(model.named_parameters(), TrainingConfig.model_validate(settings))
     loss = team.loss(model, lambda batch: model(batch).float().logsumexp(-1).mean())

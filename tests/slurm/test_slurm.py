@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from attempts import assert_same
-from one_node import CPUS, Cluster, missing, wait_for
+from small_cluster import CPUS, Cluster, missing, wait_for
 from small_workflow import ROWS, Checkout, copy_of
 
 pytestmark = pytest.mark.slurm

@@ -90,10 +90,11 @@ class TrainingConfig(Settings):
         unit="sequences",
         gt=0,
     )
-    recompute: Literal["none", "layer"] = setting(
+    recompute: Literal["none", "layer", "selective"] = setting(
         "none",
         meaning="layer: a layer keeps its input alone and is computed again in the backward pass, "
-        "a third more work for a fraction of the memory. The numbers are the same.",
+        "a third more work for a fraction of the memory. selective: it keeps its products and what "
+        "attention gives, too, and computes the rest again. The numbers are the same.",
     )
     lr: float = setting(
         meaning="Peak learning rate.",

@@ -2,7 +2,12 @@
 
 import logging
 import os
+import signal
 import subprocess
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from difftransformer.errors import BackendError
 
 TIME_IS_NEARLY_OVER = "SIGUSR1"
 """The signal that `profiles/slurm` has Slurm send to a job some time before its limit."""
@@ -36,3 +41,65 @@ def requeue() -> bool:
         return False
     logger.info("Slurm job %s is back in the queue and goes on from its checkpoint", id)
     return True
+
+
+def nodes() -> int:
+    """Return on how many nodes this process's own job is; 1 outside Slurm.
+
+    The job is asked for, not the environment: executors leave that out of what a job inherits.
+
+    Raises:
+        BackendError: Slurm does not say.
+    """
+    id = job_id()
+    if id is None:
+        return 1
+    try:
+        asked = subprocess.run(
+            ["squeue", "--noheader", "--jobs", id, "--format", "%D"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        said = asked.stdout.strip()
+        if said.isdecimal():
+            return int(said)
+        refusal = asked.stderr.strip() or f"squeue says {said!r}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        refusal = str(error)
+    raise BackendError(
+        f"Slurm does not say on how many nodes job {id} is ({refusal}): unset SLURM_JOB_ID where "
+        "this is no job of Slurm's"
+    )
+
+
+def on_each_node(count: int, words: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Run a command once on each node of this process's own job; return the highest exit status.
+
+    A stop reaches all of them: SIGTERM by way of `srun`, the others from Slurm itself.
+
+    Args:
+        count: How many nodes.
+        words: The command.
+        variables: Of the environment, beside those that there are.
+
+    Raises:
+        BackendError: There is no `srun`.
+    """
+    options = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--mem=0"]
+    # Whatever step this is in, and all processors that the job has: its processes share them.
+    options += ["--overlap", "--cpu-bind=none", "--disable-status"]
+    if cpus := os.environ.get("SLURM_CPUS_ON_NODE"):
+        options.append(f"--cpus-per-task={cpus}")
+    try:
+        started = subprocess.Popen(["srun", *options, *words], env={**os.environ, **variables})
+    except OSError as error:
+        raise BackendError(
+            f"srun cannot be started ({error.strerror}): it starts a training on several nodes"
+        ) from error
+
+    def pass_on(_number: int, _frame: FrameType | None) -> None:
+        started.send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    return started.wait()

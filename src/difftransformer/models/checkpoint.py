@@ -6,6 +6,7 @@ Nothing here imports transformers: a training job writes the folder, an evaluati
 import errno
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import PretrainedModel
@@ -157,8 +158,17 @@ def load_model(folder: Path, backend: str = "sdpa") -> Transformer:
 
 
 @torch.no_grad()
-def load_weights(model: Transformer, path: Path) -> None:
+def load_weights(
+    model: Transformer,
+    path: Path,
+    share: Callable[[Tensor, Tensor], Tensor] = lambda whole, _target: whole,
+) -> None:
     """Copy the tensors of a safetensors file into a model that has exactly these.
+
+    Args:
+        model: The model, on any device.
+        path: The file.
+        share: Gives of a tensor what its target in the model holds of it.
 
     Raises:
         CheckpointError: the file is missing or damaged, or a tensor is missing, unknown, or of
@@ -182,7 +192,7 @@ def load_weights(model: Transformer, path: Path) -> None:
                 if not tensor.is_floating_point():
                     kind = str(tensor.dtype).removeprefix("torch.")
                     raise CheckpointError(f"{path}: tensor {name} is {kind}, no float; {_MISFIT}")
-                target.copy_(tensor)
+                target.copy_(share(tensor, target))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; train the model again") from None
     except (SafetensorError, OSError) as error:

@@ -10,41 +10,48 @@ from difftransformer.models.matrices import Embedding, Linear
 from difftransformer.models.normalisation import RMSNorm
 
 
+def draw_weights(module: nn.Module, seed: int) -> None:
+    """Draw all weights of a model or a layer, in place, as `draw_module` does without more."""
+    for name, part in module.named_modules():
+        draw_module(name, part, seed)
+
+
 @torch.no_grad()
-def draw_weights(
-    module: nn.Module,
+def draw_module(
+    name: str,
+    part: nn.Module,
     seed: int,
     *,
     std: float | None = None,
     residual: float = 1.0,
     embedding_std: float = 1.0,
 ) -> None:
-    """Draw all weights of a module, in place.
+    """Draw the weights of one module, whose parameters are whole and on the CPU.
 
     A matrix depends on the seed, its name and its shape, so modules of one seed share to the byte
     what they have in common, whatever else they have. Those that are multiplied as one (see
     `matrices.Linear`) are drawn one by one.
 
     Args:
-        module: A model or a layer.
+        name: Of the module in its model.
+        part: A projection, an embedding, a norm or attention; of others nothing is drawn.
         seed: What all draws begin with.
         std: Standard deviation of the matrices; None: 1 / sqrt(inputs of the matrix).
         residual: Factor on it for projections back into the residual stream.
         embedding_std: Standard deviation of the token embedding.
     """
-    for name, part in module.named_modules():
-        if isinstance(part, Linear):
-            own_std = part.in_features**-0.5 if std is None else std
-            scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
-            for matrix, rows in part.matrices(name):
-                rows.normal_(0.0, own_std * scaled, generator=_generator(seed, f"{matrix}.weight"))
-        elif isinstance(part, Embedding):
-            part.weight.normal_(0.0, embedding_std, generator=_generator(seed, f"{name}.weight"))
-        elif isinstance(part, RMSNorm):
-            part.weight.fill_(1.0)
-        elif isinstance(part, Attention):
-            for own_name, parameter in part.named_parameters(recurse=False):
-                part.init_parameter(own_name, parameter, _generator(seed, f"{name}.{own_name}"))
+    if isinstance(part, Linear):
+        own_std = part.in_features**-0.5 if std is None else std
+        scaled = residual if name.endswith(("o_proj", "down_proj")) else 1.0
+        for matrix, rows in part.matrices(name):
+            rows.normal_(0.0, own_std * scaled, generator=_generator(seed, f"{matrix}.weight"))
+    elif isinstance(part, Embedding):
+        part.weight.normal_(0.0, embedding_std, generator=_generator(seed, f"{name}.weight"))
+    elif isinstance(part, RMSNorm):
+        part.weight.fill_(1.0)
+    elif isinstance(part, Attention):
+        for own_name, parameter in part.named_parameters(recurse=False):
+            part.init_parameter(own_name, parameter, _generator(seed, f"{name}.{own_name}"))
 
 
 def _generator(seed: int, name: str) -> torch.Generator:

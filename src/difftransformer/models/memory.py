@@ -20,6 +20,7 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.recomputation import is_kept
 from difftransformer.models.transformer import Transformer
 
 _PROBE = 128
@@ -65,6 +66,26 @@ def imagined_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
     cpu = torch.device("cpu")
     with FakeTensorMode():
         return _kept_by_a_layer(config, "sdpa", seq_len, cpu, precision)
+
+
+def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) -> float:
+    """Return the bytes that a layer keeps beside its input where the rest is computed again.
+
+    See `recomputation`; for one sequence of T positions, with which they grow, by tensors that have
+    a shape alone.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    cpu, length = torch.device("cpu"), min(seq_len, _PROBE)
+
+    def kept(layers: int) -> int:
+        model = _small(config, "sdpa", layers, cpu)
+        with autocast(cpu, precision), _Selected() as found:
+            model.hidden_states(torch.zeros((1, length), dtype=torch.long))
+        return found.size
+
+    with FakeTensorMode():
+        return (kept(2) - kept(1)) * seq_len / length
 
 
 def _kept_by_a_layer(
@@ -173,6 +194,22 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _gone(self, key: int, size: int) -> None:
         self._known.discard(key)
         self._now -= size
+
+
+class _Selected(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of what the operations give that are not done again."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.size = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if is_kept(func):
+            self.size += sum(tensor.nbytes for tensor in _tensors(out))
+        return out
 
 
 def _tensors(tree: Any) -> list[Tensor]:

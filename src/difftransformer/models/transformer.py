@@ -12,7 +12,6 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
@@ -20,10 +19,11 @@ from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.gradients import by_hand, first_derivative
-from difftransformer.models.initial_values import draw_weights
+from difftransformer.models.initial_values import draw_module
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.matrices import Embedding, Linear, linear
 from difftransformer.models.normalisation import RMSNorm
+from difftransformer.models.recomputation import computed_again
 from difftransformer.models.rotary import Rope, RotaryTable
 
 
@@ -100,11 +100,11 @@ class Transformer(LanguageModel):
         backend: Name of the attention backend.
         embedding: Token embedding, [V, D].
         lm_head: Output projection; None when it is the embedding (``tie_embeddings``).
-        recompute: Whether training keeps nothing of a layer but its input, and computes the layer
-            again in the backward pass.
+        recompute: What training computes again in the backward pass instead of keeping it, see
+            `recomputation`: "none", "layer" or "selective".
     """
 
-    recompute: bool = False
+    recompute: str = "none"
 
     def __init__(self, config: ModelConfig, backend: str = "sdpa") -> None:
         """Make the modules; their weights are undefined (see `build` and `checkpoint.load_model`).
@@ -191,10 +191,10 @@ class Transformer(LanguageModel):
         else:
             rope = self._rotary.at(positions)
         x = self.embedding(tokens)
-        again = self.recompute and torch.is_grad_enabled()
+        again = self.recompute != "none" and torch.is_grad_enabled()
         for layer in self.layers:
             if again:
-                x = checkpoint(layer, x, rope, mask, cache, use_reentrant=False)
+                x = computed_again(layer, self.recompute, x, rope, mask, cache)
             else:
                 x = layer(x, rope, mask, cache)
         out: Tensor = self.norm(x)
@@ -237,13 +237,19 @@ class Transformer(LanguageModel):
             yield layer.attention.attention_rows(normalised, rope, cache.held(index)[0])[:, :, 0]
 
     def init_weights(self, seed: int) -> None:
-        """Draw all weights as ``config.initializer`` says (see `initial_values.draw_weights`).
+        """Draw all weights as ``config.initializer`` says (see `initial_values`).
 
         Projections back into the residual stream are divided by sqrt(2 num_layers), so that its
         variance does not grow with depth (GPT-2, section 2.3).
         """
-        draw_weights(
-            self,
+        for name, module in self.named_modules():
+            self.init_module(name, module, seed)
+
+    def init_module(self, name: str, module: nn.Module, seed: int) -> None:
+        """Draw the weights of one module, whose parameters are whole and on the CPU."""
+        draw_module(
+            name,
+            module,
             seed,
             std=None if self.config.initializer == "fan_in" else self.config.init_std,
             residual=(2 * self.config.num_layers) ** -0.5,

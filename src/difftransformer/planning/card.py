@@ -73,7 +73,7 @@ class Card:
             f"lower training.micro_batch_size ({config.micro_batch}), training.seq_len "
             f"({config.seq_len}) or training.loss_chunk ({config.loss_chunk})"
         ]
-        if config.recompute == "none":
+        if config.recompute != "layer":
             cures.insert(0, "set training.recompute to layer")
         if slice.adapt is None:
             cures.append(f"raise training.world ({config.world})")

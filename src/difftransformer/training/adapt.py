@@ -116,7 +116,9 @@ def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> Cau
         from difftransformer.models.upstream import to_upstream
 
         assert folder is not None, slice.run
-        return CausalModel(to_upstream(open_weights(slice, folder, "sdpa"), "llama"))
+        return CausalModel(
+            to_upstream(open_weights(slice, folder, Transformer(slice.model)), "llama")
+        )
     from difftransformer.models.pretrained import open_causal, require_sizes
 
     causal = open_causal(slice.pretrained)

@@ -15,7 +15,7 @@ leaves the one before. Nothing is pickled.
 import json
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,28 +176,31 @@ class CheckpointStore:
         """File of the weights after a step."""
         return self._folder / KEPT / kept_name(step)
 
-    def newest_whole(self, names: Iterable[str] = ()) -> Snapshot | None:
-        """Return the newest checkpoint whose sums hold and that has all tensors of ``names``.
+    def newest_whole(self, like: Mapping[str, Tensor] | None = None) -> Snapshot | None:
+        """Return the newest checkpoint whose sums hold and that has all tensors of ``like``.
 
-        Damaged ones are reported and set aside.
+        Of those that the processes share there each reads its part. Damaged checkpoints are
+        reported and set aside.
 
         Raises:
             CheckpointError: the checkpoint is whole but of another run, or the disk does not let
                 it be read.
         """
-        found = self._team.together(lambda: self._newest_whole(names) if self._team.leads else None)
+        like = like or {}
         # One process looks, for it renames what is damaged; all read what it found.
+        found = self._team.together(lambda: self._newest_whole(like) if self._team.leads else None)
         step = self._team.from_leader(None if found is None else found.step)
         if step is None or found is not None:
             return found
-        return _read(self._folder / f"{_PREFIX}{step:08d}", step)
+        return _read(self._folder / f"{_PREFIX}{step:08d}", step, like, self._team)
 
-    def _newest_whole(self, names: Iterable[str]) -> Snapshot | None:
+    def _newest_whole(self, like: Mapping[str, Tensor]) -> Snapshot | None:
         for step in reversed(self._steps()):
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
-                snapshot = _read(folder, step)
-                if missing := sorted(set(names) - snapshot.tensors.keys()):
+                _require_sums(folder)
+                snapshot = _read(folder, step, like, self._team)
+                if missing := sorted(set(like) - snapshot.tensors.keys()):
                     lacks = f"{_TENSORS} lacks {len(missing)} tensors, the first is {missing[0]}"
                     raise ValueError(lacks)
             except _DAMAGE as error:
@@ -272,18 +275,24 @@ def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: file_sha256(folder / name) for name in names}
 
 
-def _read(folder: Path, step: int) -> Snapshot:
+def _require_sums(folder: Path) -> None:
     sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
     for name in {_STATE, *sums}:
         if file_sha256(folder / name) != sums[name]:
             raise ValueError(f"{name} does not match its sum")
+
+
+def _read(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Snapshot:
     state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
     if state["step"] != step:
         raise ValueError(f"{_STATE} is of step {state['step']}")
-    if _TENSORS not in sums:
-        return Snapshot(step, read_shards(folder), state)
+    if not (folder / _TENSORS).exists():
+        return Snapshot(step, read_shards(folder, like), state)
     # Cloned: tensors mapped from the file are not aligned like allocated ones.
-    tensors = {name: tensor.clone() for name, tensor in load_file(folder / _TENSORS).items()}
+    tensors = {
+        name: team.share(tensor.clone(), like.get(name, tensor))
+        for name, tensor in load_file(folder / _TENSORS).items()
+    }
     return Snapshot(step, tensors, state)
 
 

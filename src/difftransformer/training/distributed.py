@@ -11,8 +11,8 @@ import errno
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
@@ -24,9 +24,13 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from difftransformer.errors import BackendError, ConfigError, UserError
+from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 
 T = TypeVar("T")
+M = TypeVar("M", bound=LanguageModel)
+Fill = Callable[[M, str, nn.Module], None]
+"""Gives one module of a model, by name, the values of its own parameters."""
 PATIENCE = "DIFFTRANSFORMER_PATIENCE"
 """Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
 
@@ -57,13 +61,27 @@ class Team:
         """Whether this process speaks for all."""
         return self.rank == 0
 
-    def shard(self, model: LanguageModel, empty: Callable[[], LanguageModel]) -> None:
-        """Give each process its share of the parameters, in place, before an optimiser exists.
+    @torch.no_grad()
+    def shared(
+        self, empty: Callable[[], M], fill: Fill[M], device: torch.device, precision: str
+    ) -> M:
+        """Return a model of which each process has its share; an optimiser is made after it.
 
         Args:
-            model: The whole of it, the same in all processes.
-            empty: Makes another one of its class and sizes, for `plain`.
+            empty: Makes one of its class and sizes; values do not matter.
+            fill: Gives one module of it, by name, the values of its own parameters, which are whole
+                and on the CPU; module by module, so that no process ever has all of them.
+            device: Where this process computes.
+            precision: "fp32", or "bf16" for products in it.
         """
+        model = empty()
+        for name, module in model.named_modules():
+            fill(model, name, module)
+        return model.to(device)
+
+    def computing(self, device: torch.device, precision: str) -> AbstractContextManager[Any]:
+        """Return the context in which the shared model computes in its precision."""
+        return autocast(device, precision)
 
     def loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
@@ -71,7 +89,7 @@ class Team:
         """Return ``loss`` of a micro-batch [B, T + 1] as this process can compute it.
 
         Args:
-            model: What `shard` was given.
+            model: What `shared` gave.
             loss: Of the whole model, on this process's share of the batch.
         """
         return loss
@@ -90,11 +108,11 @@ class Team:
         return tensor
 
     def plain(self, model: LanguageModel) -> LanguageModel:
-        """Return the model as it is now, without shards; all processes call it."""
+        """Return the model as it is now, without shards, to the process that leads; all call it."""
         return model
 
     def share(self, whole: Tensor, like: Tensor) -> Tensor:
-        """Return of a whole tensor what this process has in ``like``."""
+        """Return of a tensor, whole or shared, what this process has in ``like``."""
         return whole
 
     def agreed(self, stop: str | None) -> str | None:
@@ -158,14 +176,43 @@ class ShardedTeam(Team):
                 f"the processes differ: {', '.join(said)} by rank: install the same everywhere"
             )
 
-    def shard(self, model: LanguageModel, empty: Callable[[], LanguageModel]) -> None:
-        """See `Team.shard`; whole layers are gathered, one after the other, when they compute."""
-        from torch.distributed.fsdp import fully_shard
+    @torch.no_grad()
+    def shared(
+        self, empty: Callable[[], M], fill: Fill[M], device: torch.device, precision: str
+    ) -> M:
+        """See `Team.shared`; whole layers are gathered, one after the other, when they compute."""
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+        low = precision == "bf16"
+        policy = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16 if low else None,
+            reduce_dtype=torch.float32 if low else None,
+            cast_forward_inputs=False,
+        )
+        with torch.device("meta"):
+            model = empty()
         for layer in model.get_submodule("layers").children():
-            fully_shard(layer, mesh=self._mesh)
+            fully_shard(layer, mesh=self._mesh, mp_policy=policy)
         self._root, self._empty = _Loss(model), empty
-        fully_shard(self._root, mesh=self._mesh, reshard_after_forward=False)
+        fully_shard(self._root, mesh=self._mesh, mp_policy=policy, reshard_after_forward=False)
+        model.to_empty(device=device)
+        for name, module in model.named_modules():
+            self._fill(model, name, module, fill)
+        return model
+
+    def _fill(self, model: M, name: str, module: nn.Module, fill: Fill[M]) -> None:
+        """Let a module have all of its own parameters while they are filled."""
+        shares = dict(module.named_parameters(recurse=False))
+        for own, share in shares.items():
+            module.register_parameter(own, nn.Parameter(torch.empty(share.shape)))
+        fill(model, name, module)
+        for own, share in shares.items():
+            share.copy_(self.share(module.get_parameter(own).detach(), share))
+            module.register_parameter(own, share)
+
+    def computing(self, device: torch.device, precision: str) -> AbstractContextManager[Any]:
+        """See `Team.computing`: FSDP gathers the weights in the precision."""
+        return nullcontext()
 
     def loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]
@@ -197,18 +244,22 @@ class ShardedTeam(Team):
 
     def plain(self, model: LanguageModel) -> LanguageModel:
         """See `Team.plain`."""
-        found = self._empty()
+        # Only who speaks for all has it whole.
+        with torch.device("cpu" if self.leads else "meta"):
+            found = self._empty()
         with torch.no_grad():
             shares = dict(model.named_parameters())
             for name, parameter in found.named_parameters():
-                parameter.copy_(self.full(shares[name]))
+                whole = self.full(shares[name])
+                if self.leads:
+                    parameter.copy_(whole)
         return found
 
     def share(self, whole: Tensor, like: Tensor) -> Tensor:
         """See `Team.share`."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
-        if not isinstance(like, DTensor):
+        if not isinstance(like, DTensor) or isinstance(whole, DTensor):
             return whole
         # Every process has the whole: each takes its part, nothing is sent.
         return distribute_tensor(
@@ -262,16 +313,23 @@ class ShardedTeam(Team):
         return sorted(path.name for path in folder.glob(f"shard-{self.rank + 1:05d}-*"))
 
 
-def read_shards(folder: Path) -> dict[str, Tensor]:
-    """Return the whole tensors of a sharded checkpoint, however many processes wrote it."""
+def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a sharded checkpoint, however many processes wrote it.
+
+    Of those that are shared in ``like`` only this process's part is read.
+    """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.tensor import DTensor
 
     metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     sizes: dict[str, Any] = dict(metadata)
-    tensors = {
-        name: torch.empty(one.size, dtype=one.properties.dtype) for name, one in sizes.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, one in sizes.items():
+        if isinstance(like.get(name), DTensor):
+            tensors[name] = torch.empty_like(like[name])
+        else:
+            tensors[name] = torch.empty(one.size, dtype=one.properties.dtype)
     with _quiet():
         load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
     return tensors

@@ -175,4 +175,6 @@ def _is_about_others(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+    """Give the first sentence, without the place in torch's source."""
+    said = re.sub(r"^\[[^]]*\] *", "", " ".join(str(error).split()))
+    return said.partition(". ")[0][:200]

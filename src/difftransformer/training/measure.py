@@ -97,7 +97,7 @@ class Measurements:
         return found
 
     def _validation_loss(self, hidden_states: HiddenStates) -> float:
-        weight = self._model.output_weight
+        weight = self._model.output_weight.float()  # hidden states are
         losses = [
             self._objective.row_losses(hidden_states, weight, batch.to(weight.device))
             for batch in validation_windows(self._dataset, self._config)

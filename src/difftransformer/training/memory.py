@@ -27,7 +27,11 @@ from difftransformer.models.device import autocast
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.loss import rows_of_chunk
-from difftransformer.models.memory import saved_bytes, saved_bytes_per_layer
+from difftransformer.models.memory import (
+    saved_bytes,
+    saved_bytes_per_layer,
+    selected_bytes_per_layer,
+)
 from difftransformer.models.sizes import count_parameters
 from difftransformer.training.method import Method
 from difftransformer.training.process import return_freed_memory
@@ -42,8 +46,8 @@ ADAPTED_BACKWARD = 0.5
 """The same of a model of transformers, whose layers free more as they go: 0.3 to 0.9 measured over
 all methods, widths 256 and 512, 256 and 512 positions, on the CPU."""
 RECOMPUTED = 1.35
-"""How much more the CPU's allocator takes in all where layers are computed again: 1.28 to 1.40
-measured over widths 256 and 512, 8 and 16 sequences of 256 positions, 6 and 8 layers."""
+"""How much more the CPU's allocator takes in all where whole layers are computed again: 1.28 to
+1.40 measured over widths 256 and 512, 8 and 16 sequences of 256 positions, 6 and 8 layers."""
 GAPS = 2.0
 """How much more an adapted model of transformers takes where freed memory is kept: 1.2 to 1.9
 measured, as its blocks differ more in size."""
@@ -117,8 +121,11 @@ def activation_bytes(slice: RunSlice, layer: float, backward: float = LAYER_BACK
     whole = of_layer * (model.num_layers + backward)
     if config.recompute == "none":
         return whole
-    inputs = 4.0 * config.micro_batch * config.seq_len * model.d_model
-    return min(whole, model.num_layers * inputs + of_layer * (1 + backward))
+    kept = 4.0 * config.seq_len * model.d_model  # a layer's input
+    if config.recompute == "selective":
+        kept += selected_bytes_per_layer(model, config.seq_len, config.precision)
+    kept *= config.micro_batch * model.num_layers
+    return min(whole, kept + of_layer * (1 + backward))
 
 
 def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: int) -> float:

@@ -6,10 +6,12 @@ weights starts afresh then, the optimiser and the learning rate among them: the 
 that it kept any.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import torch
+from torch import nn
 
 from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import PackedDataset
@@ -45,9 +47,8 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
 
     def start(dataset: PackedDataset, device: torch.device, team: Team) -> Start:
         require_memory(slice, device)
-        transformer = _initial_model(slice, frame["seed"], model, device)
-        transformer.recompute = slice.training.recompute == "layer"
-        team.shard(transformer, lambda: Transformer(slice.model, transformer.backend))
+        transformer = _initial_model(slice, frame["seed"], model, device, team)
+        transformer.recompute = slice.training.recompute
         method = Method(AdamW(transformer.named_parameters(), slice.training))
         return Start(
             transformer, method, transformer.backend, lambda: (team.plain(transformer), {})
@@ -57,10 +58,16 @@ def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Fram
 
 
 def _initial_model(
-    slice: RunSlice, seed: int, folder: Path | None, device: torch.device
+    slice: RunSlice, seed: int, folder: Path | None, device: torch.device, team: Team
 ) -> Transformer:
     """Return the model that training starts from: drawn, or with the weights of the parent."""
-    backend = choose_backend(slice.training.backend, device.type, slice.training.precision)
-    if folder is None:
-        return Transformer.build(slice.model, backend, seed).to(device)
-    return open_weights(slice, folder, backend).to(device)
+    precision = slice.training.precision
+    backend = choose_backend(slice.training.backend, device.type, precision)
+
+    def fill(transformer: Transformer, name: str, module: nn.Module) -> None:
+        if folder is None:
+            transformer.init_module(name, module, seed)
+
+    empty = partial(Transformer, slice.model, backend)
+    transformer = team.shared(empty, fill, device, precision)
+    return transformer if folder is None else open_weights(slice, folder, transformer, team)

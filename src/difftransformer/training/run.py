@@ -169,17 +169,18 @@ def train_run(
         (frame["state"] / FINISHED).touch()
 
 
-def open_weights(slice: RunSlice, folder: Path, backend: str) -> Transformer:
-    """Return the model of a run with the weights of the training that it continues.
+def open_weights(
+    slice: RunSlice, folder: Path, child: Transformer, team: Team | None = None
+) -> Transformer:
+    """Return the model of a run, ``child``, with the weights of the training that it continues.
 
     Raises:
         ConfigError: Their models differ in more than their positions.
         CheckpointError: ``folder`` holds no whole model.
     """
-    child = Transformer(slice.model, backend)
     parent = read_config(folder)
     require_same_model(child.config, parent, f"run {slice.run}", slice.init_from or "")
-    load_weights(child, folder / WEIGHTS)
+    load_weights(child, folder / WEIGHTS, (team or Team()).share)
     return child
 
 
@@ -243,7 +244,7 @@ def _resume(stage: str, trainer: Trainer, store: CheckpointStore, frame: Frame) 
     if was_finished and frame.get("afresh", False):
         logger.info("this training had finished and is asked for again: it starts afresh")
         store.clear()
-    newest = store.newest_whole(trainer.tensor_names())
+    newest = store.newest_whole(trainer.tensors())
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
     if newest is not None:
         trainer.restore(newest)

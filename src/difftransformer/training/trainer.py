@@ -14,7 +14,6 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models import choices
-from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
@@ -117,7 +116,7 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """Return the whole state of the run after the current step."""
-        tensors = self._tensors() | rng_tensors(self._device) | {"sums": self._sums}
+        tensors = self.tensors() | rng_tensors(self._device) | {"sums": self._sums}
         state = {
             "loader": self._loader.state_dict(),
             "history": list(self.history.rows),
@@ -129,9 +128,9 @@ class Trainer:
         }
         return Snapshot(self.step, tensors, state)
 
-    def tensor_names(self) -> set[str]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must have of model and method."""
-        return set(self._tensors())
+        return self._model_tensors() | self._method.optimiser.tensors()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from ``snapshot`` instead of from step 0."""
@@ -205,7 +204,7 @@ class Trainer:
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
         for micro_batch in micro_batches:
-            with autocast(self._device, self.config.precision):
+            with self._team.computing(self._device, self.config.precision):
                 loss = self._loss(micro_batch) / len(micro_batches)
             torch.autograd.backward(loss)
             total += loss.detach()
@@ -260,7 +259,7 @@ class Trainer:
         return float(self._sums[0]) / count if count else self.history.last("loss")
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
-        with torch.no_grad(), autocast(self._device, self.config.precision):
+        with torch.no_grad(), self._team.computing(self._device, self.config.precision):
             if self.config.compile:  # as in a step, which is compiled already
                 rows = self.config.micro_batch
                 return measured_states(self._hidden_states, tokens.to(self._device), rows).float()
@@ -276,9 +275,6 @@ class Trainer:
         }
         found = trained | self._method.residuals()
         return {f"model.{name}": tensor for name, tensor in found.items()}
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return self._model_tensors() | self._method.optimiser.tensors()
 
 
 def learning_rate(step: int, config: TrainingConfig, last: int) -> float:

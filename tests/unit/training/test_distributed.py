@@ -245,6 +245,18 @@ def test_another_number_of_processes_goes_on_within_rounding(
 
 
 @pytest.mark.exhaustive
+def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
+    """Their residual stream is in bf16, that of one, under autocast, in fp32."""
+    runs = [Run(tmp_path / name, text, precision="bf16") for name in ("one", "two")]
+    for world, run in enumerate(runs, start=1):
+        run(world)
+    one, two = (run.losses() for run in runs)
+    assert 0 < float(((one - two) / one).abs().max()) < 0.02
+    assert one[-1] < one[0] / 2
+    assert {tensor.dtype for tensor in runs[1].weights().values()} == {torch.float32}
+
+
+@pytest.mark.exhaustive
 def test_a_damaged_shard_is_found_and_passed_over(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
     run(2)

@@ -30,6 +30,10 @@ SIZES = {
         "vocab_size": 512, "batch_size": 16, "seq_len": 256, "recompute": "layer",
         "d_model": 256, "num_layers": 8, "ffn_dim": 768,
     },
+    "selected": {
+        "vocab_size": 512, "batch_size": 16, "seq_len": 256, "recompute": "selective",
+        "d_model": 256, "num_layers": 8, "ffn_dim": 768,
+    },
     "logits": {
         "vocab_size": 32768, "batch_size": 8, "seq_len": 256,
         "d_model": 128, "num_layers": 2, "ffn_dim": 384,

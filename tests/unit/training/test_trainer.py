@@ -21,6 +21,7 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import attention_layers
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.tracking import NullTracker
+from difftransformer.training import pretrain as pretraining
 from difftransformer.training.optimiser import split_decay
 from difftransformer.training.pretrain import pretrain
 from difftransformer.training.run import Frame
@@ -143,7 +144,7 @@ def frame(folder: Path, text: Path) -> Frame:
 
 def poison(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Let a gradient of the model turn NaN in the given backward pass."""
-    calls, build = 0, Transformer.build
+    calls, build = 0, pretraining._initial_model
 
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
         nonlocal calls
@@ -155,7 +156,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         model.output_weight.register_hook(spoil)
         return model
 
-    monkeypatch.setattr(Transformer, "build", poisoned)
+    monkeypatch.setattr(pretraining, "_initial_model", poisoned)
 
 
 def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(
@@ -202,14 +203,13 @@ import resource, sys
 from pathlib import Path
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import UserError
-from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.tracking import NullTracker
-from difftransformer.training.pretrain import pretrain
+from difftransformer.training import pretrain as pretraining
 
 folder, text = Path(sys.argv[1]), Path(sys.argv[2])
 slice = RunSlice.model_validate_json((folder / "slice.json").read_bytes())
 
-draw = Transformer.build
+draw = pretraining._initial_model
 
 def build(*args):
     model = draw(*args)
@@ -217,9 +217,9 @@ def build(*args):
     resource.setrlimit(resource.RLIMIT_AS, (used + 20_000_000, used + 20_000_000))
     return model
 
-Transformer.build = build
+pretraining._initial_model = build
 try:
-    pretrain(
+    pretraining.pretrain(
         slice, dataset=text, output=folder / "out", state=folder / "state", seed=0, threads=1,
         tracker=NullTracker(), code="",
     )
@@ -296,9 +296,12 @@ def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
 
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2", "dint"])
-def test_layers_that_are_computed_again_give_the_same_bytes(train: Train, variant: str) -> None:
+@pytest.mark.parametrize("mode", ["layer", "selective"])
+def test_layers_that_are_computed_again_give_the_same_bytes(
+    train: Train, variant: str, mode: str
+) -> None:
     settings = {"steps": 6, "validate_every": 3, "micro_batch_size": 8}
     kept = train(make_slice(variant, **settings), "kept")
-    again = train(make_slice(variant, recompute="layer", **settings), "again")
+    again = train(make_slice(variant, recompute=mode, **settings), "again")
     for name in ("model.safetensors", "history.csv"):
         assert (kept / "out" / name).read_bytes() == (again / "out" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""A Slurm of one node in a folder of its own: key, daemons, ports, state."""
+"""A Slurm of a node or more in a folder of its own: key, daemons, ports, state."""
 
 import os
 import secrets
@@ -29,13 +29,12 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -49,10 +48,15 @@ PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=10
 KillWait=30
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory}
+{nodes}
 PartitionName=work Nodes=ALL Default=YES PriorityTier=1
 PartitionName=urgent Nodes=ALL PriorityTier=10
 """
+
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
+    "RealMemory={memory}"
+)
 
 
 def missing() -> str | None:
@@ -74,8 +78,9 @@ class Cluster:
         environment: What its clients (sbatch, squeue, ...) need to find it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: int = 1) -> None:
         self.folder = folder
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.environment = os.environ | {
             "SLURM_CONF": str(folder / "slurm.conf"),
             "PATH": os.pathsep.join([str(folder / "bin"), *os.get_exec_path()]),
@@ -84,27 +89,29 @@ class Cluster:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for name in ("state", "spool", "bin"):
+        for name in ("state", "bin", *(f"spool/{node}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True)
         # The plugin drops all that begins with SLURM_ from a job's environment, this address too,
         # and a configuration elsewhere than in /etc is not found then.
-        for name in ("srun", "scontrol"):
+        for name in ("srun", "scontrol", "squeue"):
             real, wrapped = shutil.which(name), self.folder / "bin" / name
             wrapped.write_text(f'#!/bin/sh\nSLURM_CONF={self.folder}/slurm.conf exec {real} "$@"\n')
             wrapped.chmod(0o755)
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
-        controller_port, node_port = _free_ports(2)
+        controller_port, *ports = _free_ports(1 + len(self.nodes))
+        host = socket.gethostname().split(".")[0]
         (self.folder / "slurm.conf").write_text(
             CONFIGURATION.format(
-                host=socket.gethostname().split(".")[0],
+                host=host,
                 user=_user(),
                 folder=self.folder,
                 controller_port=controller_port,
-                node_port=node_port,
-                cpus=CPUS,
-                memory=MEMORY_MB,
+                nodes="\n".join(
+                    NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB)
+                    for name, port in zip(self.nodes, ports, strict=True)
+                ),
             )
         )
         self._stack.callback(self._stop)
@@ -116,7 +123,8 @@ class Cluster:
             )  # fmt: skip
             wait_for((self.folder / "munge.socket").exists, "munged")
             self._start("slurmctld", "-D", "-f", self.environment["SLURM_CONF"])
-            self.start_node()
+            for node in self.nodes:
+                self.start_node(node)
             self._stack = self._stack.pop_all()
         return self
 
@@ -144,43 +152,43 @@ class Cluster:
         said = self.ask("scontrol", "show", "job", id)
         return int(said.split("Restarts=")[1].split()[0])
 
-    def start_node(self) -> None:
-        """Start the node's daemon and wait until the node takes jobs."""
-        self._start("slurmd", "-D", "-f", self.environment["SLURM_CONF"])
-        wait_for(lambda: self._node_is("idle", "mixed", "allocated"), "the node")
+    def start_node(self, node: str = "node1") -> None:
+        """Start a node's daemon and wait until the node takes jobs."""
+        self._start("slurmd", "-D", "-N", node, "-f", self.environment["SLURM_CONF"], name=node)
+        wait_for(lambda: self._node_is(node, "idle", "mixed", "allocated"), "the node")
 
-    def lose_node(self) -> None:
-        """Kill the node's daemon and all that runs on it; wait until the controller knows."""
-        lost = self._daemons.pop("slurmd")
+    def lose_node(self, node: str = "node1") -> None:
+        """Kill a node's daemon and all that runs on it; wait until the controller knows."""
+        lost = self._daemons.pop(node)
         lost.kill()
         lost.wait()
-        self._kill_steps()
-        wait_for(lambda: self._node_is("down"), "the controller to miss the node")
+        self._kill_steps(node)
+        wait_for(lambda: self._node_is(node, "down"), "the controller to miss the node")
 
-    def _kill_steps(self) -> None:
+    def _kill_steps(self, node: str = "") -> None:
         """Kill all that jobs run: steps outlive the daemon, and are known by their sockets."""
         for step in psutil.process_iter(["name"]):
             if step.info["name"] != "slurmstepd":
                 continue
             with suppress(psutil.NoSuchProcess):
                 sockets = [str(one.laddr) for one in step.net_connections("unix")]
-                if any(path.startswith(f"{self.folder}/spool/") for path in sockets):
+                if any(path.startswith(f"{self.folder}/spool/{node}") for path in sockets):
                     for one in [step, *step.children(recursive=True)]:
                         with suppress(psutil.NoSuchProcess):
                             one.kill()
 
-    def _node_is(self, *states: str) -> bool:
+    def _node_is(self, node: str, *states: str) -> bool:
         said = subprocess.run(
-            ["sinfo", "--noheader", "--Node", "--format", "%T"],
+            ["sinfo", "--noheader", "--Node", "--nodes", node, "--format", "%T"],
             env=self.environment, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         return any(line.strip().rstrip("*") in states for line in said.stdout.splitlines())
 
-    def _start(self, program: str, *words: str) -> None:
+    def _start(self, program: str, *words: str, name: str = "") -> None:
         path = shutil.which(program, path=_search_path())
         assert path is not None
-        with (self.folder / f"{program}.out").open("ab") as log:
-            self._daemons[program] = subprocess.Popen(
+        with (self.folder / f"{name or program}.out").open("ab") as log:
+            self._daemons[name or program] = subprocess.Popen(
                 [path, *words], env=self.environment, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

@@ -1,0 +1,138 @@
+"""One training on two nodes of Slurm, whatever becomes of them."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_cluster import Cluster, missing, wait_for
+from tiny_training import VOCAB, make_slice, write_dataset
+
+pytestmark = pytest.mark.slurm
+PROFILE = Path(__file__).parents[2] / "profiles" / "slurm"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    if lacking := missing():
+        pytest.fail(lacking)
+    with tempfile.TemporaryDirectory(prefix="slurm") as folder, Cluster(Path(folder), 2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokens = np.cumsum(np.random.default_rng(0).integers(1, 3, size=6000)) % VOCAB
+    splits = {"train": tokens[:5000], "validation": tokens[5000:]}
+    return write_dataset(tmp_path_factory.mktemp("data") / "text", splits, vocab_size=VOCAB)
+
+
+SNAKEFILE = """
+rule pretrain:
+    output: "out/training.json"
+    shell: "{command}"
+"""
+RESOURCES = ("nodes=2", "tasks=2", "mpi=srun", "tasks_per_gpu=0")  # as docs/cluster.md has it
+QUICKLY = ["--slurm-keep-successful-logs", "--seconds-between-status-checks", "2"]
+QUICKLY += ["--slurm-init-seconds-before-status-checks", "2"]
+
+
+class Training:
+    """One of several processes, in a folder."""
+
+    def __init__(self, folder: Path, cluster: Cluster, text: Path, world: int = 2) -> None:
+        self._folder, self._cluster = folder, cluster
+        folder.mkdir()
+        slice = make_slice(
+            world=world,
+            steps=900,
+            batch_size=6,
+            checkpoint_every=50,
+            log_every=100,
+            warmup_steps=10,
+        )
+        (folder / "slice.json").write_text(slice.model_dump_json())
+        self._command = (
+            f"{sys.executable} -m difftransformer pretrain --slice slice.json --dataset "
+            f"{text}/manifest.json --output out/training.json --tracking off"
+        )
+
+    def submit(self, nodes: int) -> str:
+        """Make it a job of so many nodes; return its id."""
+        job = ("--requeue", "--open-mode=append", f"--nodes={nodes}", f"--ntasks={nodes}")
+        job += ("--cpus-per-task=2", "--parsable", f"--chdir={self._folder}", "--output=said.log")
+        return self._cluster.ask("sbatch", *job, "--wrap", f"exec {self._command}").strip()
+
+    def run(self) -> None:
+        """Train here, outside of Slurm."""
+        subprocess.run(self._command.split(), cwd=self._folder, check=True, timeout=200)
+
+    def run_by_the_profile(self) -> None:
+        """Train as the job of a rule that has two nodes."""
+        (self._folder / "Snakefile").write_text(SNAKEFILE.format(command=self._command))
+        words = ["--workflow-profile", PROFILE, *QUICKLY, "--set-resources"]
+        words += [f"pretrain:{resource}" for resource in RESOURCES]
+        with (self._folder / "said.log").open("ab") as log:
+            subprocess.run(
+                [sys.executable, "-m", "snakemake", *words], cwd=self._folder,
+                env=self._cluster.environment, stdout=log, stderr=log, check=True, timeout=200,
+            )  # fmt: skip
+        for path in self._folder.glob(".snakemake/slurm_logs/**/*.log"):
+            with (self._folder / "said.log").open("a") as log:
+                log.write(path.read_text())
+
+    def wait_for_step(self, step: int) -> None:
+        wait_for(lambda: self.step() >= step or self.ended(), f"step {step}", 120)
+
+    def step(self) -> int:
+        found = self._folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")
+        return max((int(path.name[-8:]) for path in found if path.suffix == ""), default=0)
+
+    def ended(self) -> bool:
+        return (self._folder / "out" / "training.json").exists()
+
+    def said(self) -> str:
+        return (self._folder / "said.log").read_text()
+
+    def bytes(self) -> list[bytes]:
+        names = ("model.safetensors", "history.csv")
+        return [(self._folder / "out" / name).read_bytes() for name in names]
+
+
+def test_two_nodes_train_what_two_processes_of_one_do(
+    cluster: Cluster, tmp_path: Path, text: Path
+) -> None:
+    names = ("alone", "disturbed", "by_the_profile")
+    alone, disturbed, by_the_profile = (Training(tmp_path / n, cluster, text) for n in names)
+    job = disturbed.submit(nodes=2)
+    disturbed.wait_for_step(100)
+    cluster.lose_node("node2")
+    cluster.start_node("node2")
+    wait_for(lambda: cluster.restarts(job) == 1, "Slurm to requeue", 120)
+    disturbed.wait_for_step(disturbed.step() + 100)
+    cluster.ask("scancel", "--signal=USR1", job)  # as before its time is over
+    wait_for(lambda: cluster.restarts(job) == 2, "the job to requeue itself", 60)
+    reached = disturbed.step()
+    wait_for(disturbed.ended, "the training", 200)
+    alone.run()
+    said = disturbed.said()
+    assert "training in 2 processes on 2 nodes" in said
+    assert f"resuming from the checkpoint of step {reached}" in said
+    assert "Traceback" not in said, said
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(errors) <= 1 and all("lost the other" in line for line in errors), said
+    by_the_profile.run_by_the_profile()
+    assert "training in 2 processes on 2 nodes" in by_the_profile.said(), by_the_profile.said()
+    assert disturbed.bytes() == alone.bytes() == by_the_profile.bytes()
+
+
+def test_processes_that_nodes_cannot_share_are_one_line(
+    cluster: Cluster, tmp_path: Path, text: Path
+) -> None:
+    training = Training(tmp_path / "run", cluster, text, world=3)
+    training.submit(nodes=2)
+    wait_for(lambda: not cluster.jobs("PENDING,RUNNING,COMPLETING"), "the job", 60)
+    assert "error: training.world 3 is no multiple of the 2 nodes" in training.said()
