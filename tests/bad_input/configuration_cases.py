@@ -82,6 +82,10 @@ CONFIGURATION: dict[str, Case] = {
         nothing, plan(tracking={"uri": "foo://x"}),
         ["config.yaml: tracking.uri", "'foo://x'", "off, sqlite:///<file>"],
     ),
+    "a password in the address of the store": (
+        nothing, plan(tracking={"uri": "postgresql://ada:much-too-open@host/mlflow"}),
+        ["config.yaml: tracking.uri", "postgresql://***@host/mlflow", "PGPASSWORD"],
+    ),
     "benchmarks that are not there": (
         nothing, plan(benchmarks="nowhere"), ["benchmarks: nowhere: no such folder", "'builtin'"],
     ),

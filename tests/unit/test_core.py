@@ -1,14 +1,19 @@
 """The package in an environment that has what its core depends on, and nothing else."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import time
+import tomllib
 import venv
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 
 TRAIN = """
 from pathlib import Path
@@ -47,21 +52,30 @@ def closure(name: str, found: dict[str, metadata.Distribution]) -> dict[str, met
     return found
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
-    """The interpreter of an environment into which the core's distributions are linked."""
-    folder = tmp_path_factory.mktemp("core") / "environment"
+def link_core(folder: Path) -> Path:
+    """Make an environment of the distributions that the core wants, and nothing else."""
     venv.create(folder, symlinks=True)
     packages = next(folder.glob("lib/python*/site-packages"))
     for name, distribution in closure("difftransformer", {}).items():
         tops = {Path(file).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}
         for top in tops:
-            if name == "difftransformer" and not top.endswith(".dist-info"):
-                continue  # an editable installation's hook; the sources follow
+            if name == "difftransformer":
+                continue
             source = Path(str(distribution.locate_file(top)))
             if not (packages / top).exists():
                 (packages / top).symlink_to(source)
+    return packages
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    """The interpreter of an environment of the core with the sources beside it."""
+    folder = tmp_path_factory.mktemp("core") / "environment"
+    packages = link_core(folder)
     (packages / "core.pth").write_text(f"{repository / 'src'}\n")
+    installed = metadata.distribution("difftransformer").locate_file("")
+    for found in Path(str(installed)).glob("difftransformer-*.dist-info"):
+        (packages / found.name).symlink_to(found)
     return folder / "bin" / "python"
 
 
@@ -92,11 +106,54 @@ def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) ->
     assert run(python, tmp_path, "-c", code).stdout.strip() == "[]"
 
 
-def test_a_layer_is_used_in_three_lines(python: Path, tmp_path: Path, repository: Path) -> None:
-    shown = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
-    assert shown is not None
-    ended = run(python, tmp_path, "-c", shown[1])
+@pytest.fixture(scope="module")
+def shown(repository: Path) -> str:
+    """The README's lines of Python."""
+    found = re.search(r"```python\n(.*?)```", (repository / "README.md").read_text(), re.S)
+    assert found is not None
+    return found[1]
+
+
+def test_a_layer_is_used_in_three_lines(python: Path, tmp_path: Path, shown: str) -> None:
+    ended = run(python, tmp_path, "-c", shown)
     assert ended.returncode == 0, ended.stderr
+
+
+def build(kind: str, sources: Path, folder: Path) -> Path:
+    words = [sys.executable, "-m", "hatchling", "build", "--target", kind, "-d", str(folder)]
+    subprocess.run(words, cwd=sources, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+def test_a_wheel_of_the_sdist_computes_within_a_minute_in_an_empty_environment(
+    tmp_path: Path, repository: Path, shown: str
+) -> None:
+    packed = build("sdist", repository, tmp_path)
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    wheel = build("wheel", packed.with_name(packed.name.removesuffix(".tar.gz")), tmp_path)
+    packages = link_core(tmp_path / "environment")
+    python = tmp_path / "environment" / "bin" / "python"
+    started = time.monotonic()
+    install = ("-m", "pip", "--python", str(python), "install", "--no-index", "--quiet")
+    subprocess.run([sys.executable, *install, str(wheel)], check=True)  # finds all it wants there
+    ended = run(python, tmp_path, "-c", shown)
+    assert ended.returncode == 0, ended.stderr
+    assert time.monotonic() - started < 60
+    assert (packages / "difftransformer" / "py.typed").is_file()
+    (about,) = metadata.distributions(name="difftransformer", path=[str(packages)])
+    assert about.version == metadata.version("difftransformer")
+    assert about.metadata["Description-Content-Type"] == "text/markdown"
+    assert {"pipeline", "eval", "postgres"} <= set(about.metadata.get_all("Provides-Extra") or [])
+
+
+def test_who_cites_it_finds_the_version_that_is_packed(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    cited = yaml.safe_load((repository / "CITATION.cff").read_text())
+    archived = json.loads((repository / ".zenodo.json").read_text())
+    assert cited["version"] == archived["version"] == project["version"]
+    assert cited["license"] == archived["license"] == project["license"]
 
 
 def test_importing_the_layers_loads_no_extra() -> None:

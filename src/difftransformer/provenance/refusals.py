@@ -18,7 +18,7 @@ _MISTAKES = {
     r"password authentication failed|no password supplied|Access denied for user|error code 401": (
         f"user name or password are refused; {_ENTER}"
     ),
-    r"error code 403": "this user may not write there; ask for EDIT on its experiments",
+    r"error code 403": "this user may not write there; ask for MANAGE on its experiments",
     r'database "[^"]*" does not exist|Unknown database': (
         "there is no such database; make it (createdb) or change the address"
     ),
