@@ -23,7 +23,7 @@ def call(*words: str | Path) -> Result:
 
 def test_help_names_every_step() -> None:
     said = call("--help").output
-    for step in ("tokenise", "pretrain", "evaluate", "build_table", "build_page", "rerun"):
+    for step in ("tokenise", "pretrain", "evaluate", "build_table", "rerun"):
         assert step in said
 
 
