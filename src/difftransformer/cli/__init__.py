@@ -6,10 +6,10 @@ its own name. Everything heavy is imported inside the command that needs it.
 
 import gc
 
-from difftransformer.cli import evaluation, reports, tools, training
+from difftransformer.cli import evaluation, reports, tools, training, ui
 from difftransformer.cli.frame import app
 
-__all__ = ["app", "evaluation", "main", "reports", "tools", "training"]
+__all__ = ["app", "evaluation", "main", "reports", "tools", "training", "ui"]
 
 _ALLOCATIONS = 50_000
 """Between two searches for cycles. Importing transformers makes a million objects that stay; to

@@ -110,6 +110,14 @@ class MlflowSink:
                 self._write(run_id, batch, state, job)
             return count
 
+    def find(self, job_id: str) -> tuple[str, str] | None:
+        """Give experiment and run of a job of this results folder; None: there is no such run."""
+        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        mine = f"tags.job_id = '{job_id}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
+        ids = [experiment.experiment_id for experiment in experiments]
+        found = self.client.search_runs(ids, mine, ViewType.ALL, 1) if ids else []
+        return next(((run.info.experiment_id, run.info.run_id) for run in found), None)
+
     def close_stale(self, living: set[str]) -> int:
         """End the runs of this results folder that no job of ``living`` (journal ids) holds.
 

@@ -140,7 +140,9 @@ def test_a_board_of_claims_stands_in_front_and_each_leads_to_its_verdict(
     front, page = site["index.html"], site["table6.html"]
     assert "10 claims at scale tiny" in front and "the other way" in front
     assert len(re.findall(r'href="table6.html#claim-table6-T6-\d">T6\.\d</a>', front)) == 7
-    assert len(re.findall('id="claim-table6-T6-1"', page)) == page.count("<strong>T6.1</strong>") == 1
+    assert (
+        len(re.findall('id="claim-table6-T6-1"', page)) == page.count("<strong>T6.1</strong>") == 1
+    )
     declared = declarations().claim("T6.1").declared
     assert f"declared {declared.date}" in page
 

@@ -81,6 +81,9 @@
       files.length ? copied(`snakemake ${files.join(" ")} --force ${report.site.given}`) : null,
     ].filter(Boolean));
     close();
+    // The page makes room for the panel; its table scrolls and keeps the width of its columns.
+    const table = button.closest("table");
+    table.style.minWidth = `${table.offsetWidth}px`;
     opener = button;
     opener.setAttribute("aria-expanded", "true");
     panel.hidden = false;
@@ -91,6 +94,7 @@
   const close = () => {
     panel.hidden = true;
     opener?.removeAttribute("aria-expanded");
+    opener?.closest("table").style.removeProperty("min-width");
   };
 
   document.addEventListener("click", (event) => {
