@@ -1,4 +1,4 @@
-"""The command that shows what was built: the reports and MLflow's runs side by side."""
+"""Commands that show what was built: reports beside MLflow's runs, and two builds compared."""
 
 import os
 import signal
@@ -61,6 +61,21 @@ def ui(
                 server.shutdown()
                 _stop(running)
             raise UserError(f"mlflow ui ended by itself with status {running.returncode}")
+
+
+@command
+def show_differences(
+    kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/tiny.")],
+    other: Annotated[Path, typer.Argument(help="The same of another machine, commit or scale.")],
+    output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare the tables of two builds, within noise or not, as a page that stands alone."""
+    with reporting():
+        from difftransformer.reporting.comparison import write_comparison
+
+        found = write_comparison(kept, other, output)
+        said = ", ".join(f"{number} {name}" for name, number in found.counts.items() if number)
+        typer.echo(f"{output}: {said or 'no cell that both have'}")
 
 
 def _finder(

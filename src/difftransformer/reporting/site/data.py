@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from difftransformer.config.artifact_slices import ReportSlice
@@ -43,7 +43,7 @@ def jobs(origins: Origins) -> dict[str, Any]:
 
 def settings(trainings: Iterable[Result]) -> dict[str, Any]:
     """Settings of the runs by their paths, apart from those that all of them share."""
-    flat = {one.run: dict(_flat("", _asked(one))) for one in trainings}
+    flat = {one.run: flat_settings(one) for one in trainings}
     keys = sorted({key for one in flat.values() for key in one})
     shared = {
         key: values[0]
@@ -161,8 +161,10 @@ def _short(value: float | None) -> float | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def _asked(result: Result) -> Mapping[str, Any]:
-    return {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
+def flat_settings(result: Result) -> dict[str, Any]:
+    """What a training was asked for, by the paths of the settings."""
+    asked = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
+    return dict(_flat("", asked))
 
 
 def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:

@@ -128,6 +128,12 @@ def write_site(site: Site, output: Path) -> None:
         write_text(folder / name, text)
 
 
+def render_alone(template: str, **values: Any) -> str:
+    """Fill the template of a page that needs no other file, with the scripts of tables."""
+    style, script = _asset("site.css"), _asset("site.js") + _asset("table.js")
+    return environment(_ASSETS).get_template(template).render(**values, style=style, script=script)
+
+
 def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
     needed = dict.fromkeys(name for body in bodies for name in site.needs(body))
     pictures = {part.id: part.picture for part in site.parts if part.picture is not None}

@@ -26,19 +26,20 @@
   });
   menu.addEventListener("click", (event) => { if (event.target.closest("a")) menu.open = false; });
 
-  const board = document.querySelector(".board");
+  const board = document.querySelector(".board, [data-word]");
   if (!board) return;
+  const word = board.dataset.word ?? "claim";
   const chips = [...document.querySelectorAll("button.chip[data-verdict]")];
   const paper = document.getElementById("paper");
   const filter = () => {
     const wanted = chips.filter((one) => one.ariaPressed === "true").map((one) => one.dataset.verdict);
     let shown = 0;
-    for (const row of board.tBodies[0].rows) {
+    for (const row of board.querySelectorAll("tr[data-verdict]")) {
       const fits = !wanted.length || wanted.includes(row.dataset.verdict);
       row.hidden = !(fits && (!paper.value || row.dataset.paper === paper.value));
       shown += !row.hidden;
     }
-    document.getElementById("shown").textContent = `${shown} ${shown === 1 ? "claim" : "claims"}`;
+    document.getElementById("shown").textContent = `${shown} ${word}${shown === 1 ? "" : "s"}`;
   };
   for (const one of chips) {
     one.addEventListener("click", () => {

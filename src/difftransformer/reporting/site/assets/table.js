@@ -14,13 +14,15 @@
   };
   const sort = (heading) => {
     const table = heading.closest("table");
-    const body = table.tBodies[0];
     const column = heading.cellIndex;
-    const rows = [...body.rows];
-    rows.forEach((row, place) => { row.dataset.place ??= place; });
     const next = {undefined: "ascending", ascending: "descending", descending: undefined}[heading.ariaSort ?? undefined];
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
     if (next) heading.setAttribute("aria-sort", next);
+    for (const body of table.tBodies) arrange(body, column, next);
+  };
+  const arrange = (body, column, next) => {
+    const rows = [...body.rows].filter((row) => !row.classList.contains("group"));
+    rows.forEach((row, place) => { row.dataset.place ??= place; });
     const sign = next === "descending" ? -1 : 1;
     rows.sort((one, two) => {
       if (!next) return one.dataset.place - two.dataset.place;
