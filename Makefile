@@ -41,10 +41,9 @@ rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it a
 	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
 	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
 
-ui: install  ## MLflow UI on loopback over the runs made so far
+ui: install  ## PORT=5000: MLflow's runs and, a port further, the reports, on loopback
 	difftransformer sync_tracking
-	@echo "the runs, in some ten seconds: http://127.0.0.1:$(PORT)/#/experiments"
-	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///results/mlflow/mlflow.db
+	difftransformer ui --port $(PORT)
 
 verify: SCALE = smoke
 verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all checksums

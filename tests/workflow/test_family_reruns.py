@@ -8,7 +8,7 @@ from small_workflow import Checkout
 
 END = {
     *("Build the table figure3a", "Draw the figure figure3a"),
-    *("Write the page of figure3a", "Judge the claims", "Write the report"),
+    *("Judge the claims", "Write the report"),
 }
 
 

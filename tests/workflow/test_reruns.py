@@ -12,7 +12,7 @@ VARIANT = "src/difftransformer/models/attention/diff_v1.py"
 REPORT = "src/difftransformer/measurements/validation_slices/report.py"
 COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
 MADE = {"Build the table table6", "Draw the figure table6"}
-PAGES = {"Write the page of table6", "Judge the claims", "Write the report"}
+PAGES = {"Judge the claims", "Write the report"}
 END = MADE | PAGES
 
 

@@ -60,10 +60,6 @@ def get_figure_slice(wildcards):
     return ARTIFACTS.slice_file(wildcards.artifact, "figure")
 
 
-def get_page_slice(wildcards):
-    return PLAN.report_slice([wildcards.artifact], contents=False)
-
-
 def get_corpus(wildcards):
     return JOBS.corpus_files(wildcards.dataset)
 
@@ -131,14 +127,6 @@ def get_histories(wildcards):
 def get_asked():
     """Artifacts that the command line asks for: the report is on these."""
     return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
-
-
-def get_page_tables(wildcards):
-    return PLAN.tables([wildcards.artifact])
-
-
-def get_page_figures(wildcards):
-    return PLAN.figures([wildcards.artifact])
 
 
 # One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask

@@ -1,6 +1,6 @@
 # Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.* ,
-# {ROOT}/{scale}/figures/{artifact}.{svg,png} and, in {ROOT}/{scale}/report, a page of each artifact and
-# index.html, the report on all that was asked for.
+# {ROOT}/{scale}/figures/{artifact}.{svg,png} and {ROOT}/{scale}/report, a small site on what is asked for and
+# on what earlier calls have built; its first page is written last.
 
 
 # Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
@@ -9,7 +9,6 @@ localrules:
     build_table,
     build_figure,
     build_verdicts,
-    build_page,
     build_report,
 
 
@@ -80,43 +79,23 @@ rule build_verdicts:
     params:
         cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
         code=PLAN.verdicts_code(),
+        kept_tables=lambda wildcards: PLAN.tables(PLAN.kept(get_asked())),
     message:
         "Judge the claims"
     shell:
         "difftransformer build_verdicts --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --output {output.data} --log {log}"
-
-
-rule build_page:
-    input:
-        tables=get_page_tables,
-        figures=get_page_figures,
-        verdicts=JOBS.layout.verdicts,
-        sums=lambda wildcards: get_sums(get_page_figures(wildcards)),
-        results=get_results,
-    output:
-        f"{ROOT}/{{scale}}/report/{{artifact}}.html",
-    log:
-        f"{ROOT}/{{scale}}/logs/build_page/{{artifact}}.log",
-    params:
-        cfg=get_page_slice,
-        code=PLAN.report_code(),
-    message:
-        "Write the page of {wildcards.artifact}"
-    shell:
-        "difftransformer build_page --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
-        " --output {output} --log {log}"
+        " --tables '{input.tables}' --kept '{params.kept_tables}' --output {output.data} --log {log}"
 
 
 rule build_report:
-    """Build the report alone, on what is asked for beside it"""
+    """Build the report alone, on what is asked for beside it and what is built"""
     input:
         tables=lambda wildcards: PLAN.tables(get_asked()),
         figures=lambda wildcards: PLAN.figures(get_asked()),
         sums=lambda wildcards: get_sums(PLAN.figures(get_asked())),
         verdicts=JOBS.layout.verdicts,
         results=lambda wildcards: PLAN.results(get_asked()),
+        histories=lambda wildcards: PLAN.histories(get_asked()),
     output:
         report(
             JOBS.layout.report,

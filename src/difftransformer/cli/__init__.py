@@ -6,10 +6,12 @@ its own name. Everything heavy is imported inside the command that needs it.
 
 import gc
 
-from difftransformer.cli import everyday, publishing, tools, training, evaluation, reports  # isort: skip - the order of the help
+from difftransformer.cli import everyday, ui, publishing, tools, training, evaluation, reports  # isort: skip - the order of the help
 from difftransformer.cli.frame import app
 
-__all__ = ["app", "evaluation", "everyday", "main", "publishing", "reports", "tools", "training"]
+__all__ = [
+    "app", "evaluation", "everyday", "main", "publishing", "reports", "tools", "training", "ui",
+]  # fmt: skip
 
 _ALLOCATIONS = 50_000
 """Between two searches for cycles. Importing transformers makes a million objects that stay; to

@@ -79,7 +79,12 @@ build_figure = _builder(
 
 @command
 def build_verdicts(
-    slice: Slice, inputs: Inputs, tables: Tables, output: Output, log: Log = None
+    slice: Slice,
+    inputs: Inputs,
+    tables: Tables,
+    output: Output,
+    kept: Annotated[str, typer.Option(help="Tables of earlier calls, as JSON.")] = "",
+    log: Log = None,
 ) -> None:
     """Judge the claims of all tables together: verdicts.csv, json, md."""
     with reporting(log):
@@ -87,43 +92,34 @@ def build_verdicts(
         from difftransformer.reporting.verdict_job import build_verdicts
 
         build_verdicts(
-            read(slice, VerdictsSlice), tables=paths(tables), results=paths(inputs), output=output
+            read(slice, VerdictsSlice),
+            tables=paths(tables),
+            results=paths(inputs),
+            output=output,
+            kept=paths(kept),
         )
 
 
-def _writer(rule: str, said: str) -> Callable[..., None]:
-    """Register a subcommand that writes pages, by the function of its name."""
+@command
+def build_report(
+    slice: Slice,
+    inputs: Inputs,
+    tables: Tables,
+    figures: Figures,
+    verdicts: Verdicts,
+    output: Output,
+    log: Log = None,
+) -> None:
+    """Write the report: a small site that needs no server, and one page that has all of it."""
+    with reporting(log):
+        from difftransformer.config.artifact_slices import ReportSlice
+        from difftransformer.reporting.report_job import build_report
 
-    @people(STEPS, name=rule, help=said)
-    def write(
-        slice: Slice,
-        inputs: Inputs,
-        tables: Tables,
-        figures: Figures,
-        verdicts: Verdicts,
-        output: Output,
-        log: Log = None,
-    ) -> None:
-        with reporting(log):
-            from difftransformer.config.artifact_slices import ReportSlice
-            from difftransformer.reporting import report_job
-
-            getattr(report_job, rule)(
-                read(slice, ReportSlice),
-                tables=paths(tables),
-                figures=paths(figures),
-                verdicts=verdicts,
-                results=paths(inputs),
-                output=output,
-            )
-
-    return write
-
-
-build_page = _writer(
-    "build_page", "Write the page of one artifact: its table, figure, verdicts and jobs."
-)
-build_report = _writer(
-    "build_report",
-    "Write the report: one self-contained page of tables, figures, verdicts and runs.",
-)
+        build_report(
+            read(slice, ReportSlice),
+            tables=paths(tables),
+            figures=paths(figures),
+            verdicts=verdicts,
+            results=paths(inputs),
+            output=output,
+        )

@@ -99,6 +99,23 @@ class ArtifactSlice(Settings):
     claims: dict[str, ClaimSlice] = setting({}, meaning="Claims it judges, by id")
 
 
+class RunAbout(Settings):
+    """What the report says of a run beside its results."""
+
+    label: str = setting(meaning="Name for readers")
+    base: str | None = setting(None, meaning="Run that it changes; null: none")
+    look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
+
+
+class KeptSlice(Settings):
+    """An artifact that an earlier call has built and this one did not ask for."""
+
+    artifact: str = setting(meaning="Id of the artifact")
+    table: str | None = setting(None, meaning="Its table as JSON; null: it has none")
+    figure: str | None = setting(None, meaning="Its picture as SVG; null: it has none")
+    results: list[str] = setting(meaning="Result files behind it that are there")
+
+
 class ReportSlice(Settings):
     """The report: which artifacts it shows and how to rebuild it."""
 
@@ -110,6 +127,11 @@ class ReportSlice(Settings):
     )
     tables: list[ArtifactSlice] = setting(meaning="Tables to show, in order")
     figures: list[ArtifactSlice] = setting(meaning="Figures to show beside the tables")
-    commands: dict[str, str] = setting(
-        {}, meaning="Commands that rebuild things, by what each one does"
+    kept: list[KeptSlice] = setting(
+        [], meaning="Those of these artifacts that this call did not ask for"
     )
+    runs: dict[str, RunAbout] = setting({}, meaning="Runs behind the artifacts")
+    papers: dict[str, str] = setting({}, meaning="Titles of the papers by their short names")
+    commands: dict[str, str] = setting({}, meaning="Command that rebuilds each artifact")
+    command: str = setting("", meaning="Command that builds what was asked for")
+    given: str = setting("", meaning="What a command that rebuilds a file has to give --config")

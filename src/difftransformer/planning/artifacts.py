@@ -309,11 +309,10 @@ def _twins(part: SectionConfig) -> Sequence[str]:
 
 
 @cache
-def templates() -> dict[str, str]:
-    """Return the templates and styles that tables and pages are written from."""
-    folder = files("difftransformer.reporting") / "templates"
+def templates(folder: str = "templates") -> dict[str, str]:
+    """Return the ``templates`` of tables, or the ``site/assets`` of the report."""
     return {
         entry.name: entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
+        for entry in (files("difftransformer.reporting") / folder).iterdir()
         if entry.is_file()
     }

@@ -39,7 +39,6 @@ ENTRIES = {
     "measure_timings": "difftransformer.evaluation.timing",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
-    "build_page": "difftransformer.reporting.report_job",
     "build_verdicts": "difftransformer.reporting.verdict_job",
     "build_report": "difftransformer.reporting.report_job",
 }

@@ -3,13 +3,15 @@
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
+import json
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
 from difftransformer.config.artifacts import Kind
 from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.config.resolve import Catalogue
@@ -31,6 +33,8 @@ class Plan:
     """Everything that can be built at one scale."""
 
     catalogue: Catalogue
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of config.yaml that the call sets."""
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -49,7 +53,7 @@ class Plan:
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
-        plan = cls(Catalogue.load(folder, overrides))
+        plan = cls(Catalogue.load(folder, overrides), overrides or {})
         plan.check()
         return plan
 
@@ -137,19 +141,24 @@ class Plan:
     def asked(self, targets: Sequence[str]) -> list[str]:
         """Return the artifacts that targets of a command line name, those of a group one by one.
 
-        Without any they are those of a bare call; rules and files but pages are no artifacts.
+        Without any they are those of a bare call; rules and files are no artifacts.
         """
-        known = self.groups
-        for name in self.artifacts.known:
-            known = known | {name: [name], self.jobs.layout.page(name): [name]}
+        known = self.groups | {name: [name] for name in self.artifacts.known}
         names = [name for name in targets if name in known] or [HEADLINE]
         return list(dict.fromkeys(one for name in names for one in known[name]))
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the files that artifacts consist of: tables, figures and a page of each."""
-        layout = self.jobs.layout
-        pages = [layout.page(name) for name in artifacts]
-        return [*self.tables(artifacts, ".html"), *self.figures(artifacts), *pages]
+        """Return the files that artifacts consist of: tables and figures."""
+        return [*self.tables(artifacts, ".html"), *self.figures(artifacts)]
+
+    def kept(self, asked: Sequence[str]) -> list[str]:
+        """Return the artifacts that lie there whole though this call does not ask for them."""
+        return [
+            name
+            for name in self.artifacts.known
+            if name not in asked
+            and all(Path(file).is_file() for file in (*self.tables([name]), *self.figures([name])))
+        ]
 
     def tables(self, artifacts: Sequence[str], ending: str = ".json") -> list[str]:
         """Return the tables of artifacts, as data unless another ending is given."""
@@ -163,30 +172,36 @@ class Plan:
         """Return every result file behind artifacts."""
         return list(dict.fromkeys(f for name in artifacts for f in self.artifacts.results(name)))
 
-    def report_slice(self, artifacts: Sequence[str], *, contents: bool = True) -> str:
-        """Return the file of the slice of a report on artifacts.
+    def histories(self, artifacts: Sequence[str]) -> list[str]:
+        """Return the curves of every training behind artifacts."""
+        found = (file for name in artifacts for file in self.artifacts.histories(name))
+        return list(dict.fromkeys(found))
 
-        With ``contents`` it opens with the tables and figures of the papers.
-        """
-        project = self.catalogue.project
-        scale = project.scale
+    def report_slice(self, artifacts: Sequence[str]) -> str:
+        """Return the file of the slice of the report on artifacts and on those that are kept."""
+        scale, kept = self.catalogue.project.scale, self.kept(artifacts)
+        shown = self._in_order([*artifacts, *kept])
+        runs = dict.fromkeys(run for name in shown for run in self.artifacts.runs(name))
         slice = ReportSlice(
             scale=scale,
             scale_description=self.catalogue.scale.description,
             seeds=sorted({seed for name in artifacts for seed in self.artifacts.seeds(name)}),
-            contents=paper_contents(self.artifacts, artifacts) if contents else [],
-            tables=[self.artifacts.slice(a, "table") for a in self._with("table", artifacts)],
-            figures=[self.artifacts.slice(a, "figure") for a in self._with("figure", artifacts)],
-            commands={
-                name: f"snakemake {name} --config scale={scale}{_asked_seeds(project.seeds)}"
-                for name in artifacts
-            },
+            contents=paper_contents(self.artifacts, shown),
+            tables=[self.artifacts.slice(a, "table") for a in self._with("table", shown)],
+            figures=[self.artifacts.slice(a, "figure") for a in self._with("figure", shown)],
+            kept=[self._as_it_lies(name) for name in kept],
+            runs={run: self._about(run) for run in runs},
+            papers={name: one.title for name, one in self.catalogue.papers.papers.items()},
+            commands={name: f"snakemake {name} {self._config()}" for name in shown},
+            command=f"snakemake {' '.join(self._as_asked(artifacts))} {self._config()}",
+            given=self._config(seeds=False),
         )
         return self.jobs.write("report", slice)
 
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
-        """Return the file of the slice of the verdicts on artifacts."""
-        return self.jobs.write("verdicts", self.artifacts.verdicts(artifacts))
+        """Return the file of the slice of the verdicts on artifacts and on those that are kept."""
+        asked = [*artifacts, *self.kept(artifacts)]
+        return self.jobs.write("verdicts", self.artifacts.verdicts(asked))
 
     def verdicts_code(self) -> str:
         """Return the fingerprint of what judges."""
@@ -194,7 +209,9 @@ class Plan:
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
-        return slice_fingerprint([code_fingerprint(ENTRIES["build_report"]), templates()])
+        return slice_fingerprint(
+            [code_fingerprint(ENTRIES["build_report"]), templates("site/assets")]
+        )
 
     def ending(self) -> list[str]:
         """Return what a build comes to, for who watched it: the verdicts, and where all is."""
@@ -233,14 +250,46 @@ class Plan:
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
 
+    def _in_order(self, artifacts: Sequence[str]) -> list[str]:
+        """Artifacts as a reader finds them every time: the headline's, then the papers'."""
+        found = [one for group in self.groups.values() for one in group if one in artifacts]
+        return list(dict.fromkeys([*found, *artifacts]))
 
-def _asked_seeds(asked: Sequence[int] | int | None) -> str:
-    """The seeds of a call as it gives them."""
-    if asked is None:
-        return ""
-    if isinstance(asked, int):
-        return f" seeds={asked}"
-    return f" 'seeds=[{','.join(map(str, asked))}]'"
+    def _as_asked(self, artifacts: Sequence[str]) -> list[str]:
+        """Artifacts by the name of the group that they are, else one by one."""
+        names = (name for name, found in self.groups.items() if set(found) == set(artifacts))
+        return next(([name] for name in names), list(artifacts))
+
+    def _config(self, *, seeds: bool = True) -> str:
+        """What the call gave --config, with its scale."""
+        given = {"scale": self.catalogue.project.scale} | {
+            key: value
+            for key, value in self.given.items()
+            if value is not None and (seeds or key != "seeds")
+        }
+        return f"--config {' '.join(_word(key, value) for key, value in given.items())}"
+
+    def _about(self, run: str) -> RunAbout:
+        entry = self.catalogue.runs.get(run)
+        if entry is None:  # of a sweep
+            return RunAbout(label=run)
+        return RunAbout(label=entry.label, base=entry.base, look=self.catalogue.look(run))
+
+    def _as_it_lies(self, name: str) -> KeptSlice:
+        table, figure = self.tables([name]), self.figures([name])
+        return KeptSlice(
+            artifact=name,
+            table=table[0] if table else None,
+            figure=figure[0] if figure else None,
+            results=[file for file in self.artifacts.results(name) if Path(file).is_file()],
+        )
+
+
+def _word(key: str, value: Any) -> str:
+    """A key as --config takes it, quoted where a shell would read it otherwise."""
+    if value is None or isinstance(value, list | dict | bool):
+        value = json.dumps(value, separators=(",", ":"))
+    return shlex.quote(f"{key}={value}")
 
 
 def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:

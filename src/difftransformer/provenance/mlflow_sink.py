@@ -128,6 +128,13 @@ class MlflowSink:
                 self._write(run_id, batch, state, job)
             return count
 
+    def find(self, job_id: str) -> tuple[str, str] | None:
+        """Give experiment and run of a job of this results folder; None: there is no such run."""
+        mine = f"tags.job_id = '{job_id}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
+        ids = self._experiment_ids()
+        found = self.client.search_runs(ids, mine, ViewType.ALL, 1) if ids else []
+        return next(((run.info.experiment_id, run.info.run_id) for run in found), None)
+
     def mark_shown(self) -> int:
         """Tag each run with the tables and figures that it is behind: `shown_in.table6`.
 
@@ -152,13 +159,14 @@ class MlflowSink:
                     marked += 1
         return marked
 
+    def _experiment_ids(self) -> list[str]:
+        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        return [experiment.experiment_id for experiment in found]
+
     def _own_runs(self, more: str = "") -> list[Run]:
         """Give all active runs of this results folder that meet a condition."""
         mine = f"tags.`{_WORKSPACE}` = '{self._workspace}'{more}"
-        experiments = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        ids = [experiment.experiment_id for experiment in experiments]
-        runs: list[Run] = []
-        page = None
+        ids, runs, page = self._experiment_ids(), list[Run](), None
         while ids:  # there are none on a fresh store
             found = self.client.search_runs(ids, mine, page_token=page)
             runs += found

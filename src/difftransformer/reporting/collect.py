@@ -1,7 +1,7 @@
 """Result files of an artifact, by what they are about; a missing one is an error with its cure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +29,8 @@ class Results:
     evaluations: Mapping[tuple[str, str, int], Result]
     folders: Mapping[tuple[str, str, int], Path]
     histories: Histories
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """Result files by the id of their job."""
 
     def training(self, run: str, seed: int) -> Result:
         """Return a training result."""
@@ -79,6 +81,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
     evaluations: dict[tuple[str, str, int], Result] = {}
     folders: dict[tuple[str, str, int], Path] = {}
     histories: list[Path] = []
+    by_job: dict[str, Path] = {}
     for path in sorted(set(paths)):
         result = read_result(path)
         if result.scale != scale:
@@ -86,6 +89,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
                 f"{path}: was made at scale {result.scale}, this artifact is of scale {scale}: "
                 "give results of one scale"
             )
+        by_job[result.job_id] = path
         if result.kind == "training":
             twice = trainings.setdefault((result.run, result.seed), result)
             histories.append(path.with_name("history.csv"))
@@ -98,7 +102,7 @@ def load_results(paths: Iterable[Path], scale: str) -> Results:
                 f"{path}: a second {result.kind} result of run {result.run}, seed {result.seed}, "
                 f"beside {twice.job_id}: give one of them"
             )
-    return Results(scale, trainings, evaluations, folders, Histories(histories))
+    return Results(scale, trainings, evaluations, folders, Histories(histories), by_job)
 
 
 def metric(result: Result, name: str) -> float | None:

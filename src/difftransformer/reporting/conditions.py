@@ -69,6 +69,14 @@ def curve_tokens(trained: Sequence[Result]) -> str:
     return f"first {span([*found])} tokens" if found else ""
 
 
+def corpus_note(trained: Iterable[Result]) -> list[str]:
+    """Name what the runs were trained on."""
+    found = {str(name) for one in trained if (name := one.settings.get("dataset")) is not None}
+    if not found:
+        return []
+    return [f"{'Corpus' if len(found) == 1 else 'Corpora'}: {', '.join(sorted(found))}."]
+
+
 def seeds_note(artifact: ArtifactSlice) -> str:
     """Say what ± means with so many seeds."""
     seeds = artifact.seeds

@@ -47,27 +47,46 @@ class Histories:
                 f"no history of run '{run}' with seed {seed}: make it with `snakemake "
                 f"results/<scale>/runs/{run}/{seed}/history.csv`"
             )
-        try:
-            require_published(path, path.with_name(TRAINING))
-            reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-            rows, columns = list(reader), reader.fieldnames or []
-        except OSError as error:
-            raise DataError(
-                f"{path}: cannot be read: {error.strerror}; rerun the training"
-            ) from None
+        rows, columns = _read(path)
         if column not in columns:
             found = ", ".join(columns) or "nothing"
             raise DataError(
                 f"{path}: has no column '{column}' (it has {found}); rerun the training"
             )
-        measured = [row for row in rows if row[column]]
-        try:
-            return Series(
-                [int(row["step"]) for row in measured],
-                [int(row["tokens"]) for row in measured],
-                [float(row[column]) for row in measured],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}: damaged ({error}); delete it and rerun the training"
-            ) from None
+        return _series(path, rows, column)
+
+    def columns(self, run: str, seed: int) -> dict[str, Series]:
+        """Read every column but the places; nothing where a run left no history.
+
+        Raises:
+            DataError: as by `series`.
+        """
+        path = self._paths.get((run, seed))
+        if path is None or not path.is_file():
+            return {}
+        rows, columns = _read(path)
+        return {name: _series(path, rows, name) for name in columns if name not in _PLACES}
+
+
+_PLACES = ("step", "tokens")
+
+
+def _read(path: Path) -> tuple[list[dict[str, str]], list[str]]:
+    try:
+        require_published(path, path.with_name(TRAINING))
+        reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+        return list(reader), list(reader.fieldnames or [])
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; rerun the training") from None
+
+
+def _series(path: Path, rows: list[dict[str, str]], column: str) -> Series:
+    measured = [row for row in rows if row[column]]
+    try:
+        return Series(
+            [int(row["step"]) for row in measured],
+            [int(row["tokens"]) for row in measured],
+            [float(row[column]) for row in measured],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: damaged ({error}); delete it and rerun the training") from None

@@ -1,14 +1,14 @@
 """Where the numbers come from: one entry a job, and what all jobs have in common."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.provenance.result import Provenance, Result
 
 
 class JobOrigin(NamedTuple):
-    """One job, as the report lists it."""
+    """One job, as the report lists it; of a commit and a machine the place in their lists."""
 
     job_id: str
     kind: str
@@ -16,44 +16,51 @@ class JobOrigin(NamedTuple):
     suite: str
     seed: int
     fingerprint: str
-    commit: str
-    seconds: str
-    hardware: str
+    commit: int
+    machine: int
+    seconds: float
     threads: int
-
-
-class RunSettings(NamedTuple):
-    """Resolved settings of a run; its seeds share them."""
-
-    run: str
-    settings: str
+    file: str
 
 
 class Origins(NamedTuple):
     """Origins of everything in a report."""
 
     jobs: list[JobOrigin]
-    runs: list[RunSettings]
     versions: list[str]
-    hardware: list[str]
+    machines: list[str]
     commits: list[str]
     total: str
+    finished: str
 
 
-def describe(results: Sequence[Result]) -> Origins:
-    """Describe all jobs, sorted by kind, run, suite and seed."""
+def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
+    """Describe all jobs, sorted by kind, run, suite and seed; ``paths`` are their result files."""
     ordered = sorted(results, key=lambda one: (one.kind, one.run, one.suite or "", one.seed))
-    settings: dict[str, str] = {}
-    for one in ordered:
-        if one.kind == "training":
-            settings.setdefault(one.run, json.dumps(one.settings, indent=1, sort_keys=True))
+    machines = sorted({_machine(one.provenance) for one in ordered})
+    commits = sorted({_commit(one.provenance) for one in ordered})
     return Origins(
-        jobs=[_job(one) for one in ordered],
-        runs=[RunSettings(run, text) for run, text in settings.items()],
+        jobs=[
+            JobOrigin(
+                job_id=one.job_id,
+                kind=one.kind,
+                run=one.run,
+                suite=one.suite or "",
+                seed=one.seed,
+                fingerprint=one.provenance.fingerprint,
+                commit=commits.index(_commit(one.provenance)),
+                machine=machines.index(_machine(one.provenance)),
+                seconds=one.provenance.seconds,
+                threads=one.provenance.threads,
+                file=paths[one.job_id].as_posix(),
+            )
+            for one in ordered
+        ],
         versions=sorted({_versions(one.provenance) for one in ordered}),
-        hardware=sorted({_hardware(one.provenance) for one in ordered}),
-        commits=sorted({_commit(one.provenance) for one in ordered}),
+        machines=machines,
+        commits=commits,
         total=duration(sum(one.provenance.seconds for one in ordered)),
+        finished=max((one.provenance.finished for one in ordered), default=""),
     )
 
 
@@ -68,22 +75,6 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
-def _job(result: Result) -> JobOrigin:
-    origin = result.provenance
-    return JobOrigin(
-        job_id=result.job_id,
-        kind=result.kind,
-        run=result.run,
-        suite=result.suite or "",
-        seed=result.seed,
-        fingerprint=origin.fingerprint,
-        commit=_commit(origin),
-        seconds=duration(origin.seconds),
-        hardware=_hardware(origin),
-        threads=origin.threads,
-    )
-
-
 def _commit(origin: Provenance) -> str:
     return origin.git_commit[:12] + (" + changes" if origin.git_dirty else "")
 
@@ -92,7 +83,7 @@ def _versions(origin: Provenance) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(origin.versions.items()))
 
 
-def _hardware(origin: Provenance) -> str:
+def _machine(origin: Provenance) -> str:
     known = origin.hardware
     parts = [str(known[key]) for key in ("gpu", "cpu") if key in known]
     if "cores" in known:

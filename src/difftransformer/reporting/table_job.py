@@ -9,7 +9,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import Results, load_results
-from difftransformer.reporting.conditions import interpretations_note, seeds_note
+from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
 from difftransformer.reporting.evidence import gather
 from difftransformer.reporting.formats.latex import to_latex
@@ -76,7 +76,11 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
         else Published(
             title=paper.title, source=paper.source, scale=paper.scale, notes=paper.notes
         ),
-        notes=[*([seeds_note(artifact)] if seeded else []), *interpretations_note(artifact)],
+        notes=[
+            *corpus_note(results.trainings.values()),
+            *([seeds_note(artifact)] if seeded else []),
+            *interpretations_note(artifact),
+        ],
     )
     return table.model_copy(update={"evidence": gather(artifact, table)})
 

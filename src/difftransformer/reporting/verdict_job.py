@@ -1,8 +1,9 @@
 """The job of the verdicts: tables and result files in, verdicts.csv, .json and .md out."""
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tabulate import tabulate
 
 from difftransformer.config.base import Settings
 from difftransformer.config.claims import VerdictsSlice
+from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import Result, read_document, read_result
@@ -21,6 +23,8 @@ from difftransformer.reporting.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+logger = logging.getLogger(__name__)
 
 FIRST = (
     "claim", "paper", "primary", "artifact", "verdict", "reason", "direction", "effect", "ci_low",
@@ -42,7 +46,12 @@ class VerdictsDocument(Settings):
 
 
 def build_verdicts(
-    asked: VerdictsSlice, *, tables: Iterable[Path], results: Iterable[Path], output: Path
+    asked: VerdictsSlice,
+    *,
+    tables: Iterable[Path],
+    results: Iterable[Path],
+    output: Path,
+    kept: Iterable[Path] = (),
 ) -> VerdictsDocument:
     """Judge the claims of all tables together; equal inputs give the same csv, byte for byte.
 
@@ -51,11 +60,12 @@ def build_verdicts(
         tables: ``{artifact}.json`` of every table there is, as `build_table` wrote them.
         results: Result files behind them, whose times say what more seeds would take.
         output: verdicts.json; csv and md are written beside it.
+        kept: Tables that an earlier call built; one that cannot be read any more is left out.
 
     Raises:
         DataError: A table or a result is damaged.
     """
-    read = [read_table(path) for path in tables]
+    read = [*map(read_table, tables), *read_kept(kept)]
     found = judge(asked, _evidence(asked, read))
     jobs = {result.job_id: result for result in map(read_result, sorted(set(results)))}
     timed = [_with_command(one, asked, jobs) for one in found]
@@ -82,6 +92,15 @@ def read_table(path: Path) -> TableDocument:
         DataError: It is missing or damaged.
     """
     return read_document(path, TableDocument, "table", "build the table again")
+
+
+def read_kept(paths: Iterable[Path]) -> Iterator[TableDocument]:
+    """Read tables that nobody asked for; one that cannot be read is left out and named."""
+    for path in paths:
+        try:
+            yield read_table(path)
+        except DataError as error:
+            logger.warning(f"left out: {error}")
 
 
 def read_verdicts(path: Path) -> VerdictsDocument:
@@ -180,6 +199,8 @@ def _evidence(asked: VerdictsSlice, tables: Sequence[TableDocument]) -> dict[str
     found: dict[str, Evidence] = {}
     for table in tables:
         for one in table.evidence:
+            if one.claim not in asked.claims:
+                continue  # of a table that was built when it was still declared
             owned = asked.claims[one.claim].artifact == table.artifact
             if owned or one.claim not in found:
                 found[one.claim] = one
@@ -190,12 +211,15 @@ def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Res
     """Add what would decide it, and how long that takes by the jobs behind it."""
     if verdict.seeds_needed is None:
         return verdict
-    seconds = sum(jobs[job].provenance.seconds for job in _upstream(verdict.run_ids, jobs))
     more = max(verdict.seeds_needed - verdict.seeds, 1)
-    minutes = more * seconds / max(verdict.seeds, 1) / (os.cpu_count() or 1) / 60
     command = (
         f"snakemake {verdict.artifact} --config scale={asked.scale} seeds={verdict.seeds + more}"
     )
+    known = _upstream(verdict.run_ids, jobs)
+    if not known:  # of a table that is kept, whose jobs are not among these
+        return verdict.model_copy(update={"command": command})
+    seconds = sum(jobs[job].provenance.seconds for job in known)
+    minutes = more * seconds / max(verdict.seeds, 1) / (os.cpu_count() or 1) / 60
     return verdict.model_copy(update={"minutes": round(minutes, 2), "command": command})
 
 

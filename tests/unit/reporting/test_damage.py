@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
+from fake_site import report_slice
 from fake_slices import SCALE, artifact_slice
 from spoiling import zeroed
-from test_report import report_slice
 
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
@@ -31,7 +31,7 @@ def figure(name: str) -> Build:
 
 def report(fake: FakeResults, output: Path) -> None:
     build_report(
-        report_slice("table6", figures=("table6",)),
+        report_slice(["table6"], ["table6"]),
         tables=[fake.root / "table6.json"],
         figures=[fake.root / "table6.svg"],
         verdicts=fake.root / "verdicts.json",

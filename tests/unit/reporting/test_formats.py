@@ -134,3 +134,15 @@ def test_numbers_for_readers() -> None:
     assert (probability(1e-9), probability(0.04), probability(0.5)) == (
         "p < 0.001", "p = 0.040", "p = 0.50",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ('"After Nora" and "Paul".', "``After Nora'' and ``Paul''."),
+        ('(the "top-5%" tokens)', r"(the ``top-5\%'' tokens)"),
+        ('a 5" disk', "a 5'' disk"),
+    ],
+)
+def test_quotation_marks_open_and_close_in_tex(text: str, printed: str) -> None:
+    assert latex.escape(text) == printed

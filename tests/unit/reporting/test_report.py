@@ -1,17 +1,19 @@
 import json
 import re
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_results import FakeResults
+from fake_site import report_slice
 from fake_slices import SCALE, artifact_slice, declarations
 from test_formats import balanced
 
-from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.artifact_slices import KeptSlice, ReportSlice
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
@@ -32,25 +34,13 @@ CONTENTS = [
 ]  # fmt: skip
 
 
-def report_slice(*tables: str, figures: tuple[str, ...] = ()) -> ReportSlice:
-    return ReportSlice(
-        scale=SCALE,
-        scale_description="Small & honest",
-        seeds=[0, 1, 2],
-        contents=CONTENTS,
-        tables=[artifact_slice(name) for name in tables],
-        figures=[artifact_slice(name, "figure") for name in figures],
-        commands={"Build it again": "snakemake --config scale=tiny 'seeds=[0,1,2]'"},
-    )
-
-
 @pytest.fixture(scope="module")
-def built(fake: FakeResults, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     for name in ("table6", "ablation_group_norm", "lr_sweep"):
         build_table(artifact_slice(name), fake.results, folder / name)
-    for name in ("table6.svg", "table6.sha256.json"):
-        shutil.copy(drawn / name, folder)
+    for name in ("table6", "v2_sinks"):
+        build_figure(artifact_slice(name, "figure"), fake.results, folder / name)
     tables = [folder / f"{name}.json" for name in ("table6", "ablation_group_norm")]
     asked = VerdictsSlice(scale=SCALE, claims=artifact_slice("ablation_group_norm").claims)
     asked.claims.update(artifact_slice("table6").claims)
@@ -59,88 +49,172 @@ def built(fake: FakeResults, drawn: Path, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def build(built: Path, fake: FakeResults, output: Path, *tables: str) -> str:
+def build(
+    built: Path, fake: FakeResults, output: Path, *tables: str, **changes: Any
+) -> dict[str, str]:
+    """Pages and data of a report, by their names."""
+    slice = report_slice(tables, ["table6"]).model_copy(update={"contents": CONTENTS} | changes)
+    return write(slice, built, fake, output)
+
+
+def write(slice: ReportSlice, built: Path, fake: FakeResults, output: Path) -> dict[str, str]:
+    kept = {one.artifact for one in slice.kept}
     build_report(
-        report_slice(*tables, figures=("table6",)),
-        tables=[path for path in sorted(built.glob("*.json")) if path.suffixes == [".json"]],
+        slice,
+        tables=[
+            path
+            for path in sorted(built.glob("*.json"))
+            if path.suffixes == [".json"] and path.stem not in kept
+        ],
         figures=[built / "table6.svg"],
         verdicts=built / "judged" / "verdicts.json",
         results=fake.results,
         output=output,
     )
-    return output.read_text()
+    files = (
+        path for path in output.parent.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg")
+    )
+    return {path.relative_to(output.parent).as_posix(): path.read_text() for path in files}
 
 
-def test_the_page_is_whole_self_contained_and_the_same_again(
+def test_the_site_is_whole_and_the_same_again(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     names = ("table6", "ablation_group_norm", "lr_sweep")
-    html = build(built, fake, tmp_path / "a" / "index.html", *names)
-    assert html == build(built, fake, tmp_path / "b.html", *names)
-    parser = balanced(html)
-    assert not {"script", "link", "iframe"} & parser.names
-    assert not re.search(r"https?://", html)
-    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)', html))
-    assert set(re.findall(r'href="#([^"]*)', html)) <= set(parser.ids)
-    assert all(alt for alt in re.findall(r'<img [^>]*alt="([^"]*)', html))
+    site = build(built, fake, tmp_path / "a" / "index.html", *names)
+    assert site == build(built, fake, tmp_path / "b" / "index.html", *names)
+    assert {f"{name}.html" for name in (*names, "index", "runs", "whole")} < site.keys()
+    for name, html in site.items():
+        if not name.endswith(".html"):
+            continue
+        parser = balanced(html)
+        assert not {"iframe", "object", "embed"} & parser.names
+        assert len(parser.ids) == len(set(parser.ids)), name
+        for link in re.findall(r'(?:src|href)="([^"]*)"', html):
+            page, _, anchor = link.partition("#")
+            assert not re.match(r"\w+:(?!image/svg)|//|/", link.removeprefix("data:")), link
+            if link.startswith("data:"):
+                continue
+            assert not page or (tmp_path / "a" / page).is_file(), f"{name}: {link}"
+            target = site[page] if page else html
+            assert not anchor or f'id="{anchor}"' in target, f"{name}: {link}"
+        assert all(re.findall(r'<img [^>]*alt="([^"]*)', html))
+
+
+def test_the_one_page_needs_nothing_beside_it(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
+    whole = site["whole.html"]
+    assert "<link" not in whole and not re.search(r"<script[^>]* src", whole)
+    assert all(one.startswith("data:") for one in re.findall(r'src="([^"]*)', whole))
+    assert all(text in whole for name, text in site.items() if name.startswith("data/"))
 
 
 def test_every_number_leads_to_its_job(built: Path, fake: FakeResults, tmp_path: Path) -> None:
-    html = build(built, fake, tmp_path / "index.html", "table6")
+    site = build(built, fake, tmp_path / "index.html", "table6")
+    jobs = read(site["data/jobs.js"])["jobs"]
+    (section,) = read(site["data/table-table6.js"])
+    named = {
+        job for cell in section["cells"].values() for _, _, ids in cell["seeds"] for job in ids
+    }
+    assert named <= jobs.keys()
+    opened = set(re.findall(r'data-cell="([^"]*)"', site["table6.html"]))
+    assert opened == section["cells"].keys()
     for path in fake.results:
         result = json.loads(path.read_text())
         if result["run"] == "diff" and result["suite"] in (None, "validation_slices"):
-            assert f'href="#job-{result["job_id"]}"' in html
-            assert f'id="job-{result["job_id"]}"' in html
-            assert result["provenance"]["fingerprint"] in html
+            assert result["job_id"] in named
+            assert result["provenance"]["fingerprint"] in jobs[result["job_id"]]
+            assert jobs[result["job_id"]][-1] == path.as_posix()
 
 
-def test_a_board_of_verdicts_stands_on_top_and_each_leads_to_its_artifact(
+def read(script: str) -> Any:
+    return json.loads(script[script.index(" = ") + 3 :].rstrip(";\n"))
+
+
+def test_a_board_of_claims_stands_in_front_and_each_leads_to_its_verdict(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    html = build(built, fake, tmp_path / "index.html", "ablation_group_norm", "table6")
-    top = html[html.index('id="verdicts"') : html.index('id="ablation_group_norm"')]
-    assert "10 claims at scale tiny" in top and "the other way" in top
-    assert len(re.findall(r'<a href="#table6">T6\.\d</a>', top)) == 7
-    below = html[html.index('id="table6"') :]
-    assert len(re.findall("<strong>T6.1</strong>", below)) == 1
+    site = build(built, fake, tmp_path / "index.html", "ablation_group_norm", "table6")
+    front, page = site["index.html"], site["table6.html"]
+    assert "10 claims at scale tiny" in front and "the other way" in front
+    assert len(re.findall(r'href="table6.html#claim-table6-T6-\d">T6\.\d</a>', front)) == 7
+    assert (
+        len(re.findall('id="claim-table6-T6-1"', page)) == page.count("<strong>T6.1</strong>") == 1
+    )
     declared = declarations().claim("T6.1").declared
-    assert f"declared {declared.date}" in below
+    assert f"declared {declared.date}" in page
 
 
 def test_each_table_of_the_paper_has_its_status(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    html = build(built, fake, tmp_path / "index.html", "table6")
-    assert '<a href="#table6">Table 6</a>' in html and 'href="#table7"' not in html
+    html = build(built, fake, tmp_path / "index.html", "table6")["index.html"]
+    assert '<a href="table6.html">Table 6</a>' in html and 'href="table7' not in html
     assert "not in this report" in html and "Build it with &lt;it&gt;." in html
 
 
 def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> None:
-    html = build(built, fake, tmp_path / "index.html", "table6")
-    assert "A &lt;CPU&gt; &amp; more" in html and "A <CPU>" not in html
-    assert "Small &amp; honest" in html
+    about = {"scale_description": "</script><b>Small & honest"}
+    site = build(built, fake, tmp_path / "index.html", "table6", **about)
+    assert "A &lt;CPU&gt; &amp; more" in site["index.html"]
+    assert "A \\u003cCPU> & more" in site["data/jobs.js"]
+    assert not [name for name, text in site.items() if "A <CPU>" in text or "<b>Small" in text]
 
 
 def test_the_sweep_stands_where_it_is_asked_for(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    html = build(built, fake, tmp_path / "index.html", "table6")
-    assert "is the best of the sweep" not in html
-    html = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
-    assert "is the best of the sweep" in html
+    site = build(built, fake, tmp_path / "index.html", "table6", "lr_sweep")
+    assert "is the best of the sweep" in site["lr_sweep.html"]
+    assert "is the best of the sweep" not in site["table6.html"]
+
+
+def test_what_an_earlier_call_built_is_kept(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    earlier = KeptSlice(
+        artifact="lr_sweep",
+        table=str(built / "lr_sweep.json"),
+        results=[str(path) for path in fake.results if "sweep" in str(path)],
+    )
+    output = tmp_path / "index.html"
+    site = build(built, fake, output, "table6", "lr_sweep", kept=[earlier])
+    assert "as an earlier call built it" in site["index.html"]
+    assert "As an earlier call built it" in site["lr_sweep.html"]
+    assert "earlier call" not in site["table6.html"]
+    # It stops nothing: what cannot be read any more is left out, a result that is gone is said.
+    lost = earlier.model_copy(update={"results": [str(tmp_path / "gone.json")]})
+    assert "lr_sweep.html" in build(built, fake, output, "table6", "lr_sweep", kept=[lost])
+    gone = earlier.model_copy(update={"table": str(tmp_path / "lr_sweep.json")})
+    site = build(built, fake, output, "table6", "lr_sweep", kept=[gone])
+    assert not {"lr_sweep.html", "data/table-lr_sweep.js"} & site.keys()
+    assert "lr_sweep.html" not in site["index.html"]
+
+
+def test_a_figure_follows_the_page_into_the_dark(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    picture = build(built, fake, tmp_path / "index.html", "table6")["figures/table6.svg"]
+    drawn = (built / "table6.svg").read_text()
+    start = picture.index("<style>")
+    style = picture[start : picture.index("</style>") + len("</style>")]
+    assert picture.replace(style, "", 1) == drawn  # nothing else differs
+    assert "prefers-color-scheme: dark" in style and '[style*="fill: #1c1d21"]' in style
 
 
 def test_the_caption_of_a_figure_explains_its_marks(
-    built: Path, drawn: Path, fake: FakeResults, tmp_path: Path
+    built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
     build_report(
-        report_slice(figures=("v2_sinks", "table6")),
-        tables=[], figures=[drawn / "v2_sinks.svg", drawn / "table6.svg"], results=fake.results,
+        report_slice([], ["v2_sinks", "table6"]),
+        tables=[], figures=[built / "v2_sinks.svg", built / "table6.svg"], results=fake.results,
         verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
     )  # fmt: skip
-    html = (tmp_path / "index.html").read_text()
-    marked, plain = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.DOTALL)
+    captions = [
+        re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / name).read_text(), re.DOTALL)
+        for name in ("v2_sinks.html", "table6.html")
+    ]
+    (marked,), (plain,) = captions
     assert "* An interpretation" in marked and "DINT: causal form" in marked
     assert "interpretation" not in plain
 
@@ -151,13 +225,13 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
     kept = [p for p in fake.results if not str(p).endswith("validation_slices/diff/1.json")]
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
         build_report(
-            report_slice("table6"), tables=[built / "table6.json"], figures=[], results=kept,
+            report_slice(["table6"], []), tables=[built / "table6.json"], figures=[], results=kept,
             verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')
     with pytest.raises(DataError, match="not a whole table"):
         build_report(
-            report_slice("table6"), tables=[tmp_path / "table6.json"], figures=[],
+            report_slice(["table6"], []), tables=[tmp_path / "table6.json"], figures=[],
             verdicts=built / "judged" / "verdicts.json", results=fake.results,
             output=tmp_path / "index.html",
         )  # fmt: skip

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from fake_results import FakeResults, rewrite
-from fake_slices import artifact_slice, declarations
+from fake_slices import SCALE, artifact_slice, declarations
 
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.provenance.published import read_published
 from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.conditions import corpus_note
 from difftransformer.reporting.document import Cell, Section, TableDocument
 from difftransformer.reporting.table_job import (
     SUFFIXES,
@@ -190,3 +191,15 @@ def test_two_numbers_of_one_row_and_column_are_refused() -> None:
     _require_one_value("table6", [one, one])
     with pytest.raises(ConfigError, match=r"table6\.yaml: sections: two .* 'c', 1.0 and 2"):
         _require_one_value("table6", [one, two])
+
+
+def test_a_table_names_its_corpus(small: FakeResults) -> None:
+    for run in ("transformer", "diff"):
+        small.language_model(run, 0)
+    results = load_results(small.results, SCALE)
+    trained = results.trainings.values()
+    assert corpus_note(trained) == []
+    for place, one in enumerate(trained):
+        one.settings["dataset"] = f"corpus_{place % 2}"
+    assert corpus_note(trained) == ["Corpora: corpus_0, corpus_1."]
+    assert corpus_note([*trained][:1]) == ["Corpus: corpus_0."]

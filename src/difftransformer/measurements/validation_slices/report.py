@@ -3,9 +3,12 @@
 The picture has loss curves, their differences to a row, and a forest plot at the end.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import Options
+from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Section
@@ -28,9 +31,23 @@ _LOSSES = (
 )
 
 
+_FEW = 1000
+"""Tokens below which a slice is marked: the standard error of its loss is some tenth of a nat."""
+_FEW_MARK = " †"
+
+
 def section(view: View[Options]) -> Section:
     """Make the section: losses in nats per token, and paired differences."""
     suite, first = view.suite, view.evaluated()[0]
+    few = {
+        loss.id: fewest
+        for loss in _LOSSES
+        if (fewest := _fewest(view.evaluated(), f"{loss.id}_tokens")) is not None and fewest < _FEW
+    }
+    losses = [
+        replace(loss, header=loss.header + _FEW_MARK) if loss.id in few else loss
+        for loss in _LOSSES
+    ]
     notes = [
         f"AR-Hit: last tokens of n-grams with n = {suite.n} that stand earlier in the context and "
         f"at most {suite.max_count} times in the training data, "
@@ -39,9 +56,17 @@ def section(view: View[Options]) -> Section:
         view.training_note(),
         *view.difference_note(),
     ]
-    return metric_section(
-        view, _LOSSES, decimals=3, notes=notes, facts=True, show_differences=False
-    )
+    notes += [
+        f"†: of {number} tokens, too few for its decimals to tell rows apart."
+        for number in sorted(set(few.values()))
+    ]
+    return metric_section(view, losses, decimals=3, notes=notes, facts=True, show_differences=False)
+
+
+def _fewest(results: Sequence[Result], name: str) -> int | None:
+    """Tokens of a slice where it has the fewest; None: not recorded."""
+    known = [int(number) for one in results if (number := one.metrics.get(name)) is not None]
+    return min(known, default=None)
 
 
 def figure(view: View[Options]) -> "Figure":

@@ -9,7 +9,7 @@ _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "[": "{[}", "]": "{]}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': "''",
+    "|": r"\textbar{}",
     "±": r"$\pm$", "−": r"$-$", "–": "--", "×": r"$\times$", "λ": r"$\lambda$", "Δ": r"$\Delta$",
     "α": r"$\alpha$", "β": r"$\beta$", "θ": r"$\theta$", "κ": r"$\kappa$", "τ": r"$\tau$",
     "√": r"$\sqrt{}$", "∞": r"$\infty$", "“": "``", "”": "''", "↑": r"$\uparrow$",
@@ -17,6 +17,8 @@ _SIGNS = {
     "✗": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
     "…": r"\ldots{}", "’": "'", "\N{NO-BREAK SPACE}": "~",
 }  # fmt: skip
+_OPENING = re.compile(r'(?<![^\s(\[{–—/-])"(?=\S)')
+"""A quotation mark with nothing before it that it could close."""
 _LATIN = 0x250
 """Below it lie the letters that every LaTeX with UTF-8 knows."""
 
@@ -41,7 +43,8 @@ def to_latex(table: TableDocument) -> str:
 
 def escape(text: str) -> str:
     """Write any text so that LaTeX prints it; a sign it cannot print becomes its code point."""
-    parts = " ".join(text.split()).split("λ_init")
+    quoted = _OPENING.sub("“", " ".join(text.split())).replace('"', "”")
+    parts = quoted.split("λ_init")
     return r"$\lambda_{\mathrm{init}}$".join(
         "".join(_escaped(sign) for sign in part) for part in parts
     )

@@ -18,7 +18,7 @@ def to_page(table: TableDocument) -> str:
 
 def render(template: str, **values: Any) -> str:
     """Fill a template; everything from data is escaped, an unknown name is an error."""
-    return _environment().get_template(template).render(**values)
+    return environment("templates").get_template(template).render(**values)
 
 
 def anchor(text: str) -> str:
@@ -27,9 +27,10 @@ def anchor(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment(folder: str) -> Environment:
+    """Return what fills the templates of a folder of this room."""
     environment = Environment(
-        loader=PackageLoader("difftransformer.reporting", "templates"),
+        loader=PackageLoader("difftransformer.reporting", folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,155 @@
+"""Commands that show what was built: reports beside MLflow's runs, and two builds compared."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from difftransformer.cli.frame import command, store
+from difftransformer.provenance.reporting import reporting
+
+Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
+_PATIENCE, _STARTING = 10.0, 60.0  # seconds
+
+
+@command
+def ui(
+    results: Annotated[Path, typer.Option(help="Folder of everything that is built.")] = Path(
+        "results"
+    ),
+    tracking: Annotated[str, typer.Option(help="MLflow URI; else the environment's.")] = "",
+    port: Port = 5000,
+) -> None:
+    """Serve the reports and MLflow's runs on loopback, side by side, until interrupted."""
+    with reporting():
+        from difftransformer.errors import UserError
+        from difftransformer.reporting.serving import HOST, report_server, scales
+
+        uri = store(tracking, results)
+        own = not uri.startswith("http")
+        mlflow = f"http://{HOST}:{port}" if own else uri.rstrip("/")
+        if own:
+            _require_free(port)
+        with report_server(results, port + 1, _finder(uri, results, mlflow, port, own)) as server:
+            served = scales(results)
+            if not served:
+                raise UserError(
+                    f"{results}: has no report yet; `make reproduce` builds tables and a report"
+                )
+            # A signal ends the server by itself, and with it MLflow's processes.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            running = _start(uri, port) if own and uri != "off" else None
+            for scale in served:
+                typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
+            if uri != "off":
+                typer.echo(f"runs{', in some ten seconds' if own else ''}: {mlflow}/#/experiments")
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                while running is None or running.poll() is None:
+                    time.sleep(0.2)
+            except KeyboardInterrupt:
+                return
+            finally:
+                server.shutdown()
+                _stop(running)
+            raise UserError(f"mlflow ui ended by itself with status {running.returncode}")
+
+
+@command
+def show_differences(
+    kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/tiny.")],
+    other: Annotated[Path, typer.Argument(help="The same of another machine, commit or scale.")],
+    output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
+) -> None:
+    """Compare the tables of two builds, within noise or not, as a page that stands alone."""
+    with reporting():
+        from difftransformer.reporting.comparison import write_comparison
+
+        found = write_comparison(kept, other, output)
+        said = ", ".join(f"{number} {name}" for name, number in found.counts.items() if number)
+        typer.echo(f"{output}: {said or 'no cell that both have'}")
+
+
+def _finder(
+    uri: str, results: Path, mlflow: str, port: int, own: bool
+) -> "Callable[[str], str | None]":
+    """Return what finds the address of a job's run; the store is opened at the first call."""
+    lock, opened = threading.Lock(), list[Any]()
+
+    def find(job: str) -> str | None:
+        if uri == "off":
+            return None
+        if own:
+            _await(port)  # whoever clicks at once waits for MLflow, which takes its time to start
+        with lock:
+            if not opened:
+                from difftransformer.provenance.mlflow_sink import MlflowSink
+
+                opened.append(MlflowSink(uri, results))
+            found = opened[0].find(job)
+        return None if found is None else f"{mlflow}/#/experiments/{found[0]}/runs/{found[1]}"
+
+    return find
+
+
+def _require_free(port: int) -> None:
+    from difftransformer.reporting.serving import HOST, port_error
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise port_error(port, error) from None
+
+
+def _await(port: int) -> None:
+    """Wait until something listens on a port, but not for ever."""
+    from difftransformer.reporting.serving import HOST
+
+    end = time.monotonic() + _STARTING
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.2)
+
+
+def _start(uri: str, port: int) -> "subprocess.Popen[bytes]":
+    from difftransformer.reporting.serving import HOST
+
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    words = [
+        "ui",
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--backend-store-uri",
+        uri,
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "mlflow", *words], env=quiet | os.environ, start_new_session=True
+    )
+
+
+def _stop(running: "subprocess.Popen[bytes] | None") -> None:
+    """End MLflow's server with its workers."""
+    if running is None:
+        return
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(running.pid, kind)
+            running.wait(_PATIENCE)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue

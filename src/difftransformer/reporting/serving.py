@@ -1,0 +1,128 @@
+"""Reports over HTTP on loopback, each job leading to its run in MLflow.
+
+Served pages say so by an attribute, by which their script makes a link of each job's id; from disk
+they show the id alone.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from difftransformer.errors import UserError
+
+HOST = "127.0.0.1"
+REPORT = "report"
+_JOB = re.compile(r"[\w.-]{1,250}")
+_KINDS = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+
+FindRun = Callable[[str], str | None]
+"""Gives the address of a job's run in MLflow; None: the store has none."""
+
+
+def report_server(results: Path, port: int, find_run: FindRun) -> ThreadingHTTPServer:
+    """Return a server of the reports below ``results``: ``/{scale}/`` and ``/run/{job id}``.
+
+    It listens on loopback alone, and serves nothing but files of the report folders.
+
+    Raises:
+        UserError: The port is in use, or may not be used.
+    """
+    try:
+        return ThreadingHTTPServer((HOST, port), partial(_Handler, results.resolve(), find_run))
+    except OSError as error:
+        raise port_error(port, error) from None
+
+
+def port_error(port: int, error: OSError) -> UserError:
+    """Say why nothing can listen on a port, and what to do."""
+    reason = (error.strerror or "cannot be used").lower()
+    return UserError(f"port {port}: {reason}; give another one, such as `make ui PORT={port + 10}`")
+
+
+def scales(results: Path) -> list[str]:
+    """Scales that have a report."""
+    return sorted(path.parents[1].name for path in results.glob(f"*/{REPORT}/index.html"))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD; everything else is refused by the base."""
+
+    def __init__(self, results: Path, find_run: FindRun, *rest: object) -> None:
+        self.results, self.find_run = results, find_run
+        super().__init__(*rest)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        """Answer with a file, a list of scales, or the way to a run."""
+        # Another site's page that has its name lead here is refused, as it is by a name of ours.
+        if (self.headers.get("Host") or "").rpartition(":")[0] not in (HOST, "localhost"):
+            return self._say(HTTPStatus.FORBIDDEN, "Open it as http://127.0.0.1")
+        parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part]
+        if len(parts) == 2 and parts[0] == "run":
+            return self._lead(parts[1])
+        if not parts:
+            return self._list()
+        if len(parts) == 1 and not self.path.endswith("/"):
+            return self._redirect(f"/{parts[0]}/")
+        return self._file(parts)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _file(self, parts: Sequence[str]) -> None:
+        scale, *rest = parts
+        folder = (self.results / scale / REPORT).resolve()
+        path = folder.joinpath(*rest or ["index.html"]).resolve()
+        inside = folder.parents[1] == self.results and path.is_relative_to(folder)
+        if not inside or path.suffix not in _KINDS or not path.is_file():
+            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+        body = path.read_bytes()
+        if path.suffix == ".html":
+            body = body.replace(b'<html lang="en">', b'<html lang="en" data-mlflow="/run/">', 1)
+        return self._answer(HTTPStatus.OK, _KINDS[path.suffix], body)
+
+    def _lead(self, job: str) -> None:
+        found = self.find_run(job) if _JOB.fullmatch(job) else None
+        if found is None:
+            return self._say(HTTPStatus.NOT_FOUND, f"MLflow has no run of {job}.")
+        return self._redirect(found)
+
+    def _list(self) -> None:
+        links = [
+            f'<li><a href="/{escape(one)}/">{escape(one)}</a></li>' for one in scales(self.results)
+        ]
+        page = (
+            "<!doctype html><html lang=en><title>Reports</title><h1>Reports</h1>"
+            f"<ul>{''.join(links)}</ul>"
+        )
+        self._answer(HTTPStatus.OK, "text/html", page.encode())
+
+    def _redirect(self, place: str) -> None:
+        self.send_response(HTTPStatus.FOUND)
+        self.send_header("Location", place)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _say(self, status: HTTPStatus, words: str) -> None:
+        self._answer(status, "text/plain", f"{words}\n".encode())
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-cache")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each request."""

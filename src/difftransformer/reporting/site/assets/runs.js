@@ -1,0 +1,136 @@
+// The runs: a table to choose from, their curves over each other, and what their settings differ in.
+"use strict";
+(() => {
+  const table = document.getElementById("run-table");
+  const {runs, settings} = globalThis.REPORT ?? {};
+  if (!table || !runs) return;
+  const by = (id) => document.getElementById(id);
+  const chosen = new Set();
+  const element = (tag, attributes = {}, ...children) => {
+    const made = Object.assign(document.createElement(tag), attributes);
+    made.append(...children);
+    return made;
+  };
+  const short = (value) => value == null ? "" : Math.abs(value) >= 1e6 ? `${(value / 1e6).toPrecision(3)}M`
+    : Math.abs(value) >= 1e4 ? `${(value / 1e3).toPrecision(3)}K` : String(Number(value.toPrecision(4)));
+  const time = (seconds) => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
+
+  // A run keeps the colour of its row; others take those that are free among the chosen.
+  const colour = (run) => {
+    const free = [...chosen].filter((one) => runs[one].look === null);
+    const number = runs[run].look ?? free.indexOf(run) + 1;
+    return getComputedStyle(by(`c${((number % 7) + 7) % 7}`)).backgroundColor;
+  };
+  for (let number = 0; number < 7; number += 1) document.body.append(element("span", {id: `c${number}`, className: `c${number}`, hidden: true}));
+  const dash = (run) => [[], [6, 3], [2, 3]][Math.floor(([...chosen].filter((one) => (runs[one].look ?? -1) === (runs[run].look ?? -1))).indexOf(run)) % 3] ?? [];
+
+  // --- the table ---
+  const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Parameters", (one) => one.facts.parameters],
+    ["Tokens", (one) => one.facts.tokens], ["Valid", (one) => one.ends.validation_loss], ["Steps to bind", (one) => one.ends.steps_to_bind],
+    ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.ends.peak_memory]]
+    .filter(([, get]) => Object.values(runs).some((one) => get(one) != null && get(one) !== ""));
+  for (const [name] of columns) {
+    table.tHead.rows[0].append(element("th", {scope: "col", className: name === "Base" ? "words" : ""}, element("button", {type: "button", className: "sort"}, name)));
+  }
+  for (const [name, run] of Object.entries(runs)) {
+    const box = element("input", {type: "checkbox", value: name});
+    const dot = element("span", {className: `dot c${run.look === null ? "" : run.look % 7}`, ariaHidden: "true"});
+    const head = element("th", {scope: "row"}, element("label", {}, box, element("span", {}, dot, run.label, element("span", {className: "soft small"}, run.label === name ? "" : ` ${name}`))));
+    const row = element("tr", {}, head, ...columns.map(([, get, write]) => {
+      const value = get(run);
+      const cell = element("td", {}, typeof value === "number" ? (write ?? short)(value) : value ?? "");
+      if (typeof value === "number") cell.dataset.value = value;
+      else cell.className = "words";
+      return cell;
+    }));
+    row.dataset.find = `${name} ${run.label}`.toLowerCase();
+    table.tBodies[0].append(row);
+    box.addEventListener("change", () => { chosen[box.checked ? "add" : "delete"](name); draw(); });
+  }
+  by("find-run").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of table.tBodies[0].rows) row.hidden = !words.every((word) => row.dataset.find.includes(word));
+  });
+
+  // --- the curves ---
+  const names = [...new Set(Object.values(runs).flatMap((one) => Object.keys(one.curves)))];
+  const first = ["validation_loss", "accuracy_n4", "loss"].filter((one) => names.includes(one));
+  for (const name of [...new Set([...first, ...names])]) by("curve").append(element("option", {value: name}, name.replaceAll("_", " ")));
+  let plot = null;
+  const curves = () => {
+    plot?.destroy();
+    plot = null;
+    const name = by("curve").value;
+    const place = by("chart");
+    const drawn = [...chosen].filter((run) => runs[run].curves[name]);
+    if (!drawn.length) {
+      place.replaceChildren(element("p", {className: "empty"}, chosen.size ? "None of the chosen runs has this curve." : "Choose runs in the table below."));
+      return;
+    }
+    place.replaceChildren();
+    const style = getComputedStyle(document.documentElement);
+    const ink = getComputedStyle(document.body).color;
+    const line = getComputedStyle(table.tBodies[0].rows[0].cells[0]).borderBottomColor;
+    const sets = [], series = [{label: "tokens", value: (_, v) => v == null ? "" : short(v)}], bands = [];
+    for (const run of drawn) {
+      const curve = runs[run].curves[name], tone = colour(run), label = runs[run].label;
+      const add = (options) => series.push({stroke: tone, dash: dash(run), width: 1.8, spanGaps: true, points: {show: curve.x.length < 12}, value: (_, v) => v == null ? "" : String(v), ...options});
+      if (curve.seeds) {
+        sets.push([curve.x, ...curve.seeds]);
+        curve.seeds.forEach((_, seed) => add({label: `${label}, seed ${runs[run].seeds[seed]}`, width: 1}));
+        continue;
+      }
+      sets.push([curve.x, curve.mean, ...(curve.low ? [curve.high, curve.low] : [])]);
+      add({label});
+      if (!curve.low) continue;
+      const clear = {label: "", width: 0, stroke: "transparent", points: {show: false}};
+      add({...clear, class: "range"});
+      add({...clear, class: "range"});
+      bands.push({series: [series.length - 2, series.length - 1], fill: tone.replace("rgb(", "rgba(").replace(")", ", 0.16)")});
+    }
+    const axis = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}, font: `13px ${style.getPropertyValue("--sans")}`};
+    plot = new uPlot({
+      width: place.clientWidth, height: 360, series, bands, legend: {markers: {fill: (self, index) => self.series[index].stroke?.(self, index)}},
+      scales: {x: {time: false}, y: {distr: by("logarithm").checked ? 3 : 1}},
+      axes: [{...axis, label: "training tokens", values: (_, ticks) => ticks.map(short)}, {...axis, size: 64}],
+    }, uPlot.join(sets, sets.map((set) => set.slice(1).map(() => 1))), place);
+    for (const row of place.querySelectorAll(".u-legend .range")) row.remove();
+    place.setAttribute("aria-label", `${name.replaceAll("_", " ")} over training tokens of ${drawn.map((run) => runs[run].label).join(", ")}`);
+  };
+
+  // --- the settings ---
+  const written = (value) => value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+  const compared = () => {
+    const shown = [...chosen];
+    if (shown.length === 1 && runs[runs[shown[0]].base]) shown.unshift(runs[shown[0]].base);
+    const of = (run) => settings.runs[run] ?? {};
+    const keys = [...new Set(shown.flatMap((run) => Object.keys(of(run))))].sort()
+      .filter((key) => shown.some((run) => written(of(run)[key]) !== written(of(shown[0])[key])));
+    const head = by("settings").tHead, body = by("settings").tBodies[0];
+    if (shown.length < 2 || !keys.length) {
+      head.replaceChildren();
+      body.replaceChildren(element("tr", {}, element("td", {className: "soft"}, shown.length < 2 ? "Choose two runs, or one that has a base." : "Nothing differs.")));
+      return;
+    }
+    head.replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Setting"), ...shown.map((run) => element("th", {scope: "col"}, runs[run].label))));
+    body.replaceChildren(...keys.map((key) => element("tr", {}, element("th", {scope: "row"}, key), ...shown.map((run) => {
+      const differs = written(of(run)[key]) !== written(of(shown[0])[key]);
+      return element("td", {className: differs ? "changed" : ""}, written(of(run)[key]));
+    }))));
+  };
+  by("shared").append(...Object.entries(settings.shared).flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, written(value))]));
+
+  const draw = () => { curves(); compared(); };
+  by("curve").addEventListener("change", curves);
+  by("logarithm").addEventListener("change", curves);
+  document.addEventListener("colours", curves);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", curves);
+  new ResizeObserver(() => plot?.setSize({width: by("chart").clientWidth, height: 360})).observe(by("chart"));
+  by("no-runs").addEventListener("click", () => {
+    chosen.clear();
+    for (const box of table.querySelectorAll("input:checked")) box.checked = false;
+    draw();
+  });
+  for (const box of [...table.querySelectorAll("input")].slice(0, 2)) { box.checked = true; chosen.add(box.value); }
+  draw();
+})();

@@ -1,0 +1,180 @@
+"""The pages of the site, and one page that holds all of them."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.claims import VerdictName
+from difftransformer.provenance.atomic import write_text
+from difftransformer.reporting.collect import Results
+from difftransformer.reporting.formats.web import environment
+from difftransformer.reporting.formats.wording import remarks
+from difftransformer.reporting.origins import Origins
+from difftransformer.reporting.site import data
+from difftransformer.reporting.site.marks import claimed, decides, mark
+from difftransformer.reporting.site.parts import Part
+from difftransformer.reporting.verdict_job import VerdictsDocument
+from difftransformer.reporting.verdicts import Verdict
+
+FRONT, RUNS, WHOLE = "index", "runs", "whole"
+_ASSETS = "site/assets"
+_STYLES = ("uPlot.min.css", "site.css")
+_DRAWING = "uPlot.iife.min.js"
+_SCRIPTS = ("site.js", "table.js", "panel.js", _DRAWING, "runs.js")
+_DECIDED: tuple[VerdictName, ...] = ("confirmed", "contradicted")
+
+
+class Body(NamedTuple):
+    """What stands between head and foot of a page; several of them on the one that holds all."""
+
+    name: str
+    template: str
+    part: Part | None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that the pages are written from."""
+
+    report: ReportSlice
+    parts: Sequence[Part]
+    judged: VerdictsDocument
+    origins: Origins
+    found: Results
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Verdicts on the artifacts that are shown, the primary ones first."""
+        shown = {one.claim for part in self.parts for one in part.verdicts}
+        found = (one for one in self.judged.verdicts if one.claim in shown)
+        return sorted(found, key=lambda one: not one.primary)
+
+    def home(self, verdict: Verdict) -> str:
+        """Page of a verdict: that of the artifact that declares it, else one that shows it."""
+        pages = [part.id for part in self.parts if verdict in part.verdicts]
+        return verdict.artifact if verdict.artifact in pages else pages[0]
+
+    @cached_property
+    def foremost(self) -> Part | None:
+        """The part whose figure says most: with the most primary and decided claims."""
+
+        def weight(part: Part) -> tuple[int, int]:
+            decided = sum(one.verdict in _DECIDED for one in part.verdicts)
+            return sum(one.primary for one in part.verdicts), decided
+
+        return max((one for one in self.parts if one.picture), key=weight, default=None)
+
+    @property
+    def maps(self) -> list[str]:
+        """Prompts whose attention maps are there."""
+        return []
+
+    @cached_property
+    def data(self) -> dict[str, str]:
+        """Scripts of data by their names."""
+        found = {
+            "jobs": data.jobs(self.origins),
+            "settings": data.settings(self.found.trainings.values()),
+            "runs": data.runs(self.report, self.found),
+            "site": {"scale": self.report.scale, "given": self.report.given},
+        }
+        found |= {
+            f"table:{part.id}": data.cells(part.table)
+            for part in self.parts
+            if part.table is not None
+        }
+        return {name: data.script(name, content) for name, content in found.items()}
+
+    def bodies(self) -> Iterator[Body]:
+        """What there is to show, in order."""
+        yield Body(FRONT, "front.html.j2")
+        for part in self.parts:
+            yield Body(part.id, "artifact.html.j2", part)
+        if self.found.trainings:
+            yield Body(RUNS, "runs.html.j2")
+
+    def needs(self, body: Body) -> list[str]:
+        """Names of the data that a page reads."""
+        if body.part is not None and body.part.table is not None:
+            return ["site", "jobs", "settings", f"table:{body.part.id}"]
+        return ["settings", "runs"] if body.name == RUNS else []
+
+
+def write_site(site: Site, output: Path) -> None:
+    """Write all pages with what they need beside them, the first page last.
+
+    What an earlier report left there of artifacts that are gone is taken away.
+    """
+    folder, bodies = output.parent, list(site.bodies())
+    texts = {f"assets/{name}": _asset(name) for name in _asset_names()}
+    texts |= {f"data/{_file(name)}": text for name, text in site.data.items()}
+    texts |= {
+        f"figures/{part.id}.svg": part.picture.svg
+        for part in site.parts
+        if part.picture is not None
+    }
+    texts[f"{WHOLE}.html"] = _page(site, bodies, whole=True)
+    texts |= {f"{body.name}.html": _page(site, [body]) for body in reversed(bodies)}
+    for pattern in ("*.html", "data/*.js", "figures/*.svg"):
+        for path in folder.glob(pattern):
+            if path.relative_to(folder).as_posix() not in texts:
+                path.unlink()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+
+
+def render_alone(template: str, **values: Any) -> str:
+    """Fill the template of a page that needs no other file, with the scripts of tables."""
+    style, script = _asset("site.css"), _asset("site.js") + _asset("table.js")
+    return environment(_ASSETS).get_template(template).render(**values, style=style, script=script)
+
+
+def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
+    needed = dict.fromkeys(name for body in bodies for name in site.needs(body))
+    pictures = {part.id: part.picture for part in site.parts if part.picture is not None}
+    scripts = [one for one in _SCRIPTS if one not in (_DRAWING, "runs.js") or "runs" in needed]
+
+    def href(page: str, anchor: str = "") -> str:
+        if whole:
+            return f"#{anchor or page}"
+        return f"{page}.html" + (f"#{anchor}" if anchor else "")
+
+    def source(name: str) -> str:
+        if not whole:
+            return f"figures/{name}.svg"
+        encoded = base64.b64encode(pictures[name].svg.encode()).decode("ascii")
+        return f"data:image/svg+xml;base64,{encoded}"
+
+    values: dict[str, Any] = {
+        "site": site,
+        "report": site.report,
+        "bodies": bodies,
+        "whole": whole,
+        "href": href,
+        "source": source,
+        "styles": [(name, _asset(name)) for name in _STYLES],
+        "scripts": [(f"assets/{name}", _asset(name)) for name in scripts],
+        "datasets": [(f"data/{_file(name)}", site.data[name]) for name in needed],
+        "remarks": remarks,
+        "mark": mark,
+        "claimed": claimed,
+        "decides": decides,
+    }
+    return environment(_ASSETS).get_template("page.html.j2").render(**values)
+
+
+def _file(name: str) -> str:
+    return f"{name.replace(':', '-')}.js"
+
+
+def _asset_names() -> list[str]:
+    return sorted([*_STYLES, *_SCRIPTS, "uPlot.LICENSE"])
+
+
+def _asset(name: str) -> str:
+    return (files("difftransformer.reporting") / _ASSETS / name).read_text(encoding="utf-8")

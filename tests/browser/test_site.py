@@ -1,0 +1,216 @@
+"""What a reader does with the report, in a real browser."""
+
+import base64
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Open = Callable[..., Any]
+
+PAGES = ("index", "table6", "table6_recall", "runs", "whole")
+WIDTH = "[document.documentElement.scrollWidth, innerWidth]"
+
+
+def column(page: Any, place: int) -> list[str]:
+    texts: list[str] = page.locator(
+        f"table[data-section='0'] tbody tr > :nth-child({place})"
+    ).all_inner_texts()
+    return texts
+
+
+def test_a_heading_sorts_its_column(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/table6.html")
+    before = column(page, 1)
+    heading = page.locator("th", has_text="Valid").first
+    place = heading.evaluate("one => one.cellIndex") + 1
+
+    def numbers() -> list[float]:
+        return [float(text.split()[0]) for text in column(page, place)]
+
+    unsorted = numbers()
+    heading.locator("button").click()
+    assert numbers() == sorted(unsorted) and heading.get_attribute("aria-sort") == "ascending"
+    heading.locator("button").click()
+    assert numbers() == sorted(unsorted, reverse=True)
+    heading.locator("button").click()
+    assert column(page, 1) == before and heading.get_attribute("aria-sort") is None
+
+
+def test_claims_are_shown_by_verdict_and_paper(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/index.html")
+    rows = page.locator(".board tbody tr:visible")
+    everything = rows.count()
+    chip = page.locator("button.chip.confirmed")
+    chip.click()
+    confirmed = rows.count()
+    assert 0 < confirmed < everything
+    assert confirmed == int(chip.locator("b").inner_text())
+    assert page.locator("#shown").inner_text().startswith(f"{confirmed} claim")
+    chip.click()
+    page.select_option("#paper", "diff_v1")
+    assert 0 < rows.count() < everything
+    assert all(
+        one.startswith("T6.") for one in page.locator(".board tr:visible th a").all_inner_texts()
+    )
+
+
+def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/table6.html")
+    cell = page.locator("[data-cell='diff/valid']")
+    table = page.locator("table.measured").first
+    widths = "one => [...one.tHead.rows[0].cells].map(cell => cell.offsetWidth)"
+    before = table.evaluate(widths)
+    cell.click()
+    panel = page.locator("#panel")
+    assert panel.is_visible() and table.evaluate(widths) == before
+    said = panel.inner_text()
+    assert "DIFF: Valid" in said and "95% interval" in said and "published: 3.062" in said
+    assert "seed 0" in said and "Commit" not in said
+    panel.locator("summary").first.click()
+    opened = panel.inner_text()
+    assert "0123456789ab" in opened and re.search(
+        r"evaluation-diff-validation_slices-0-\w+", opened
+    )
+    assert panel.locator("a").count() == 0  # from disk there is only the id
+    assert "snakemake" in opened and "validation_slices/diff/0.json" in opened
+    page.keyboard.press("Escape")
+    assert not panel.is_visible()
+    assert page.evaluate("document.activeElement.dataset.cell") == "diff/valid"
+
+
+def test_published_values_are_shown_or_not(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/table6.html")
+    published = page.locator(".published").first
+    assert published.is_visible()
+    page.uncheck(".published-toggle")
+    assert not published.is_visible()
+
+
+def test_everything_works_by_keyboard(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/table6.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("[data-cell='transformer/valid']").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#panel").is_visible()
+    page.locator(".menu summary").focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".menu a").first.is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator(".menu a").first.is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1400, 2200])
+def test_nothing_runs_out_of_the_page(site: Path, visit: Open, width: int) -> None:
+    for name in PAGES:
+        page = visit(f"file://{site}/{name}.html", width=width)
+        wide, seen = page.evaluate(WIDTH)
+        assert wide <= seen, name
+
+
+def test_tables_fit_a_desk(site: Path, visit: Open) -> None:
+    for name in ("table6", "table6_recall"):
+        page = visit(f"file://{site}/{name}.html")
+        for wide, seen in page.eval_on_selector_all(
+            ".scroll", "found => found.map(one => [one.scrollWidth, one.clientWidth])"
+        ):
+            assert wide <= seen, name
+
+
+def test_the_dark_reaches_figures_and_charts(site: Path, visit: Open) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light, dark = (visit(f"file://{site}/table6.html", scheme=one) for one in ("light", "dark"))
+    assert light.evaluate(ground) != dark.evaluate(ground)
+    shots = [page.locator("figure img").screenshot() for page in (light, dark)]
+    assert brightness(light, shots[0]) > 0.8 and brightness(dark, shots[1]) < 0.4
+    # The button turns the light on again, and the figure with it.
+    dark.click("#theme")
+    assert dark.evaluate(ground) == light.evaluate(ground)
+    assert brightness(dark, dark.locator("figure img").screenshot()) > 0.8
+
+
+def brightness(page: Any, png: bytes) -> float:
+    """Mean brightness of a picture, by the browser itself."""
+    found: float = page.evaluate(
+        """async (data) => {
+          const image = await createImageBitmap(await (await fetch(data)).blob());
+          const canvas = new OffscreenCanvas(image.width, image.height);
+          const context = canvas.getContext("2d");
+          context.drawImage(image, 0, 0);
+          const pixels = context.getImageData(0, 0, image.width, image.height).data;
+          let sum = 0;
+          for (let place = 0; place < pixels.length; place += 4) sum += pixels[place + 1];
+          return sum / (pixels.length / 4) / 255;
+        }""",
+        f"data:image/png;base64,{base64.b64encode(png).decode()}",
+    )
+    return found
+
+
+def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/runs.html")
+    assert page.locator("#chart canvas").count() == 1
+    page.click("#no-runs")
+    assert "Choose runs" in page.locator("#chart").inner_text()
+    page.fill("#find-run", "recall_diff")
+    assert (
+        0
+        < page.locator("#run-table tbody tr:visible").count()
+        < page.locator("#run-table tbody tr").count()
+    )
+    page.check("input[value='recall_diff']")
+    page.check("input[value='recall_diff_lambda_0_8']")
+    page.select_option("#curve", "accuracy_n4")
+    assert "accuracy n4" in (page.locator("#chart").get_attribute("aria-label") or "")
+    drawn = page.evaluate(
+        """() => {
+          const canvas = document.querySelector("#chart canvas");
+          const context = canvas.getContext("2d");
+          const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
+          for (let place = 0; place < pixels.length; place += 4)
+            if (Math.abs(pixels[place] - pixels[place + 2]) > 90) return true;
+          return false;
+        }"""
+    )
+    assert drawn  # in colour
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="make install")
+    for name in PAGES[:-1]:
+        page = visit(f"file://{site}/{name}.html", scheme=scheme)
+        if name == "table6":
+            page.click("[data-cell='diff/valid']")
+        found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+        serious = [
+            (one["id"], [node["html"][:150] for node in one["nodes"][:3]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert not serious, (name, serious)
+
+
+def test_one_page_alone_shows_everything(site: Path, visit: Open, tmp_path: Path) -> None:
+    shutil.copy(site / "whole.html", tmp_path)
+    page = visit(f"file://{tmp_path}/whole.html")
+    page.click(".board a >> nth=0")
+    page.click("[data-cell='recall_diff/heads'] >> nth=0")
+    assert page.locator("#panel").is_visible()
+    assert page.locator("#chart canvas").count() == 1
+    assert page.locator("figure img").first.evaluate("one => one.naturalWidth") > 100
+
+
+def test_it_paints_within_a_second(site: Path, visit: Open) -> None:
+    first = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    for name in PAGES:
+        times = []
+        for _ in range(3):
+            page = visit(f"file://{site}/{name}.html")
+            page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            times.append(page.evaluate(first))
+        assert min(times) < 1000, (name, times)

@@ -1,0 +1,78 @@
+"""The site of made-up results, as the workflow would write it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fake_results import FakeResults
+from fake_slices import CATALOGUE, SCALE, artifact_slice
+
+from difftransformer.config.artifact_slices import ReportSlice, RunAbout
+from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.figure_job import build_figure
+from difftransformer.reporting.report_job import build_report
+from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.verdict_job import build_verdicts
+
+
+def build_site(
+    fake: FakeResults,
+    folder: Path,
+    tables: Sequence[str],
+    figures: Sequence[str] = (),
+    seeds: tuple[int, ...] = (0, 1, 2),
+) -> Path:
+    """Write tables, figures, verdicts and the report below ``folder``; returns its first page."""
+    for name in tables:
+        build_table(artifact_slice(name, seeds=seeds), fake.results, folder / "tables" / name)
+    for name in figures:
+        figure = artifact_slice(name, "figure", seeds=seeds)
+        build_figure(figure, fake.results, folder / "figures" / name)
+    slices = {
+        name: artifact_slice(name, seeds=seeds) for name in dict.fromkeys([*tables, *figures])
+    }
+    claims = {claim: one for slice in slices.values() for claim, one in slice.claims.items()}
+    made = [folder / "tables" / f"{name}.json" for name in tables]
+    verdicts, output = folder / "verdicts.json", folder / "report" / "index.html"
+    build_verdicts(
+        VerdictsSlice(scale=SCALE, claims=claims), tables=made, results=fake.results,
+        output=verdicts,
+    )  # fmt: skip
+    build_report(
+        report_slice(tables, figures, seeds),
+        tables=made,
+        figures=[folder / "figures" / f"{name}.svg" for name in figures],
+        verdicts=verdicts,
+        results=fake.results,
+        output=output,
+    )
+    return output
+
+
+def report_slice(
+    tables: Sequence[str], figures: Sequence[str], seeds: tuple[int, ...] = (0, 1, 2)
+) -> ReportSlice:
+    """The slice of a report on some tables and figures, with the runs that they show."""
+    found = [artifact_slice(name, seeds=seeds) for name in tables]
+    drawn = [artifact_slice(name, "figure", seeds=seeds) for name in figures]
+    runs = {
+        row.run: RunAbout(
+            label=row.label,
+            base=entry.base if (entry := CATALOGUE.runs.get(row.run)) is not None else None,
+            look=row.look,
+        )
+        for artifact in (*found, *drawn)
+        for part in artifact.sections
+        for row in part.rows
+    }
+    return ReportSlice(
+        scale=SCALE,
+        scale_description="Made-up numbers of the shape of real ones",
+        seeds=list(seeds),
+        tables=found,
+        figures=drawn,
+        runs=runs,
+        papers={name: one.title for name, one in CATALOGUE.papers.papers.items()},
+        commands={name: f"snakemake {name} --config scale={SCALE}" for name in tables},
+        command=f"snakemake {' '.join(tables)} --config scale={SCALE}",
+        given=f"--config scale={SCALE}",
+    )
