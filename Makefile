@@ -68,7 +68,7 @@ test-slurm: install  ## tables through profiles/slurm on a Slurm of one node tha
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	pytest tests/slurm -m slurm
 
-test-postgres: install  ## tracking by four writers on a PostgreSQL that is made for it, and fails
+test-postgres: install  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,s3]'
 	pytest tests/postgres -m postgres
 

@@ -69,7 +69,6 @@ class Training:
                 tracker=tracker if self.gate is None else Held(tracker, self.gate),
                 code="",
             )
-            tracker.log_artifact(self.output / "history.csv")
 
     def start(self, name: str) -> ForkProcess:
         """Train in a process of its own."""
