@@ -11,7 +11,12 @@ import argparse
 import json
 from collections.abc import Iterator
 
-from difftransformer.models.kernels.fused.compiling import LEAST_SHARED, PARTS, compiled
+from difftransformer.models.kernels.fused.compiling import (
+    LEAST_SHARED,
+    PARTS,
+    compiled,
+    further_widths,
+)
 from difftransformer.models.kernels.fused.tiles import COMPILED, Kernel, Tile
 
 _KEYS = [
@@ -69,11 +74,16 @@ def chosen(kernel: Kernel, part: str, count: int) -> list[list[int]]:
         result = compiled(kernel, tile, part)
         small = result.shared <= LEAST_SHARED
         wanted = len(found) < count or (small and part == "80")
-        if result.fits(part) and wanted:
+        if result.fits(part) and wanted and narrower_fits(kernel, tile, part):
             found.append([*tile, result.shared])
         if len(found) >= count and (part != "80" or any(one[-1] <= LEAST_SHARED for one in found)):
             return found
     return found
+
+
+def narrower_fits(kernel: Kernel, tile: Tile, part: str) -> bool:
+    """Whether the widths that share the kernel's blocks compile as well."""
+    return all(compiled(kernel, tile, part, widths).fits(part) for widths in further_widths(kernel))
 
 
 def main() -> None:

@@ -3,8 +3,9 @@
 `python benchmarks/gpu/all.py --adopt` writes the answers to `measured.json` beside the kernels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from runs import Answer, Questions, Setting, main, spread, timed
 
@@ -23,7 +24,7 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
     import torch
 
     from difftransformer.models.kernels.fused.launch import Call
-    from difftransformer.models.kernels.fused.tiles import Kernel, Tile, part_of, shipped, trying
+    from difftransformer.models.kernels.fused.tiles import Kernel, Tile, part_of, shipped
 
     length, H = setting.sized((T, HEADS), (33, 1))
     B = setting.sized(TOKENS, length) // length
@@ -59,13 +60,12 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
         name: partial(_with, partial(backward, atomic=name == "atomic"), best)
         for name in ("atomic", "two kernels")
     }
-    with trying({}):
-        taken = {name: spread(values) for name, values in timed(ways, setting).items()}
+    taken = {name: spread(values) for name, values in timed(ways, setting).items()}
     faster = taken["atomic"]["median"] < taken["two kernels"]["median"]
     return found | {"backward": taken, "atomic": {str(Kernel("keys_atomic", maps, d, e)): faster}}
 
 
-def _with(run: Callable[[], object], tiles: dict) -> None:  # type: ignore[type-arg]
+def _with(run: Callable[[], object], tiles: Mapping[Any, Any]) -> None:
     from difftransformer.models.kernels.fused.tiles import trying
 
     with trying(tiles):

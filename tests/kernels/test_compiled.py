@@ -15,7 +15,12 @@ from difftransformer.models.kernels.fused.tiles import (
 )
 
 pytest.importorskip("triton", reason="Triton is for Linux")
-from difftransformer.models.kernels.fused.compiling import LEAST_SHARED, PARTS, compiled
+from difftransformer.models.kernels.fused.compiling import (
+    LEAST_SHARED,
+    PARTS,
+    compiled,
+    further_widths,
+)
 
 WIDTHS = (16, 32, 64, 128)
 NAMES = ("forward", "keys", "keys_atomic", "queries")
@@ -51,9 +56,8 @@ def check(part: str, key: str, tile: list[int]) -> None:
     found = compiled(kernel, Tile(*tile[:4]), part)
     assert found.fits(part), found
     assert found.shared == tile[4], "run benchmarks/gpu/compile_tiles.py"
-    if kernel.d == 128 and not kernel.masked:  # of a width of 96 there are no blocks
-        width = 96 * kernel.e // kernel.d
-        assert compiled(kernel, Tile(*tile[:4]), part, (96, width)).fits(part)
+    for widths in further_widths(kernel):
+        assert compiled(kernel, Tile(*tile[:4]), part, widths).fits(part)
 
 
 @pytest.mark.kernels

@@ -84,6 +84,11 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
     return Compiled(registers, spilled, made.metadata.shared)
 
 
+def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
+    """Widths without blocks of their own that models have, in those of a kernel: 96 in 128."""
+    return [(96, 96 * kernel.e // kernel.d)] if kernel.d == 128 and not kernel.masked else []
+
+
 def _usage(cubin: bytes) -> tuple[int, int]:
     """Registers and bytes of stack, which is what spills take, by the assembler's own tool."""
     import triton

@@ -148,7 +148,7 @@ def _on_card(kernel: Kernel, index: int) -> Tile:
     found = measured().get(card.name, {}).get("tiles", {}).get(str(kernel))
     if found is not None:
         return Tile(*found)
-    most = card.shared_memory_per_block_optin
+    most: int = card.shared_memory_per_block_optin  # type: ignore[attr-defined]  # stubs lack it
     for *tile, shared in shipped(part_of((card.major, card.minor))).get(str(kernel), []):
         if shared <= most:
             return Tile(*tile)
