@@ -15,6 +15,7 @@ html_theme = "furo"
 html_title = project
 html_static_path: list[str] = []
 html_copy_source = False
+highlight_language = "none"  # a block without a name is a shell's, or a picture of folders
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 nitpicky = True
