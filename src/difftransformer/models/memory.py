@@ -80,7 +80,8 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
 
     def kept(layers: int) -> int:
         model = _small(config, "sdpa", layers, cpu)
-        with autocast(cpu, precision), _Selected() as found:
+        found = _Selected()
+        with autocast(cpu, precision), found:
             model.hidden_states(torch.zeros((1, length), dtype=torch.long))
         return found.size
 

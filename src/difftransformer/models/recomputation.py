@@ -6,7 +6,6 @@ gates, rotations and sums are computed again. The maps of attention are never ke
 larger part of its memory where a kernel writes them out.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -40,16 +39,17 @@ def computed_again(layer: nn.Module, mode: str, *inputs: Any) -> Tensor:
         mode: "layer", or "selective" to keep what the operations `KEPT` give.
         inputs: Of the layer.
     """
-    contexts: dict[str, Callable[[], Any]] = {}
+    options: dict[str, Any] = {"use_reentrant": False}
     if mode == "selective":
-        contexts["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
-    out: Tensor = checkpoint(layer, *inputs, use_reentrant=False, **contexts)
+        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    out: Tensor = checkpoint(layer, *inputs, **options)
     return out
 
 
 def is_kept(operation: Any) -> bool:
     """Whether a selective recomputation keeps what an operation gives."""
-    return operation._schema.name in KEPT
+    name: str = operation._schema.name
+    return name in KEPT
 
 
 def _policy(_context: Any, operation: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:

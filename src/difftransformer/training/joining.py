@@ -16,6 +16,8 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.provenance.reporting import is_out_of_memory
@@ -76,7 +78,7 @@ def joined(world: int, device: torch.device) -> Iterator[Team]:
     )
     if started != world and "MASTER_ADDR" not in os.environ:
         raise wrong
-    store = _met(started, lambda: next(dist.rendezvous("env://", timeout=patience()))[0])
+    store = _met(started, lambda: next(rendezvous("env://", timeout=patience()))[0])
     with _one_voice(store):
         if started != world:
             raise wrong
@@ -86,7 +88,7 @@ def joined(world: int, device: torch.device) -> Iterator[Team]:
             world,
             lambda: dist.init_process_group(
                 backends,
-                store=dist.PrefixStore("difftransformer/group", store),
+                store=PrefixStore("difftransformer/group", store),
                 rank=rank,
                 world_size=world,
                 timeout=patience(),
@@ -112,7 +114,7 @@ def _met(world: int, meet: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _one_voice(store: dist.Store) -> Iterator[None]:
+def _one_voice(store: Store) -> Iterator[None]:
     """Let the first process that fails say why, and the others nothing."""
     who = f"process {os.environ.get('RANK')} of {started_world()}"
     try:
@@ -142,7 +144,7 @@ def _one_voice(store: dist.Store) -> Iterator[None]:
         raise failure from None
 
 
-def _leave_with_who_spoke(store: dist.Store, seconds: float) -> None:
+def _leave_with_who_spoke(store: Store, seconds: float) -> None:
     """Wait until another process has said why it failed, then for the end.
 
     Returns if none has. `torchrun` takes the status of who ended first, and then ends the others.
