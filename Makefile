@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-postgres lint schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-postgres lint pictures schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -78,6 +78,9 @@ lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	snakefmt --check Snakefile workflow
 	snakemake --lint --config scale=smoke
 	lint-imports
+
+pictures: install  ## SCALE=tiny: docs/report_*.png of the report there, by the browser tests
+	REPORT_PICTURES=docs REPORT_SCALE=$(SCALE) pytest tests/browser/test_pictures.py
 
 schema: install  ## regenerate config/README.md and config/schema from the typed settings
 	difftransformer write_schema

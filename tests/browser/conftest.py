@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_dex import sentences
 from fake_results import SHAPES, FakeResults
 from fake_site import build_site
 
@@ -69,10 +70,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FakeResults:
         for seed in (0, 1, 2):
             fake.language_model(row, seed)
             fake.recall_model(f"recall_{row}", seed)
+            if row in ("transformer", "diff"):
+                sentences(fake, row, seed)
     return fake
 
 
 @pytest.fixture(scope="session")
 def site(made: FakeResults) -> Path:
     """Folder of the report on them."""
-    return build_site(made, made.root, ["table6", "table6_recall"], ["table6"]).parent
+    tables = ["table6", "table6_recall", "dex_figure4"]
+    return build_site(made, made.root, tables, ["table6"]).parent

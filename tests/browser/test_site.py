@@ -11,7 +11,8 @@ import pytest
 
 Open = Callable[..., Any]
 
-PAGES = ("index", "table6", "table6_recall", "runs", "whole")
+PAGES = ("index", "table6", "table6_recall", "runs", "attention", "whole")
+MOST_BYTES = 3_000_000
 WIDTH = "[document.documentElement.scrollWidth, innerWidth]"
 
 
@@ -177,6 +178,27 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
         }"""
     )
     assert drawn  # in colour
+
+
+def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/attention.html")
+    maps = page.locator("svg.heat")
+    assert maps.count() == 2
+    said = [one.get_attribute("aria-label") for one in maps.all()]
+    assert said[0].startswith("DIFF, layer 2, head 1") and "Transformer" in said[1]
+    both = maps.first.locator("rect").count()
+    page.select_option("#sign", "-1")
+    assert 0 < maps.first.locator("rect").count() < both
+    assert maps.first.locator("rect.added").count() == 0
+    page.select_option("#sign", "1")
+    page.select_option("[aria-label='Head'] >> nth=0", "3")
+    assert "head 4" in (maps.first.get_attribute("aria-label") or "")
+    assert maps.first.locator("rect.taken").count() == 0
+    assert page.locator("#lambdas tbody tr").count() == 1
+
+
+def test_it_is_small(site: Path) -> None:
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -96,6 +96,7 @@ rule build_report:
         verdicts=JOBS.layout.verdicts,
         results=lambda wildcards: PLAN.results(get_asked()),
         histories=lambda wildcards: PLAN.histories(get_asked()),
+        maps=lambda wildcards: PLAN.browsed(get_asked()),
     output:
         report(
             JOBS.layout.report,

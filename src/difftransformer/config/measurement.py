@@ -241,6 +241,8 @@ class Options(Settings):
     """Whether its rows are families."""
     timing: ClassVar[str | None] = None
     """Measurement whose timings it shows; None for none."""
+    browsed: ClassVar[bool] = False
+    """Whether its report has `maps`, attention maps on prompts that a reader chooses from."""
 
     @property
     def swept(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
 from difftransformer.config.artifacts import Kind
+from difftransformer.config.measurements import module_of
 from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
@@ -177,6 +178,12 @@ class Plan:
         found = (file for name in artifacts for file in self.artifacts.histories(name))
         return list(dict.fromkeys(found))
 
+    def browsed(self, artifacts: Sequence[str]) -> list[str]:
+        """Return the folders with maps on prompts behind artifacts."""
+        known = [(name, self.artifacts.known[name].sections) for name in artifacts]
+        names = [name for name, parts in known if any(part.asked.browsed for part in parts)]
+        return list(dict.fromkeys(one for name in names for one in self.artifacts.details(name)))
+
     def report_slice(self, artifacts: Sequence[str]) -> str:
         """Return the file of the slice of the report on artifacts and on those that are kept."""
         scale, kept = self.catalogue.project.scale, self.kept(artifacts)
@@ -209,9 +216,10 @@ class Plan:
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""
-        return slice_fingerprint(
-            [code_fingerprint(ENTRIES["build_report"]), templates("site/assets")]
-        )
+        parts = (part for one in self.artifacts.known.values() for part in one.sections)
+        browsed = {module_of(one.measurement, "report") for one in parts if one.asked.browsed}
+        code = code_fingerprint(ENTRIES["build_report"], tuple(sorted(browsed)))
+        return slice_fingerprint([code, templates("site/assets")])
 
     def ending(self) -> list[str]:
         """Return what a build comes to, for who watched it: the verdicts, and where all is."""

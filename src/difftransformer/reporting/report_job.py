@@ -1,15 +1,19 @@
 """The job of the report: tables, figures and result files in, a small site out."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.errors import UserError
-from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.origins import describe
 from difftransformer.reporting.site.pages import Site, write_site
 from difftransformer.reporting.site.parts import Part, read_parts, readable
 from difftransformer.reporting.verdict_job import read_verdicts
+from difftransformer.reporting.view import PromptMaps, View, maps_of
+
+logger = logging.getLogger(__name__)
 
 
 def build_report(
@@ -44,7 +48,25 @@ def build_report(
     found = load_results([*results, *earlier], report.scale)
     everything = [*found.trainings.values(), *found.evaluations.values()]
     _require_origins(parts, {one.job_id for one in everything})
-    write_site(Site(report, parts, judged, describe(everything, found.paths), found), output)
+    origins = describe(everything, found.paths)
+    write_site(Site(report, parts, judged, origins, found, _maps(report, parts, found)), output)
+
+
+def _maps(report: ReportSlice, parts: Sequence[Part], found: Results) -> list[PromptMaps]:
+    """Attention maps on prompts, each prompt and run once; of what is kept as far as they are."""
+    kept = {part.id: part.kept for part in parts}
+    maps = dict[tuple[str, str], PromptMaps]()
+    for artifact in (*report.tables, *report.figures):
+        for part in artifact.sections if artifact.artifact in kept else ():
+            try:
+                read = maps_of(View(artifact, part, found))
+            except UserError as error:
+                if not kept[artifact.artifact]:
+                    raise
+                logger.warning(f"left out: {error}")
+            else:
+                maps |= {(one.prompt, one.run): one for one in read}
+    return [*maps.values()]
 
 
 def _require_origins(parts: Iterable[Part], known: set[str]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from difftransformer.config.artifact_slices import ArtifactSlice, RowSlice, SectionSlice, SweepRow
 from difftransformer.config.measurement import Options
@@ -20,7 +20,9 @@ from difftransformer.reporting.conditions import stand_in_title, training_note
 from difftransformer.reporting.drawing import Look, looks
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from difftransformer.reporting.document import Section
 
@@ -170,6 +172,24 @@ class View(Generic[O]):
             for one in (self, self.sections[0])
         )
         return "" if ours == theirs else "".join(f"_to_{run}" for run in ours)
+
+
+class PromptMaps(NamedTuple):
+    """Attention maps of one row on one prompt, [L, H, S, S], signed."""
+
+    prompt: str
+    run: str
+    label: str
+    tokens: list[str]
+    weights: "NDArray[np.floating]"
+
+
+def maps_of(view: View[Any]) -> list[PromptMaps]:
+    """Return the maps that a reader of the report chooses from; most sections have none."""
+    if not view.options.browsed:
+        return []
+    found: list[PromptMaps] = _report(view).maps(view)
+    return found
 
 
 def shared_suite(results: Sequence[Result]) -> Any:

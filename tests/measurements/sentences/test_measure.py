@@ -17,7 +17,7 @@ from difftransformer.evaluation.generation import encode, open_tokenizer
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.sentences.measure import measure, words_of
 from difftransformer.measurements.sentences.sentences import SENTENCES, Sentence
-from difftransformer.measurements.sentences.settings import DETAILS, TOKENS, Suite
+from difftransformer.measurements.sentences.settings import DETAILS, MAPS, TOKENS, Suite
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 
@@ -67,9 +67,13 @@ def test_shares_are_those_of_the_rows_that_are_left(
     found = metrics_of(measure(suite(), one))
     assert list(found) == suite().metric_names(one.scorer.model.config)
     rows, shown = load_file(tmp_path / DETAILS), json.loads((tmp_path / TOKENS).read_text())
+    maps = load_file(tmp_path / MAPS)
     assert rows.keys() == shown.keys() == SENTENCES.keys()
     for name, known in shown.items():
         weights = rows[name].double().numpy()
+        last = maps[name][:, :, -1].float()
+        torch.testing.assert_close(last, rows[name], atol=2e-3, rtol=2e-3)
+        assert maps[name].shape == (*last.shape, last.shape[-1])
         assert weights.shape[-1] == len(known["tokens"]) == len(known["words"])
         marked = np.array(known["words"]) == "misleads"
         sums = np.abs(weights).sum(-1)

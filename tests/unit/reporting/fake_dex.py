@@ -111,6 +111,10 @@ def sentences(fake: Any, run: str, seed: int) -> None:
     save_file(
         {name: torch.from_numpy(one) for name, one in rows.items()}, details / "rows.safetensors"
     )
+    maps = {name: np.tril(draw.normal(size=(2, 4, 5, 5))).astype(np.float16) for name in SENTENCES}
+    save_file(
+        {name: torch.from_numpy(one) for name, one in maps.items()}, details / "maps.safetensors"
+    )
     shown = {name: {"tokens": tokens, "words": words} for name in SENTENCES}
     (details / "tokens.json").write_text(json.dumps(shown))
     metrics = {

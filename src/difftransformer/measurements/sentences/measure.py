@@ -13,10 +13,12 @@ from torch import Tensor
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
+from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.sentences.sentences import SENTENCES, Sentence
 from difftransformer.measurements.sentences.settings import (
     DETAILS,
     HELPS,
+    MAPS,
     MISLEADS,
     OTHER,
     TOKENS,
@@ -43,6 +45,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     eos = subject.dataset.manifest.tokenizer.eos_id
     metrics: Metrics = {}
     rows: dict[str, Tensor] = {}
+    maps: dict[str, Tensor] = {}
     shown: dict[str, Any] = {}
     for name in suite.sentences:
         sentence = SENTENCES[name]
@@ -57,6 +60,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             )
         words = [*(OTHER for _ in opening), *words_of(sentence, encoding.offsets)]
         rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows
+        tokens = torch.tensor([ids], device=subject.scorer.device)
+        (layers,) = map_rows(subject.scorer, tokens, len(ids))
+        maps[name] = torch.stack([one.weights[0].half().cpu() for one in layers])
         shown[name] = {"tokens": [tokenizer.decode([one]) for one in ids], "words": words}
         weights = rows[name].double()
         sizes = weights.abs().sum(-1).clamp_min(1e-300)
@@ -65,6 +71,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             metrics[share_name(name, word)] = float(share.mean())
             metrics[share_name(name, word, lowest=True)] = float(share.min())
     save_file({name: one.contiguous() for name, one in rows.items()}, subject.details / DETAILS)
+    save_file({name: one.contiguous() for name, one in maps.items()}, subject.details / MAPS)
     write_text(subject.details / TOKENS, json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
     return Measured(metrics, {})
 

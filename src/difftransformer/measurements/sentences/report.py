@@ -10,6 +10,7 @@ from difftransformer.measurements.sentences.sentences import SENTENCES
 from difftransformer.measurements.sentences.settings import (
     DETAILS,
     HELPS,
+    MAPS,
     MISLEADS,
     TOKENS,
     Options,
@@ -26,7 +27,7 @@ from difftransformer.reporting.token_rows import (
     largest,
     name_tokens,
 )
-from difftransformer.reporting.view import View
+from difftransformer.reporting.view import PromptMaps, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +69,24 @@ def figure(view: View[Options]) -> "Figure":
         name_tokens(grid[-1][column], found[-1], (HELPS, MISLEADS))
     colour_bar(drawn, grid)
     return drawn
+
+
+def maps(view: View[Options]) -> list[PromptMaps]:
+    """Whole maps of the first seed, sentence by sentence and row by row."""
+    seed = view.seeds[0]
+    return [
+        PromptMaps(
+            prompt=SENTENCES[name].text,
+            run=row.run,
+            label=row.label,
+            tokens=json.loads(view.detail(row.run, seed, TOKENS).read_text(encoding="utf-8"))[name][
+                "tokens"
+            ],
+            weights=load_file(view.detail(row.run, seed, MAPS))[name],
+        )
+        for name in view.options.sentences
+        for row in view.rows
+    ]
 
 
 def _rows(view: View[Options], row: RowSlice, name: str) -> TokenRows:

@@ -15,9 +15,9 @@ from difftransformer.measurements.sentences.sentences import SENTENCES
 HELPS, MISLEADS, OTHER = "helps", "misleads", "other"
 LONGEST = 128
 """Tokens of a sentence at most, by any tokenizer that writes a byte a token or less."""
-DETAILS, TOKENS = "rows.safetensors", "tokens.json"
-"""What is left of a model: rows of the last token by sentence, [L, H, S], and its tokens with the
-word that each belongs to."""
+DETAILS, MAPS, TOKENS = "rows.safetensors", "maps.safetensors", "tokens.json"
+"""What is left of a model: rows of the last token by sentence, [L, H, S], whole maps in half
+precision, [L, H, S, S], and its tokens with the word that each belongs to."""
 
 Names = Annotated[list[str], AfterValidator(known_names(SENTENCES, "sentence"))]
 
@@ -60,3 +60,4 @@ class Options(measurement.Options):
 
     sentences: Names = setting(meaning="Sentences in the order of their pictures.", min_length=1)
     suites: ClassVar[int] = 1
+    browsed: ClassVar[bool] = True

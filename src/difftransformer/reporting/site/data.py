@@ -1,16 +1,24 @@
 """What the scripts of the site read: jobs, settings, cells and curves, as small as they can be."""
 
+import base64
 import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any
 
 from difftransformer.config.artifact_slices import ReportSlice
+from difftransformer.config.model import lambda_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.histories import Histories
 from difftransformer.reporting.origins import Origins
+from difftransformer.reporting.view import PromptMaps
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _POINTS = 160
 """Points of a curve at most."""
@@ -159,6 +167,34 @@ def _short(value: float | None) -> float | None:
         return None
     rounded = float(f"{value:.{_DIGITS + 1}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def attention(maps: Sequence[PromptMaps], trainings: Iterable[Result]) -> dict[str, Any]:
+    """Maps by prompt and run, a head's as bytes of its largest size; lambdas by run and layer."""
+    prompts: dict[str, dict[str, Any]] = {}
+    for one in maps:
+        found = prompts.setdefault(one.prompt, {})
+        found[one.run] = {
+            "label": one.label,
+            "tokens": one.tokens,
+            "heads": [[_bytes(head) for head in layer] for layer in one.weights],
+        }
+    lambdas: dict[str, list[float | None]] = {}
+    runs = {one.run for one in maps}
+    for result in trainings:
+        names = map(lambda_metric, count())
+        known = [*takewhile(result.metrics.__contains__, names)]
+        if result.run in runs and known and result.run not in lambdas:
+            lambdas[result.run] = [_short(result.metrics[name]) for name in known]
+    return {"prompts": prompts, "lambdas": lambdas}
+
+
+def _bytes(weights: "NDArray[np.floating]") -> list[Any]:
+    import numpy as np
+
+    size = float(np.abs(weights).max(initial=0.0))
+    whole = np.round(weights.astype(np.float64) * (127 / size if size else 0.0)).astype(np.int8)
+    return [_short(size), base64.b64encode(whole.tobytes()).decode("ascii")]
 
 
 def flat_settings(result: Result) -> dict[str, Any]:

@@ -20,12 +20,15 @@ from difftransformer.reporting.site.marks import claimed, decides, mark
 from difftransformer.reporting.site.parts import Part
 from difftransformer.reporting.verdict_job import VerdictsDocument
 from difftransformer.reporting.verdicts import Verdict
+from difftransformer.reporting.view import PromptMaps
 
-FRONT, RUNS, WHOLE = "index", "runs", "whole"
+FRONT, RUNS, ATTENTION, WHOLE = "index", "runs", "attention", "whole"
 _ASSETS = "site/assets"
 _STYLES = ("uPlot.min.css", "site.css")
 _DRAWING = "uPlot.iife.min.js"
-_SCRIPTS = ("site.js", "table.js", "panel.js", _DRAWING, "runs.js")
+_SCRIPTS = ("site.js", "table.js", "panel.js", _DRAWING, "runs.js", "attention.js")
+_OF = {_DRAWING: RUNS, "runs.js": RUNS, "attention.js": ATTENTION}
+"""Scripts of one kind of page, by the data that it reads."""
 _DECIDED: tuple[VerdictName, ...] = ("confirmed", "contradicted")
 
 
@@ -46,6 +49,7 @@ class Site:
     judged: VerdictsDocument
     origins: Origins
     found: Results
+    maps: Sequence[PromptMaps] = ()
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
@@ -69,20 +73,17 @@ class Site:
 
         return max((one for one in self.parts if one.picture), key=weight, default=None)
 
-    @property
-    def maps(self) -> list[str]:
-        """Prompts whose attention maps are there."""
-        return []
-
     @cached_property
     def data(self) -> dict[str, str]:
         """Scripts of data by their names."""
-        found = {
+        found: dict[str, object] = {
             "jobs": data.jobs(self.origins),
             "settings": data.settings(self.found.trainings.values()),
             "runs": data.runs(self.report, self.found),
             "site": {"scale": self.report.scale, "given": self.report.given},
         }
+        if self.maps:
+            found["attention"] = data.attention(self.maps, self.found.trainings.values())
         found |= {
             f"table:{part.id}": data.cells(part.table)
             for part in self.parts
@@ -97,12 +98,15 @@ class Site:
             yield Body(part.id, "artifact.html.j2", part)
         if self.found.trainings:
             yield Body(RUNS, "runs.html.j2")
+        if self.maps:
+            yield Body(ATTENTION, "attention.html.j2")
 
     def needs(self, body: Body) -> list[str]:
         """Names of the data that a page reads."""
         if body.part is not None and body.part.table is not None:
             return ["site", "jobs", "settings", f"table:{body.part.id}"]
-        return ["settings", "runs"] if body.name == RUNS else []
+        own = {RUNS: ["settings", "runs"], ATTENTION: ["attention"]}
+        return own.get(body.name, [])
 
 
 def write_site(site: Site, output: Path) -> None:
@@ -137,7 +141,7 @@ def render_alone(template: str, **values: Any) -> str:
 def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
     needed = dict.fromkeys(name for body in bodies for name in site.needs(body))
     pictures = {part.id: part.picture for part in site.parts if part.picture is not None}
-    scripts = [one for one in _SCRIPTS if one not in (_DRAWING, "runs.js") or "runs" in needed]
+    scripts = [one for one in _SCRIPTS if one not in _OF or _OF[one] in needed]
 
     def href(page: str, anchor: str = "") -> str:
         if whole:

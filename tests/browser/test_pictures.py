@@ -1,0 +1,35 @@
+"""Pictures of the report for the docs, by the browser of these tests: `make pictures`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = os.environ.get("REPORT_PICTURES")
+"""Where they go; without it nothing is drawn."""
+pytestmark = pytest.mark.skipif(FOLDER is None, reason="make pictures draws the report's pictures")
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def report() -> Path:
+    scale = os.environ.get("REPORT_SCALE", "tiny")
+    found = Path(__file__).parents[2] / "results" / scale / "report"
+    assert (found / "index.html").is_file(), f"{found}: build the report first"
+    return found
+
+
+def test_the_front(report: Path, visit: Open) -> None:
+    page = visit(f"file://{report}/index.html", width=1200)
+    page.screenshot(path=f"{FOLDER}/report_front.png")
+
+
+def test_a_page_with_an_open_cell(report: Path, visit: Open) -> None:
+    page = visit(f"file://{report}/index.html", width=1200)
+    page.goto(page.locator(".board tbody a").first.evaluate("one => one.href"))
+    page.evaluate("scrollTo(0, 0)")
+    page.locator("button.cell").last.click()
+    page.evaluate("scrollTo(0, 0)")
+    page.screenshot(path=f"{FOLDER}/report_page.png")
