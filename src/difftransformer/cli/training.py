@@ -54,6 +54,9 @@ def train_tokenizer(
 def tokenise(
     slice: Slice,
     output: Output,
+    tokenizer: Annotated[
+        str, typer.Option(help="tokenizer.json of the dataset; '' for generated rows.")
+    ] = "",
     code: Code = "",
     workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
     results: Root = Path("results"),
@@ -66,9 +69,8 @@ def tokenise(
 
     with reporting(log):
         config = read(slice, DatasetSlice)
-        folder = output.parent
-        tokenizer = None if config.config.generated else folder / "tokenizer.json"
-        inputs = _digest(tokenizer)
+        opened = Path(tokenizer) if tokenizer else None
+        inputs = _digest(opened)
     identity = JobIdentity(
         rule="tokenise",
         stage="tokenise",
@@ -78,7 +80,7 @@ def tokenise(
         threads=workers,
     )
     with job(identity, config, results, tracking, log) as running:
-        tokenise(config.config, tokenizer, folder, state(results, identity), workers)
+        tokenise(config.config, opened, output.parent, state(results, identity), workers)
         running.tracker.log_artifact(output)
 
 
