@@ -12,6 +12,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
+from difftransformer.training.mirror import forget_finished
 
 min_version("9.27")
 
@@ -33,11 +34,7 @@ if _cores is not None and _cores < 1:
 
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
-if (
-    workflow.local_exec
-    and "gpu" not in workflow.resource_settings.resources
-    and pool()
-):
+if workflow.local_exec and "gpu" not in workflow.resource_settings.resources and pool():
     workflow.register_resource("gpu", len(pool()))
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but

@@ -194,6 +194,16 @@ onstart:
 # stays for the next time, so the store never decides how a workflow ends.
 onsuccess:
     shell("difftransformer sync_tracking --results {ROOT} || true")
+    # Copies of checkpoints are kept until what came of them is where it belongs.
+    try:
+        if state_url := os.environ.get("DIFFTRANSFORMER_STATE"):
+            forget_finished(
+                state_url,
+                JOBS.scale,
+                lambda run, seed: exists(JOBS.layout.training(run, int(seed))),
+            )
+    except UserError as error:
+        print(f"warning: {error}", file=sys.stderr)
 
 
 onerror:

@@ -21,6 +21,7 @@ from difftransformer.cli.frame import (
     Uri,
     command,
     job,
+    mirror,
     read,
     state,
 )
@@ -116,6 +117,14 @@ Afresh = Annotated[
 ]
 
 
+Elsewhere = Annotated[
+    str,
+    typer.Option(
+        "--state-url",
+        envvar="DIFFTRANSFORMER_STATE",
+        help="Folder or bucket (file:, s3:) that gets checkpoints, for another machine to go on.",
+    ),
+]
 Parent = Annotated[
     str, typer.Option("--model", help="training.json of the run it starts from; '': from scratch.")
 ]
@@ -131,6 +140,7 @@ def pretrain(
     threads: Threads = 1,
     code: Code = "",
     afresh: Afresh = "",
+    state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -140,7 +150,7 @@ def pretrain(
         from difftransformer.training.pretrain import pretrain
 
         asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, afresh)
-    asked.carry_out(pretrain, results, tracking, log)
+    asked.carry_out(pretrain, results, state_url, tracking, log)
 
 
 @command
@@ -153,6 +163,7 @@ def adapt(
     threads: Threads = 1,
     code: Code = "",
     afresh: Afresh = "",
+    state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -162,7 +173,7 @@ def adapt(
         from difftransformer.training.adapt import adapt
 
         asked = _Asked("adapt", slice, dataset, output, model, seed, threads, code, afresh)
-    asked.carry_out(adapt, results, tracking, log)
+    asked.carry_out(adapt, results, state_url, tracking, log)
 
 
 class _Asked:
@@ -193,9 +204,12 @@ class _Asked:
         self.model = Path(model).parent if model else None
         self.seed, self.threads, self.code = seed, threads, code
         forced = afresh.split()
-        self.afresh = rule in forced or relpath(output.parent) in {
-            relpath(Path(file).parent) for file in forced
-        }
+        # Outputs in object storage lie here below a folder that stands for their bucket.
+        folder, asked = (
+            f"/{relpath(output.parent)}",
+            (relpath(Path(file).parent) for file in forced),
+        )
+        self.afresh = rule in forced or any(folder.endswith(f"/{one}") for one in asked)
         opened = PackedDataset.open(self.dataset)
         parent = open_parent(self.config, self.model, opened, seed)
         inputs = training_inputs(opened, parent, self.config.pretrained)
@@ -211,7 +225,12 @@ class _Asked:
         )
 
     def carry_out(
-        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+        self,
+        train: "Callable[..., None]",
+        results: Path,
+        state_url: str,
+        tracking: str,
+        log: Path | None,
     ) -> None:
         """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
         from difftransformer.training.distributed import leads
@@ -225,7 +244,7 @@ class _Asked:
                 status = launch(world, sys.argv[1:], on_gpus)
             raise SystemExit(status)
         try:
-            self._train(train, results, tracking, log)
+            self._train(train, results, state_url, tracking, log)
         except Interrupted as stop:
             if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
                 with reporting(log):
@@ -233,7 +252,12 @@ class _Asked:
             raise
 
     def _train(
-        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+        self,
+        train: "Callable[..., None]",
+        results: Path,
+        state_url: str,
+        tracking: str,
+        log: Path | None,
     ) -> None:
         from difftransformer.training.distributed import leads
 
@@ -244,6 +268,7 @@ class _Asked:
             dataset=self.dataset,
             output=self.output.parent,
             state=state(results, self.identity),
+            mirror=mirror(state_url, self.identity),
             seed=self.seed,
             threads=self.threads,
             code=self.code,
