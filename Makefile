@@ -13,10 +13,10 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm lint docs clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-slurm test-s3 lint docs clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
 
 install: .venv/installed  ## .venv with everything pinned
 
@@ -64,6 +64,10 @@ test-faults: install  ## every fault there is: kills, full disks, damage, outage
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	pytest tests/slurm -m slurm
+
+test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'
+	pytest tests/storage -m s3
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .

@@ -24,7 +24,7 @@ rule evaluate:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,

@@ -11,7 +11,7 @@ rule measure_timings:
         ENVIRONMENT
     threads: lambda wildcards: CORES
     resources:
-        gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing),
+        gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_timing_slice,

@@ -34,7 +34,7 @@ rule pretrain:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
@@ -73,7 +73,7 @@ rule adapt:
         ENVIRONMENT
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
