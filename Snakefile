@@ -40,7 +40,7 @@ if workflow.local_exec and "gpu" not in workflow.resource_settings.resources and
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:
-    PLAN = Plan.load(Path("config"), config)
+    PLAN = Plan.load(Path("config"), config, with_files=not workflow.remote_exec)
     PLAN.make_folder()
     _storage = workflow.storage_settings
     if _storage.default_storage_provider and PLAN.catalogue.project.pretrained:
