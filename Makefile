@@ -13,10 +13,10 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-postgres lint pictures schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-s3 test-postgres lint pictures schema docs rooms clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
 
 install: .venv/installed  ## .venv with everything pinned
 
@@ -67,6 +67,10 @@ test-kernels: install  ## every tile of the fused kernels for every part; the co
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	pytest tests/slurm -m slurm
+
+test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'
+	pytest tests/storage -m s3
 
 test-postgres: install  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,s3]'

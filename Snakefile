@@ -12,6 +12,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
+from difftransformer.training.mirror import forget_finished, require_writable
 from snakemake_logger_plugin_difftransformer import know
 
 min_version("9.27")
@@ -45,9 +46,17 @@ if workflow.local_exec and "gpu" not in workflow.resource_settings.resources and
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:
-    PLAN = Plan.load(Path("config"), config)
+    PLAN = Plan.load(Path("config"), config, with_files=not workflow.remote_exec)
     if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
         PLAN.make_folder()
+    _storage = workflow.storage_settings
+    if _storage.default_storage_provider and PLAN.catalogue.project.pretrained:
+        raise UserError(
+            "pretrained: transformers decides of which files an adapted model consists, so no rule declares"
+            " them all: keep results on a disk that all jobs see, not in object storage"
+        )
+    if _storage.default_storage_provider == "s3":
+        require_writable(_storage.default_storage_prefix)
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 

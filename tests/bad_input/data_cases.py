@@ -25,6 +25,7 @@ from spoiling import (
 from difftransformer.data.token_view import REBUILD
 
 TEXT = "corpus/text.jsonl"
+SHARD = "data/shards/train-00001.bin"
 GOOD = b'{"text": "hello there"}\n' * 50
 
 train_tokenizer: Call = Work.train_tokenizer
@@ -130,9 +131,9 @@ DATA: dict[str, Case] = {
     "a missing split": (
         manifest("splits", {}), pretrain, ["data: no split 'train'"],
     ),
-    "a missing shard": (remove("data/train-00001.bin"), pretrain, ["00001.bin: shard is missing"]),
-    "half a shard": (cut("data/train-00001.bin", 99), pretrain, ["99 bytes, the manifest says"]),
-    "a flipped bit": (flip("data/train-00001.bin", 9), pretrain, ["train-00001.bin", "sha256"]),
+    "a missing shard": (remove(SHARD), pretrain, ["train-00001.bin: shard is missing"]),
+    "half a shard": (cut(SHARD, 99), pretrain, ["99 bytes, the manifest says"]),
+    "a flipped bit": (flip(SHARD, 9), pretrain, ["train-00001.bin", "sha256"]),
     "ids beyond the vocabulary": (
         manifest("vocab_size", 10), pretrain, ["token id", "its vocabulary has 10", REBUILD],
     ),

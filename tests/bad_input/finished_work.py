@@ -93,8 +93,8 @@ class Work:
 
     def tokenise(self, *more: str) -> Ended:
         return call(
-            "tokenise", "--slice", "dataset.json", "--output", "data/manifest.json",
-            "--tracking", "off", *more,
+            "tokenise", "--slice", "dataset.json", "--tokenizer", "data/tokenizer.json",
+            "--output", "data/manifest.json", "--tracking", "off", *more,
         )  # fmt: skip
 
     def pretrain(self, *more: str, tracking: str = "off") -> Ended:

@@ -141,7 +141,7 @@ def sign(work: Work) -> None:
     for split in content["splits"].values():
         for shard in split["shards"]:
             for name, digest in (("file", "sha256"), ("offsets_file", "offsets_sha256")):
-                data = work.path(f"data/{shard[name]}").read_bytes()
+                data = work.path(f"data/shards/{shard[name]}").read_bytes()
                 shard[digest] = hashlib.sha256(data).hexdigest()
     content["digest"] = Manifest.model_validate(content).content_digest()
     path.write_text(json.dumps(content))
@@ -151,7 +151,7 @@ def offsets(change: Callable[[np.ndarray], np.ndarray]) -> Spoil:
     """Change the ends of documents of a held-out shard, signed."""
 
     def spoil(work: Work) -> None:
-        path = work.path("data/validation-00000.documents.npy")
+        path = work.path("data/shards/validation-00000.documents.npy")
         np.save(path, change(np.load(path)), allow_pickle=True)
         sign(work)
 

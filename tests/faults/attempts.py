@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.published import compare_builds
+from difftransformer.provenance.published import FOLDERS, compare_builds
 
 SUITE, DATASET, TABLE = "validation_slices", "stdlib_text", "table6"
 FORK = multiprocessing.get_context("fork")
@@ -39,7 +39,11 @@ def calls(folder: Path) -> Calls:
         manifest, trained = here.manifest(DATASET), here.training("diff", 0)
         ngrams = here.ngrams(DATASET, SUITE)
         made = {
-            "tokenise": {"slice": jobs.dataset_slice(DATASET), "output": manifest},
+            "tokenise": {
+                "slice": jobs.dataset_slice(DATASET),
+                "tokenizer": here.tokenizer(DATASET),
+                "output": manifest,
+            },
             "count_ngrams": {
                 "slice": jobs.ngrams_slice(SUITE),
                 "dataset": manifest,
@@ -78,7 +82,7 @@ class Rebuild:
     def __init__(self, folder: Path, reference: Path, known: Calls) -> None:
         self.folder, self.reference, self.calls = folder, reference, known
         self.results = folder / "results" / "smoke"
-        for part in ("data", "runs", "evaluations", "tables", "figures", "plan"):
+        for part in (*FOLDERS, "plan"):
             shutil.copytree(reference / part, self.results / part)
         self.state = self.results / "state"
 

@@ -18,7 +18,7 @@ TENSORS, SUMS = "tensors.safetensors", "sums.json"
 
 
 RUN, EVALUATED = "runs/diff/0", f"evaluations/{SUITE}/diff/0.json"
-NGRAMS = f"data/{DATASET}/frequent_ngrams/{SUITE}"
+NGRAMS = f"frequent_ngrams/{DATASET}/{SUITE}"
 
 
 def long(value: Any) -> ParameterSet:
@@ -82,7 +82,7 @@ def test_without_any_whole_checkpoint_it_starts_again(half_trained: Rebuild) -> 
     ("shard", "rule", "missing"),
     [
         ("train-00001.bin", "pretrain", ("runs/diff",)),
-        ("train-00001.bin", "count_ngrams", ("data/*/frequent_ngrams",)),
+        ("train-00001.bin", "count_ngrams", ("frequent_ngrams",)),
         ("validation-00000.bin", "evaluate", ("evaluations/*/diff",)),
     ],
 )
@@ -97,14 +97,14 @@ def test_a_damaged_shard_is_named_and_made_again(
     made = rebuild(*missing)
     state = finished.folder / "results" / "smoke" / "state" / "tokenise"
     shutil.copytree(state, made.state / "tokenise")
-    (path,) = made.leftovers(shard)
+    path = made.results / "data" / DATASET / "shards" / shard
     spoil(path)
     status, said = made.run(rule)
     assert status == 2
     assert "Traceback" not in said
     (line,) = [line for line in said.splitlines() if line.startswith("error: ")]
     assert shard in line and "delete its manifest.json, make that file again" in line
-    path.with_name("manifest.json").unlink()
+    path.parent.with_name("manifest.json").unlink()
     made.complete("tokenise", rule)
     made.assert_as_undisturbed()
 

@@ -233,7 +233,7 @@ def test_a_read_only_results_folder_is_named(
 @pytest.mark.exhaustive
 def test_a_damaged_shard_stops_the_workflow_and_is_mended(workflow: Workflow) -> None:
     data = workflow.results / "data" / "stdlib_text"
-    shard = data / "train-00001.bin"
+    shard = data / "shards" / "train-00001.bin"
     content = bytearray(shard.read_bytes())
     content[100] ^= 1
     shard.write_bytes(content)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alone import declared_jobs, run_alone
 from safetensors import safe_open
 from small_workflow import Checkout, copy_of
 
@@ -46,6 +47,13 @@ def test_the_old_text_is_that_of_the_parent(adapted: Checkout) -> None:
     found = json.loads((adapted.folder / TARGET).read_text())
     assert found["settings"]["config"]["dataset"] == "stdlib_text"
     assert found["metrics"]["loss"] > 0
+
+
+def test_its_jobs_run_on_their_declared_inputs_alone(adapted: Checkout, tmp_path: Path) -> None:
+    jobs = [job for job in declared_jobs(adapted, TARGET, *SCALE) if "lora" in job.outputs[0]]
+    assert {job.rule for job in jobs} == {"adapt", "evaluate"}
+    for job in jobs:
+        run_alone(adapted, job, tmp_path / job.rule)
 
 
 def test_a_finished_adaptation_has_nothing_to_do(edited: Checkout) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alone import declared_jobs, run_alone
 from small_workflow import Checkout, copy_of
 
 HOME = "results/smoke"
@@ -42,6 +43,13 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(extended: Checkout
     assert read(extended, TARGET)["settings"]["upstream"] == [child["job_id"]]
     header = next((extended.folder / HOME / "state" / "pretrain" / "long_diff").rglob("*.jsonl"))
     assert parent["job_id"] in header.read_text()
+
+
+def test_its_jobs_run_on_their_declared_inputs_alone(extended: Checkout, tmp_path: Path) -> None:
+    jobs = [job for job in declared_jobs(extended, TARGET, *SCALE) if "long" in job.outputs[0]]
+    assert {job.rule for job in jobs} == {"train_tokenizer", "tokenise", "pretrain", "evaluate"}
+    for job in jobs:
+        run_alone(extended, job, tmp_path / job.rule)
 
 
 def test_a_finished_extension_has_nothing_to_do(edited: Checkout) -> None:

@@ -44,6 +44,20 @@ def get_sums(files):
     return [str(Path(file).with_suffix(".sha256.json")) for file in files]
 
 
+def get_descriptions(files):
+    """What lies beside tokenizers and says of which kind they are."""
+    return [str(Path(file).with_name("tokenizer_config.json")) for file in files]
+
+
+def get_datasets(manifests):
+    """All else of datasets. Their manifests say of what they consist, so this is no reason to run."""
+    return [
+        ancient(str(Path(manifest).with_name(name)))
+        for manifest in manifests
+        for name in ("shards", "tokenizer.json", "tokenizer_config.json")
+    ]
+
+
 def get_judgement_slice(wildcards):
     return JOBS.judgement_slice(wildcards.judge, wildcards.suite, wildcards.run)
 
@@ -60,8 +74,12 @@ def get_figure_slice(wildcards):
     return ARTIFACTS.slice_file(wildcards.artifact, "figure")
 
 
+# Files that the user brings lie on this machine, wherever results are kept: without a shared file system
+# the jobs that read them run here.
+
+
 def get_corpus(wildcards):
-    return JOBS.corpus_files(wildcards.dataset)
+    return map(local, JOBS.corpus_files(wildcards.dataset))
 
 
 def get_tokenizer(wildcards):
@@ -77,7 +95,12 @@ def get_parent_result(wildcards):
 
 
 def get_parent_weights(wildcards):
-    return JOBS.parent_weights(wildcards.run, wildcards.seed)
+    files = JOBS.parent_weights(wildcards.run, wildcards.seed)
+    return map(local, files) if JOBS.is_foreign(wildcards.run) else files
+
+
+def get_parent_model(wildcards):
+    return map(ancient, JOBS.parent_beside_weights(wildcards.run, wildcards.seed))
 
 
 def get_training_data(wildcards):
@@ -93,11 +116,18 @@ def get_training_result(wildcards):
 
 
 def get_weights(wildcards):
-    return JOBS.weights(wildcards.run, int(wildcards.seed))
+    files = JOBS.weights(wildcards.run, int(wildcards.seed))
+    return files if JOBS.trained(wildcards.run) else map(local, files)
+
+
+def get_model(wildcards):
+    """All else of a model. Its result names it with its sums, so this is no reason to run."""
+    read = JOBS.beside_weights(wildcards.suite, wildcards.run, int(wildcards.seed))
+    return map(ancient, read)
 
 
 def get_benchmarks(wildcards):
-    return JOBS.benchmark_files(wildcards.suite)
+    return map(local, JOBS.benchmark_files(wildcards.suite))
 
 
 def get_frequent_ngrams(wildcards):
@@ -156,6 +186,16 @@ onstart:
 # stays for the next time, so the store never decides how a workflow ends.
 onsuccess:
     shell("difftransformer sync_tracking --results {ROOT} || true")
+    # Copies of checkpoints are kept until what came of them is where it belongs.
+    try:
+        if state_url := os.environ.get("DIFFTRANSFORMER_STATE"):
+            forget_finished(
+                state_url,
+                JOBS.scale,
+                lambda run, seed: exists(JOBS.layout.training(run, int(seed))),
+            )
+    except UserError as error:
+        print(f"warning: {error}", file=sys.stderr)
     print(*PLAN.ending(), sep="\n", file=sys.stderr)
 
 

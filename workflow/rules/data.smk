@@ -1,13 +1,17 @@
 # Contract: config/datasets.yaml names the corpora. Makes {ROOT}/{scale}/data/{dataset}/: the
-# tokenizer (a dataset with a base takes over the base's), memory-mapped shards, their manifest.json (written last) and the frequent n-grams.
+# memory-mapped shards, a copy of the tokenizer and the manifest.json that describes them (written last), in
+# {ROOT}/{scale}/tokenizers/{dataset}/ the tokenizer (a dataset with a base takes over the base's), in
+# {ROOT}/{scale}/frequent_ngrams/{dataset}/ the frequent n-grams.
 
 
 rule train_tokenizer:
     input:
         corpus=get_corpus,
         base=get_base_tokenizer,
+        description=lambda wildcards: get_descriptions(get_base_tokenizer(wildcards)),
     output:
-        f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
+        tokenizer=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer.json",
+        description=f"{ROOT}/{{scale}}/tokenizers/{{dataset}}/tokenizer_config.json",
     log:
         f"{ROOT}/{{scale}}/logs/train_tokenizer/{{dataset}}.log",
     benchmark:
@@ -19,15 +23,19 @@ rule train_tokenizer:
         "Train the tokenizer of {wildcards.dataset}"
     shell:
         "difftransformer train_tokenizer --slice {params.cfg} --base '{input.base}'"
-        " --output {output} --log {log}"
+        " --output {output.tokenizer} --log {log}"
 
 
 rule tokenise:
     input:
         corpus=get_corpus,
         tokenizer=get_tokenizer,
+        description=lambda wildcards: get_descriptions(get_tokenizer(wildcards)),
     output:
-        f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+        shards=directory(f"{ROOT}/{{scale}}/data/{{dataset}}/shards"),
+        tokenizer=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer.json",
+        description=f"{ROOT}/{{scale}}/data/{{dataset}}/tokenizer_config.json",
+        manifest=f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
     log:
         f"{ROOT}/{{scale}}/logs/tokenise/{{dataset}}.log",
     benchmark:
@@ -40,16 +48,18 @@ rule tokenise:
     message:
         "Tokenise {wildcards.dataset}"
     shell:
-        "difftransformer tokenise --slice {params.cfg} --code {params.code} --output {output}"
-        " --workers {threads} --results {params.root} --log {log}"
+        "difftransformer tokenise --slice {params.cfg} --code {params.code}"
+        " --tokenizer '{input.tokenizer}' --output {output.manifest} --workers {threads}"
+        " --results {params.root} --log {log}"
 
 
 rule count_ngrams:
     input:
-        f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+        data=f"{ROOT}/{{scale}}/data/{{dataset}}/manifest.json",
+        shards=ancient(f"{ROOT}/{{scale}}/data/{{dataset}}/shards"),
     output:
-        ngrams=f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.npy",
-        sums=f"{ROOT}/{{scale}}/data/{{dataset}}/frequent_ngrams/{{suite}}.sha256.json",
+        ngrams=f"{ROOT}/{{scale}}/frequent_ngrams/{{dataset}}/{{suite}}.npy",
+        sums=f"{ROOT}/{{scale}}/frequent_ngrams/{{dataset}}/{{suite}}.sha256.json",
     log:
         f"{ROOT}/{{scale}}/logs/count_ngrams/{{dataset}}/{{suite}}.log",
     benchmark:
@@ -60,5 +70,5 @@ rule count_ngrams:
     message:
         "Find the n-grams that are frequent in {wildcards.dataset}"
     shell:
-        "difftransformer count_ngrams --slice {params.cfg} --dataset {input}"
+        "difftransformer count_ngrams --slice {params.cfg} --dataset {input.data}"
         " --output {output.ngrams} --log {log}"

@@ -7,7 +7,9 @@ rule evaluate:
     input:
         model=get_training_result,
         weights=get_weights,
+        beside=get_model,
         data=get_measured_data,
+        dataset=lambda wildcards: get_datasets(get_measured_data(wildcards)),
         ngrams=get_frequent_ngrams,
         sums=lambda wildcards: get_sums(get_frequent_ngrams(wildcards)),
         benchmarks=get_benchmarks,
@@ -20,7 +22,7 @@ rule evaluate:
         f"{ROOT}/{{scale}}/benchmarks/evaluate/{{suite}}/{{run}}/{{seed}}.tsv"
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run, wildcards.suite) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,

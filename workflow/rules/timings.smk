@@ -9,7 +9,7 @@ rule measure_timings:
         f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
     threads: lambda wildcards: CORES
     resources:
-        gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing),
+        gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_timing_slice,

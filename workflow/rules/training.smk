@@ -11,11 +11,16 @@ ADAPTED = JOBS.adapted()
 rule pretrain:
     input:
         data=get_training_data,
+        dataset=lambda wildcards: get_datasets(get_training_data(wildcards)),
         model=get_parent_result,
         weights=get_parent_weights,
+        beside=get_parent_model,
     output:
         model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
+        source=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/modeling_difftransformer.py",
+        tokenizer=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer.json",
+        description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
         history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
         result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
         kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
@@ -27,7 +32,7 @@ rule pretrain:
         run="|".join(name for name in PLAN.catalogue.runs if name not in ADAPTED),
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
@@ -43,11 +48,15 @@ rule pretrain:
 rule adapt:
     input:
         data=get_training_data,
+        dataset=lambda wildcards: get_datasets(get_training_data(wildcards)),
         model=get_parent_result,
         weights=get_parent_weights,
+        beside=get_parent_model,
     output:
         model=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/model.safetensors",
         config=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/config.json",
+        tokenizer=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer.json",
+        description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
         adapter=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/adapter.safetensors",
         history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
         result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
@@ -60,7 +69,7 @@ rule adapt:
         run="|".join(ADAPTED) or "(?!)",
     threads: 1
     resources:
-        gpu=lambda wildcards: JOBS.gpus(wildcards.run),
+        gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,

@@ -179,9 +179,17 @@ def store(uri: str, results: Path) -> str:
 
 def state(results: Path, identity: JobIdentity) -> Path:
     """Return the folder of a job's own state; its name carries what the result depends on."""
-    parts = (identity.run, identity.suite, identity.seed)
-    subject = "/".join(str(part) for part in parts if part is not None)
-    return results / identity.scale / "state" / identity.rule / subject / identity.fingerprint[:16]
+    return results / identity.scale / "state" / _own(identity)
+
+
+def mirror(url: str, identity: JobIdentity) -> str:
+    """Return the URL that gets a copy of a job's own state; '' where there is none."""
+    return f"{url.rstrip('/')}/{identity.scale}/{_own(identity)}" if url else ""
+
+
+def _own(identity: JobIdentity) -> str:
+    parts = (identity.rule, identity.run, identity.suite, identity.seed, identity.fingerprint[:16])
+    return "/".join(str(part) for part in parts if part is not None)
 
 
 def read(path: Path, kind: type[S]) -> S:

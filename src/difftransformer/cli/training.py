@@ -22,6 +22,7 @@ from difftransformer.cli.frame import (
     Uri,
     command,
     job,
+    mirror,
     read,
     state,
 )
@@ -55,6 +56,9 @@ def train_tokenizer(
 def tokenise(
     slice: Slice,
     output: Output,
+    tokenizer: Annotated[
+        str, typer.Option(help="tokenizer.json of the dataset; '' for generated rows.")
+    ] = "",
     code: Code = "",
     workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
     results: Root = Path("results"),
@@ -67,9 +71,8 @@ def tokenise(
 
     with reporting(log):
         config = read(slice, DatasetSlice)
-        folder = output.parent
-        tokenizer = None if config.config.generated else folder / "tokenizer.json"
-        inputs = _digest(tokenizer)
+        opened = Path(tokenizer) if tokenizer else None
+        inputs = _digest(opened)
     identity = JobIdentity(
         rule="tokenise",
         stage="tokenise",
@@ -79,7 +82,7 @@ def tokenise(
         threads=workers,
     )
     with job(identity, config, results, tracking, log) as running:
-        tokenise(config.config, tokenizer, folder, state(results, identity), workers)
+        tokenise(config.config, opened, output.parent, state(results, identity), workers)
         running.tracker.log_artifact(output)
 
 
@@ -115,6 +118,14 @@ Afresh = Annotated[
 ]
 
 
+Elsewhere = Annotated[
+    str,
+    typer.Option(
+        "--state-url",
+        envvar="DIFFTRANSFORMER_STATE",
+        help="Folder or bucket (file:, s3:) that gets checkpoints, for another machine to go on.",
+    ),
+]
 Parent = Annotated[
     str, typer.Option("--model", help="training.json of the run it starts from; '': from scratch.")
 ]
@@ -130,6 +141,7 @@ def pretrain(
     threads: Threads = 1,
     code: Code = "",
     afresh: Afresh = "",
+    state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -139,7 +151,7 @@ def pretrain(
         from difftransformer.training.pretrain import pretrain
 
         asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, afresh)
-    asked.carry_out(pretrain, results, tracking, log)
+    asked.carry_out(pretrain, results, state_url, tracking, log)
 
 
 @command
@@ -152,6 +164,7 @@ def adapt(
     threads: Threads = 1,
     code: Code = "",
     afresh: Afresh = "",
+    state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
     log: Log = None,
@@ -161,7 +174,7 @@ def adapt(
         from difftransformer.training.adapt import adapt
 
         asked = _Asked("adapt", slice, dataset, output, model, seed, threads, code, afresh)
-    asked.carry_out(adapt, results, tracking, log)
+    asked.carry_out(adapt, results, state_url, tracking, log)
 
 
 class _Asked:
@@ -192,9 +205,12 @@ class _Asked:
         self.model = Path(model).parent if model else None
         self.seed, self.threads, self.code = seed, threads, code
         forced = afresh.split()
-        self.afresh = rule in forced or relpath(output.parent) in {
-            relpath(Path(file).parent) for file in forced
-        }
+        # Outputs in object storage lie here below a folder that stands for their bucket.
+        folder, asked = (
+            f"/{relpath(output.parent)}",
+            (relpath(Path(file).parent) for file in forced),
+        )
+        self.afresh = rule in forced or any(folder.endswith(f"/{one}") for one in asked)
         opened = PackedDataset.open(self.dataset)
         parent = open_parent(self.config, self.model, opened, seed)
         inputs = training_inputs(opened, parent, self.config.pretrained)
@@ -210,7 +226,12 @@ class _Asked:
         )
 
     def carry_out(
-        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+        self,
+        train: "Callable[..., None]",
+        results: Path,
+        state_url: str,
+        tracking: str,
+        log: Path | None,
     ) -> None:
         """Train as one job; one that Slurm stops before its time is over goes back to the queue."""
         from difftransformer.training.interrupt import Interrupted
@@ -224,7 +245,7 @@ class _Asked:
                 status = launch(world, sys.argv[1:], on_gpus)
             raise SystemExit(status)
         try:
-            self._train(train, results, tracking, log)
+            self._train(train, results, state_url, tracking, log)
         except Interrupted as stop:
             if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
                 with reporting(log):
@@ -232,7 +253,12 @@ class _Asked:
             raise
 
     def _train(
-        self, train: "Callable[..., None]", results: Path, tracking: str, log: Path | None
+        self,
+        train: "Callable[..., None]",
+        results: Path,
+        state_url: str,
+        tracking: str,
+        log: Path | None,
     ) -> None:
         from difftransformer.training.joining import leads
 
@@ -243,6 +269,7 @@ class _Asked:
             dataset=self.dataset,
             output=self.output.parent,
             state=state(results, self.identity),
+            mirror=mirror(state_url, self.identity),
             seed=self.seed,
             threads=self.threads,
             code=self.code,

@@ -96,6 +96,11 @@ class Suite(Settings):
         return None
 
     @property
+    def reads_kept(self) -> bool:
+        """Whether it reads a run's weights at steps before the last, too."""
+        return False
+
+    @property
     def ngrams(self) -> Ngrams | None:
         """N-grams frequent in training that it must be given; None for none."""
         return None

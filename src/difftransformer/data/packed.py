@@ -1,5 +1,8 @@
 """A tokenised dataset on disk: memory-mapped shards described by a manifest.
 
+    manifest.json, tokenizer.json, tokenizer_config.json
+    shards/train-00000.bin, shards/train-00000.documents.npy, ...
+
 A shard is a flat little-endian array of token ids. Text shards hold whole documents, each closed by
 the end-of-text token, with ``<shard>.documents.npy`` giving the int64 end offset of each document;
 row shards hold rows of ``row_length`` tokens and need no offsets.
@@ -22,13 +25,15 @@ from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.published import json_digest
 
-MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
+MANIFEST, TOKENIZER, SHARDS = "manifest.json", "tokenizer.json", "shards"
 SPLITS = ("train", "validation")
 
 
 def _beside(name: str) -> str:
     if Path(name).name != name or not name.strip(".") or not name.isprintable():
-        raise ValueError(f"{name!r} is no plain file name: files lie beside the manifest")
+        raise ValueError(
+            f"{name!r} is no plain file name: files lie in {SHARDS}/ beside the manifest"
+        )
     return name
 
 
@@ -38,7 +43,7 @@ FileName = Annotated[str, AfterValidator(_beside)]
 class ShardEntry(Settings):
     """One file of tokens."""
 
-    file: FileName = setting(meaning="File name beside the manifest.")
+    file: FileName = setting(meaning="File name in shards/ beside the manifest.")
     tokens: int = setting(meaning="Number of tokens.", unit="tokens", gt=0)
     documents: int = setting(meaning="Number of documents or rows.", gt=0)
     sha256: str = setting(meaning="Digest of the file.")
@@ -168,10 +173,10 @@ class PackedSplit:
     def __init__(self, folder: Path, manifest: Manifest, split: str) -> None:
         self.entry = manifest.splits[split]
         self.row_length = manifest.row_length
-        self._folder = folder
+        self._folder = folder / SHARDS
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
         shards: list[Tokens] = [
-            np.memmap(folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
+            np.memmap(self._folder / shard.file, dtype=dtype, mode="r", shape=(shard.tokens,))
             for shard in self.entry.shards
         ]
         self.tokens = TokenView(shards, manifest.vocab_size)
@@ -217,7 +222,7 @@ class PackedDataset:
         itemsize = np.dtype(manifest.dtype).itemsize
         for split in manifest.splits.values():
             for shard in split.shards:
-                _check_shard(folder, shard, itemsize)
+                _check_shard(folder / SHARDS, shard, itemsize)
         expected = manifest.tokenizer.sha256
         if expected is not None and (folder / TOKENIZER).is_file():
             _check_digest(folder / TOKENIZER, expected)
@@ -236,7 +241,7 @@ class PackedDataset:
         if name not in self._verified:
             for shard in self.manifest.splits[name].shards:
                 for file, sha256 in shard.digests.items():
-                    _check_digest(self.folder / file, sha256)
+                    _check_digest(self.folder / SHARDS / file, sha256)
             self._verified.add(name)
         return PackedSplit(self.folder, self.manifest, name)
 

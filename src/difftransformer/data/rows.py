@@ -29,7 +29,6 @@ from difftransformer.data.shards import (
     Part,
     Tally,
     intact_parts,
-    remove_strangers,
     shard_name,
     split_entry,
     token_dtype,
@@ -46,10 +45,11 @@ _ROWS_AT_ONCE = 1 << 14
 _LETTERS = {"fillers": "f", "keys": "k", "values": "v"}
 
 
-def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
-    """Generate the rows of both splits; a budget of tokens counts targets (row_length - 1 a row).
+def pack_rows(dataset: DatasetConfig, state: Path) -> Manifest:
+    """Generate the rows of both splits and their tokenizer in the state folder.
 
-    Each shard has a random stream of its own, so that an interrupted job goes on where it was.
+    A budget of tokens counts targets (row_length - 1 a row). Each shard has a random
+    stream of its own, so that an interrupted job goes on where it was.
     """
     settings = dataset.generated
     assert settings is not None and dataset.tokens is not None
@@ -57,8 +57,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     budgets = {"train": dataset.tokens, "validation": dataset.validation_budget}
     inputs = json_digest([dataset.model_dump(mode="json")])
     rows = {split: -(-budget // (settings.row_length - 1)) for split, budget in budgets.items()}
-    parts = {s: _pack_split(dataset, s, rows[s], inputs, output, state) for s in SPLITS}
-    remove_strangers(output, [part for split in parts.values() for part in split])
+    parts = {s: _pack_split(dataset, s, rows[s], inputs, state) for s in SPLITS}
     kind = "recall" if isinstance(settings, RecallConfig) else "classification"
     splits = {split: split_entry(parts[split]) for split in SPLITS}
     source = SourceEntry(
@@ -72,7 +71,7 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
     return Manifest(
         vocab_size=settings.vocab_size,
         dtype=token_dtype(settings.vocab_size),
-        tokenizer=write_words(output, settings),
+        tokenizer=write_words(state, settings),
         row_length=settings.row_length,
         answer_positions=_answers(settings),
         recall=dataset.recall,
@@ -83,16 +82,16 @@ def pack_rows(dataset: DatasetConfig, output: Path, state: Path) -> Manifest:
 
 
 def _pack_split(
-    dataset: DatasetConfig, split: str, rows: int, inputs: str, output: Path, state: Path
+    dataset: DatasetConfig, split: str, rows: int, inputs: str, state: Path
 ) -> list[Part]:
     settings = dataset.generated
     assert settings is not None
     rows_per_shard = max(1, dataset.shard_tokens // settings.row_length)
     shards = -(-rows // rows_per_shard)
-    parts = intact_parts(split, inputs, output, state)
+    parts = intact_parts(split, inputs, state)
     for index in range(len(parts), shards):
         here = min(rows_per_shard, rows - index * rows_per_shard)
-        tokens, path = here * settings.row_length, output / shard_name(split, index)
+        tokens, path = here * settings.row_length, state / shard_name(split, index)
         generator = np.random.default_rng([dataset.seed, SPLITS.index(split), index])
         pieces = _rows(settings, here, generator)
         sha256 = write_tokens(path, token_dtype(settings.vocab_size), pieces)

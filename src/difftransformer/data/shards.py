@@ -1,14 +1,15 @@
 """Writing shards in a job that may be killed, each with a part file that says how to go on.
 
-Shards lie in the output folder, part files in the state folder. A part counts only if it was made
-from the same inputs and its shard is whole (by sha256), so whatever a kill leaves behind is safe.
+Both lie in the state folder, for the output folder is lost where the job fails. A part counts only
+if it was made from the same inputs and its shard is whole (by sha256), so whatever a kill leaves
+behind is safe. Once all shards are there, they are linked into the output folder.
 """
 
 import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.data.mixture import Taken
-from difftransformer.data.packed import MANIFEST, SPLITS, Leak, ShardEntry, SplitEntry, file_sha256
+from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry, file_sha256
 from difftransformer.provenance import atomic
 
 _log = logging.getLogger(__name__)
@@ -60,18 +61,13 @@ def token_dtype(vocab_size: int) -> TokenType:
 
 
 def write_tokens(path: Path, dtype: TokenType, pieces: Iterable[NDArray[np.integer]]) -> str:
-    """Write a shard's tokens piece by piece, and drop the manifest, which describes another one.
-
-    Returns:
-        SHA-256 of the file.
-    """
+    """Write a shard's tokens piece by piece; return the SHA-256 of the file."""
     digest = hashlib.sha256()
     with atomic.replacing(path) as aside, aside.open("wb") as file:
         for tokens in pieces:
             content = tokens.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
             digest.update(content)
             file.write(content)
-        (path.parent / MANIFEST).unlink(missing_ok=True)
     return digest.hexdigest()
 
 
@@ -116,12 +112,12 @@ def write_shard(
     }
 
 
-def intact_parts(split: str, inputs: str, output: Path, state: Path) -> list[Part]:
+def intact_parts(split: str, inputs: str, state: Path) -> list[Part]:
     """Parts from the first on whose shards are whole; the work goes on after the last of them."""
     parts: list[Part] = []
     while not (parts and parts[-1].finished):
         part = _read_part(_part_path(state, split, len(parts)))
-        if part is None or part.inputs != inputs or not _whole(output, part.shard):
+        if part is None or part.inputs != inputs or not _whole(state, part.shard):
             break
         parts.append(part)
     if parts:
@@ -143,11 +139,10 @@ def split_entry(parts: Sequence[Part]) -> SplitEntry:
     )
 
 
-def remove_strangers(output: Path, keep: Sequence[Part]) -> None:
-    """Remove shards and half-written files of earlier, different work from the output folder."""
-    names = {part.shard.file for part in keep} | {part.shard.offsets_file for part in keep}
-    for path in output.iterdir():
-        if _OURS.fullmatch(path.name) and path.name not in names:
+def remove_strangers(folder: Path, keep: Container[str]) -> None:
+    """Remove all shards but those named, and half-written ones, of earlier, different work."""
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name) and path.name not in keep:
             path.unlink()
 
 
@@ -165,8 +160,8 @@ def _read_part(path: Path) -> Part | None:
     return None
 
 
-def _whole(output: Path, shard: ShardEntry) -> bool:
+def _whole(folder: Path, shard: ShardEntry) -> bool:
     return all(
-        (output / name).is_file() and file_sha256(output / name) == digest
+        (folder / name).is_file() and file_sha256(folder / name) == digest
         for name, digest in shard.digests.items()
     )

@@ -18,7 +18,9 @@ from difftransformer.data.leak import read_shard, without_leaks
 from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
     MANIFEST,
+    SHARDS,
     SPLITS,
+    TOKENIZER,
     Manifest,
     PackedDataset,
     SourceEntry,
@@ -37,7 +39,7 @@ from difftransformer.data.shards import (
     write_shard,
 )
 from difftransformer.data.sources import open_sources
-from difftransformer.data.tokenizer import TextTokenizer
+from difftransformer.data.tokenizer import CONFIG, TextTokenizer
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
 from difftransformer.provenance.published import json_digest
@@ -53,7 +55,6 @@ class _Job(NamedTuple):
     sources: dict[str, Source]
     vocab_size: int
     tokenizer: TokenizerEntry
-    output: Path
     state: Path
     workers: int
     inputs: str
@@ -62,13 +63,13 @@ class _Job(NamedTuple):
 def tokenise(
     dataset: DatasetConfig, tokenizer: Path | None, output: Path, state: Path, workers: int
 ) -> None:
-    """Write the dataset's shards and, last of all, its manifest.json.
+    """Write the dataset's shards and tokenizer and, last of all, its manifest.json.
 
     Args:
         dataset: Sources, mixture, split and budget.
         tokenizer: tokenizer.json of `train_tokenizer`; None for generated rows.
-        output: Folder of the dataset; shards that are whole are kept and not made again.
-        state: Folder for what a killed job needs in order to go on.
+        output: Folder of the dataset, untouched until all is made.
+        state: Folder in which it is made; shards that are whole there are not made again.
         workers: Encoding processes; does not change the result.
 
     Raises:
@@ -79,32 +80,45 @@ def tokenise(
         needs = "a tokenizer (`train_tokenizer`)" if tokenizer is None else "no tokenizer"
         raise ConfigError(f"dataset.tokenizer: kind {dataset.tokenizer.kind} needs {needs}")
     assert workers > 0
-    output.mkdir(parents=True, exist_ok=True)
-    state.mkdir(parents=True, exist_ok=True)
+    for folder in (output, state):
+        folder.mkdir(parents=True, exist_ok=True)
     if tokenizer is None:
-        manifest = pack_rows(dataset, output, state)
+        manifest = pack_rows(dataset, state)
     else:
-        manifest = _pack_text(dataset, tokenizer, output, state, workers)
+        manifest = _pack_text(dataset, tokenizer, state, workers)
     manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
-    atomic.write_text(output / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+    _publish(manifest, tokenizer or state / TOKENIZER, output, state)
     PackedDataset.open(output)
     for split, entry in manifest.splits.items():
         _log.info("%s: %d tokens in %d documents", split, entry.tokens, entry.documents)
 
 
-def _pack_text(
-    dataset: DatasetConfig, tokenizer: Path, output: Path, state: Path, workers: int
-) -> Manifest:
+def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> None:
+    """Fill the dataset's folder, the manifest last."""
+    shards = {
+        name for split in manifest.splits.values() for one in split.shards for name in one.digests
+    }
+    (output / MANIFEST).unlink(missing_ok=True)  # it may describe other files
+    (output / SHARDS).mkdir(exist_ok=True)
+    for folder in (state, output / SHARDS):
+        remove_strangers(folder, shards)
+    for name in sorted(shards):
+        atomic.link(state / name, output / SHARDS / name)
+    for path in (tokenizer.with_name(CONFIG), tokenizer):
+        atomic.link(path, output / path.name)
+    atomic.write_text(output / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+
+
+def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: int) -> Manifest:
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
-    job = _Job(dataset, sources, opened.vocab_size, opened.entry, output, state, workers, inputs)
+    job = _Job(dataset, sources, opened.vocab_size, opened.entry, state, workers, inputs)
     parts: dict[str, list[Part]] = {}
     with encoders(tokenizer, workers) as submit:
         for split in SPLITS:
             parts[split] = _pack_split(job, split, submit, parts.get("train", []))
-    remove_strangers(output, list(chain.from_iterable(parts.values())))
     return Manifest(
         vocab_size=job.vocab_size,
         dtype=token_dtype(job.vocab_size),
@@ -117,7 +131,7 @@ def _pack_text(
 
 def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> list[Part]:
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
-    parts = intact_parts(split, job.inputs, job.output, job.state)
+    parts = intact_parts(split, job.inputs, job.state)
     if parts and parts[-1].finished:
         return parts
     if split == "validation":
@@ -128,12 +142,12 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
     documents: Iterator[Taken] = stream
     total, leak = budget, None
     if split == "validation" and (held_out := list(stream)):
-        shards = [read_shard(job.output, part.shard, dtype) for part in training]
+        shards = [read_shard(job.state, part.shard, dtype) for part in training]
         clean, leak = without_leaks(held_out, shards, job.dataset, job.vocab_size)
         documents, total = iter(clean), sum(len(document.tokens) for document in clean)
     done = sum(part.shard.tokens for part in parts)
     while True:
-        path = job.output / shard_name(split, len(parts))
+        path = job.state / shard_name(split, len(parts))
         written = write_shard(documents, path, dtype, job.dataset.shard_tokens, names)
         if written is None:
             break

@@ -208,6 +208,29 @@ class Jobs:
             return [self.layout.weights(run, seed)]
         return [str(path) for path in model_files(known)]
 
+    def beside_weights(self, suite: str | None, run: str, seed: int) -> list[str]:
+        """Return what else is read of a model that is trained here.
+
+        Args:
+            suite: What it is read for; None: another training that starts from it.
+            run: Its run.
+            seed: Its seed.
+        """
+        if not self.trained(run):
+            return []
+        folder = self.layout.model(run, seed)
+        names = ["config.json", "tokenizer.json"]
+        if suite is not None and self.catalogue.adaptation(run) is not None:
+            names.append("adapter.safetensors")
+        if suite is not None and self.catalogue.suite(suite).asked.reads_kept:
+            names.append("kept")
+        return [f"{folder}/{name}" for name in names]
+
+    def parent_beside_weights(self, run: str, seed: int) -> list[str]:
+        """Return what is read beside the weights that a run starts from, if it continues one."""
+        parent = self.catalogue.parent(run)
+        return [] if parent is None else self.beside_weights(None, parent, seed)
+
     def benchmark_files(self, suite: str) -> list[str]:
         """Return the items that a suite asks, those that lie in files.
 

@@ -20,12 +20,12 @@ class Layout:
         return f"{self.home}/data/{dataset}/manifest.json"
 
     def tokenizer(self, dataset: str) -> str:
-        """Tokenizer of a dataset."""
-        return f"{self.home}/data/{dataset}/tokenizer.json"
+        """Tokenizer of a dataset; a copy lies in the dataset's folder."""
+        return f"{self.home}/tokenizers/{dataset}/tokenizer.json"
 
     def ngrams(self, dataset: str, suite: str) -> str:
         """N-grams of a dataset that are too frequent for a suite."""
-        return f"{self.home}/data/{dataset}/frequent_ngrams/{suite}.npy"
+        return f"{self.home}/frequent_ngrams/{dataset}/{suite}.npy"
 
     def training(self, run: str, seed: int) -> str:
         """Result file of a training; weights and history lie beside it."""
@@ -34,6 +34,10 @@ class Layout:
     def weights(self, run: str, seed: int) -> str:
         """Weights of a finished training."""
         return f"{self.home}/runs/{run}/{seed}/model.safetensors"
+
+    def model(self, run: str, seed: int) -> str:
+        """Folder of a finished training."""
+        return f"{self.home}/runs/{run}/{seed}"
 
     def history(self, run: str, seed: int) -> str:
         """Curves of a training."""

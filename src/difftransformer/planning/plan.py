@@ -48,14 +48,24 @@ class Plan:
         return Artifacts(self.jobs)
 
     @classmethod
-    def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Plan":
+    def load(
+        cls, folder: Path, overrides: Mapping[str, Any] | None = None, *, with_files: bool = True
+    ) -> "Plan":
         """Read, resolve and check the whole configuration.
+
+        Args:
+            folder: Of the configuration.
+            overrides: Keys of its config.yaml.
+            with_files: Whether the user's files must be there, too: corpora and items. A job
+                on another machine need not see them.
 
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
         plan = cls(Catalogue.load(folder, overrides), overrides or {})
         plan.check()
+        if with_files:
+            plan.check_files()
         return plan
 
     def check(self) -> None:
@@ -75,8 +85,12 @@ class Plan:
             self.jobs.run(name)
         for name in self.artifacts.timings():
             self.artifacts.timing(name)
+
+    def check_files(self) -> None:
+        """Look for the files that any target could need."""
         for name in self.catalogue.suites:
             self.jobs.benchmark_files(name)
+        trained = [name for name in self.catalogue.runs if self.jobs.trained(name)]
         for name in {self.jobs.run(run).dataset for run in trained}:
             self.jobs.corpus_files(name)
 

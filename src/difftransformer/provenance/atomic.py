@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,15 @@ def write_bytes(path: Path | str, data: bytes) -> None:
 def write_text(path: Path | str, text: str) -> None:
     """Write ``text`` to ``path`` atomically, as UTF-8 with the line ends it has."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name atomically, or copy it where the file system has no links."""
+    with replacing(target) as aside:
+        try:
+            aside.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, aside)
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -26,7 +26,7 @@ SEAL = "sha256"
 SUMS = ".sha256.json"
 """Ending of the main file of a job that makes no JSON."""
 
-FOLDERS = ("data", "runs", "evaluations", "tables", "figures")
+FOLDERS = ("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "tables", "figures")
 """What of a scale's folder is compared: same commit, settings and machine, same bytes."""
 
 _PIECE = 1 << 20

@@ -63,7 +63,7 @@ def publish(
             head = {"settings": json.dumps(adapter.settings, sort_keys=True, default=sorted)}
             write_bytes(output / ADAPTER, save(adapter.tensors, metadata=head))
         history.write_csv(output / HISTORY)
-        files = [path for path in output.rglob("*") if path.is_file()]
+        files = [path for path in output.rglob("*") if path.is_file() and path.name[0] != "."]
         write_result(output / TRAINING, result, files)
     except OSError as error:
         raise CheckpointError(

@@ -31,6 +31,7 @@ from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
 from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
+from difftransformer.training.mirror import FINISHED, Mirror
 from difftransformer.training.objective import Objective
 from difftransformer.training.outputs import Metrics, final_lambdas, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
@@ -38,7 +39,6 @@ from difftransformer.training.progress import Progress
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs
 
-FINISHED = "finished"
 READ_AHEAD = 2
 """Batches that are read while a GPU computes; a thread would take from the cores of a CPU."""
 
@@ -63,6 +63,8 @@ class Frame(TypedDict):
     """Receives params, metric points and the speed."""
     code: str
     """Fingerprint of the code that trains."""
+    mirror: NotRequired[str]
+    """URL that gets a copy of the state, for another machine to go on from; see `Mirror`."""
     afresh: NotRequired[bool]
     """Train again what had finished, instead of publishing it again from its last checkpoint."""
 
@@ -131,7 +133,8 @@ def train_run(
         with CheckpointStore(
             frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
         ) as store:
-            _resume(stage, trainer, store, frame)
+            mirror = Mirror(frame["state"], frame.get("mirror", ""), team)
+            _resume(stage, trainer, store, mirror, frame)
             progress = Progress(
                 frame["state"],
                 run=slice.run,
@@ -140,7 +143,8 @@ def train_run(
                 tokens_per_step=config.tokens_per_step,
                 shown=team.leads,
             )
-            trainer.train(store, progress, tracker, stop)
+            with mirror.copying():
+                trainer.train(store, progress, tracker, stop)
         if device.type == "cpu":
             resolved["arithmetic"] = choices.made()  # a checkpoint's, if it was made with others
         history, adapter = trainer.history, start.adapter()
@@ -238,13 +242,16 @@ def _trainer(
     )
 
 
-def _resume(stage: str, trainer: Trainer, store: CheckpointStore, frame: Frame) -> None:
+def _resume(
+    stage: str, trainer: Trainer, store: CheckpointStore, mirror: Mirror, frame: Frame
+) -> None:
     tracker, mark = frame["tracker"], frame["state"] / FINISHED
     was_finished = mark.exists()
     if was_finished and frame.get("afresh", False):
         logger.info("this training had finished and is asked for again: it starts afresh")
         store.clear()
-    newest = store.newest_whole(trainer.tensors())
+        mirror.clear()
+    newest = mirror.newest_whole(store, trainer.tensors())
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
     if newest is not None:
         trainer.restore(newest)

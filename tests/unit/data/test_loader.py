@@ -20,7 +20,8 @@ from difftransformer.errors import CheckpointError, DataError
 
 def dataset_of(tokens: int, folder: Path, row_length: int | None = None) -> PackedDataset:
     """Tokens 0, 1, 2 ... in one shard, so that a token tells its place."""
-    path = folder / f"train-{tokens}-{row_length}.bin"
+    path = folder / "shards" / f"train-{tokens}-{row_length}.bin"
+    path.parent.mkdir(exist_ok=True)
     np.arange(tokens, dtype="<u2").tofile(path)
     documents = 1 if row_length is None else tokens // row_length
     digest = file_sha256(path)

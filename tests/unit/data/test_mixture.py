@@ -210,7 +210,7 @@ def test_restarts_and_workers_change_nothing(pack: Pack) -> None:
     settings = {"upsampling": {"full_length": 2000}, "when_exhausted": "repeat", "tokens": 200_000}
     whole = pack("whole", **settings)
     assert whole.manifest.splits["train"].tokens == 200_000
-    shards = sorted(whole.folder.glob("train-*.bin"))
+    shards = sorted(whole.folder.glob("shards/train-*.bin"))
     before = [path.read_bytes() for path in shards]
     assert len(before) > 4
     (whole.folder / "manifest.json").unlink()

@@ -29,14 +29,14 @@ def test_a_good_dataset_opens(copy: Path, stdlib: PackedDataset) -> None:
     assert opened.split("train").entry == stdlib.split("train").entry
 
 
-@pytest.mark.parametrize("name", ["train-00001.bin", "validation-00000.bin"])
+@pytest.mark.parametrize("name", ["shards/train-00001.bin", "shards/validation-00000.bin"])
 def test_truncated_shards_are_found_at_once(copy: Path, name: str) -> None:
     (copy / name).write_bytes((copy / name).read_bytes()[:-2])
     with pytest.raises(DataError, match=rf"{name}: \d+ bytes, the manifest says \d+; delete"):
         PackedDataset.open(copy)
 
 
-@pytest.mark.parametrize("name", ["train-00001.bin", "train-00001.documents.npy"])
+@pytest.mark.parametrize("name", ["shards/train-00001.bin", "shards/train-00001.documents.npy"])
 def test_a_flipped_bit_is_found_when_its_split_is_read(copy: Path, name: str) -> None:
     flip(copy / name, -1)
     opened = PackedDataset.open(copy)
@@ -51,7 +51,9 @@ def test_the_tokenizer_of_another_dataset_is_refused(copy: Path) -> None:
         PackedDataset.open(copy)
 
 
-@pytest.mark.parametrize("name", ["train-00001.bin", "train-00001.documents.npy", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["shards/train-00001.bin", "shards/train-00001.documents.npy", "manifest.json"]
+)
 def test_missing_files_are_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
     with pytest.raises(DataError, match=rf"{name}: .*(missing|no such file)"):
@@ -93,7 +95,12 @@ def test_a_view_reads_like_one_array(lengths: list[int], start: int, stop: int) 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(
-        ["manifest.json", "train-00000.bin", "validation-00000.bin", "train-00000.documents.npy"]
+        [
+            "manifest.json",
+            "shards/train-00000.bin",
+            "shards/validation-00000.bin",
+            "shards/train-00000.documents.npy",
+        ]
     ),
     at=st.integers(0, 4000),
     content=st.binary(max_size=12),

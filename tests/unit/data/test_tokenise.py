@@ -31,7 +31,7 @@ ROWS = {
 
 
 def content(dataset: PackedDataset) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(dataset.folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(dataset.folder.rglob("*.*"))}
 
 
 def test_shards_hold_the_documents_in_order(
@@ -61,19 +61,19 @@ def test_finished_work_is_taken_over(
 ) -> None:
     first = pack()
     (first.folder / "manifest.json").unlink()
-    times = {path: path.stat().st_mtime_ns for path in first.folder.glob("*.bin")}
+    times = {path: path.stat().st_mtime_ns for path in first.folder.glob("shards/*.bin")}
     caplog.set_level("INFO")
     assert content(pack()) == content(stdlib)
-    assert times == {path: path.stat().st_mtime_ns for path in first.folder.glob("*.bin")}
+    assert times == {path: path.stat().st_mtime_ns for path in first.folder.glob("shards/*.bin")}
     assert "finished shards are taken over" in caplog.text
 
 
 def test_damaged_and_foreign_work_is_not_taken_over(stdlib: PackedDataset, pack: Pack) -> None:
     first = pack()
-    damaged = first.folder / shard_name("train", 2)
+    damaged = first.folder / "shards" / shard_name("train", 2)
     damaged.write_bytes(bytes(damaged.stat().st_size))
-    (first.folder / "train-00077.bin").write_bytes(b"of an older, longer corpus")
-    (first.folder / ".train-00002.77.partial.bin").write_bytes(b"of a killed job")
+    (damaged.parent / "train-00077.bin").write_bytes(b"of an older, longer corpus")
+    (damaged.parent / ".train-00002.77.partial.bin").write_bytes(b"of a killed job")
     part = first.folder.with_name("data.state") / "validation-00000.part.json"
     part.write_text("{")
     assert content(pack()) == content(stdlib)
@@ -145,7 +145,7 @@ def test_rows_are_packed_and_restartable(pack: Pack, configure: Configure) -> No
     assert manifest.recall == configure(**ROWS).recall
     before = content(whole)
     (whole.folder / "manifest.json").unlink()
-    (whole.folder / shard_name("train", 3)).unlink()
+    (whole.folder / "shards" / shard_name("train", 3)).unlink()
     assert content(pack(**ROWS)) == before
     rows = whole.split("train").tokens[:].reshape(-1, 65)
     assert len(np.unique(rows, axis=0)) == 3000
@@ -189,10 +189,13 @@ def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: P
         pack(sources={"mine": source}, workers=workers)
 
 
-def test_an_unreachable_validation_split_leaves_no_manifest(pack: Pack, tmp_path: Path) -> None:
+def test_an_unreachable_validation_split_leaves_what_is_finished(
+    pack: Pack, tmp_path: Path
+) -> None:
     dataset = pack()
+    before = content(dataset)
     (tmp_path / "same.jsonl").write_text('{"text": "the same words"}\n' * 3)
     source = {"kind": "files", "globs": [f"{tmp_path}/same.jsonl"], "licence": "x"}
     with pytest.raises(DataError, match="no document is left to validate on"):
         pack(sources={"mine": source}, validation_share=1e-12)
-    assert not (dataset.folder / "manifest.json").exists()
+    assert content(dataset) == before

@@ -154,9 +154,9 @@ def write_text(
     write_tokenizer: Callable[[Path], object] = no_tokenizer,
 ) -> Path:
     """A text dataset whose two splits are the same documents, with a tokenizer of its own."""
-    folder.mkdir()
+    (folder / "shards").mkdir(parents=True)
     tokens = np.array([token for document in documents for token in document])
-    np.save(folder / "ends.npy", np.cumsum([len(document) for document in documents]))
+    np.save(folder / "shards" / "ends.npy", np.cumsum([len(document) for document in documents]))
     write_tokenizer(folder)
     tokenizer = TokenizerEntry(kind="bpe", sha256=_sha256(folder / "tokenizer.json"), eos_id=0)
     entry = _split(folder, "tokens.bin", tokens, len(documents), "ends.npy")
@@ -245,14 +245,16 @@ def republish(run: Path, **changes: dict[str, Any]) -> None:
 def _split(
     folder: Path, name: str, tokens: np.ndarray, documents: int, ends: str | None
 ) -> SplitEntry:
-    tokens.astype("<u2").tofile(folder / name)
+    shards = folder / "shards"
+    shards.mkdir(exist_ok=True)
+    tokens.astype("<u2").tofile(shards / name)
     shard = ShardEntry(
         file=name,
         tokens=len(tokens),
         documents=documents,
-        sha256=_sha256(folder / name),
+        sha256=_sha256(shards / name),
         offsets_file=ends,
-        offsets_sha256=_sha256(folder / ends) if ends else None,
+        offsets_sha256=_sha256(shards / ends) if ends else None,
     )
     return SplitEntry(tokens=len(tokens), documents=documents, shards=[shard])
 

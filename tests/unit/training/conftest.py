@@ -63,6 +63,7 @@ def train(tmp_path: Path, text: Path) -> Train:
         tracker: Tracker | None = None,
         afresh: bool = False,
         parent: Path | None = None,
+        mirror: str = "",
     ) -> Path:
         folder = tmp_path / name
         (pretrain if slice.adapt is None else adapt)(
@@ -76,6 +77,7 @@ def train(tmp_path: Path, text: Path) -> Train:
             tracker=tracker or NullTracker(),
             code="unit test",
             afresh=afresh,
+            mirror=mirror,
         )
         return folder
 

@@ -159,7 +159,7 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
     out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
     suite = {"kind": "adaptation", "dataset": "tiny", "seq_len": 16, "batch_size": 5}
     asked: dict[str, Any] = {"scale": "unit", "suite": "text", "config": suite}
-    tokens = torch.from_numpy(np.fromfile(data / "tokens.bin", "<u2").astype(np.int64))
+    tokens = torch.from_numpy(np.fromfile(data / "shards" / "tokens.bin", "<u2").astype(np.int64))
     windows = tokens.unfold(0, 17, 16)
     for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
         own = {"pretrained": {"name": str(base)}} if folder == base else {}

@@ -106,7 +106,9 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
     for layer in attention_layers(model):
         layer.register_forward_pre_hook(lambda one, x: seen.update({one.layer_index: x[0]}))
     heads = model.config.attention["num_heads"]
-    held_out = torch.from_numpy(np.fromfile(text / "validation.bin", "<u2")[:288].astype(int))
+    held_out = torch.from_numpy(
+        np.fromfile(text / "shards" / "validation.bin", "<u2")[:288].astype(int)
+    )
     model.hidden_states(held_out.view(18, 16))  # 300 tokens are 18 windows of 16
 
     def formula(layer: int) -> torch.Tensor:

@@ -52,10 +52,10 @@ def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: An
 
 def write_dataset(folder: Path, splits: dict[str, np.ndarray], **manifest: Any) -> Path:
     """A dataset folder as `tokenise` leaves it, of given tokens."""
-    folder.mkdir()
+    (folder / "shards").mkdir(parents=True)
     entries = {}
     for name, tokens in splits.items():
-        path = folder / f"{name}.bin"
+        path = folder / "shards" / f"{name}.bin"
         tokens.astype("<u2").tofile(path)
         count = tokens.size // manifest.get("row_length", tokens.size)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -131,6 +131,11 @@ class Suite(AnyModel, SplitSuite):
         return self
 
     @property
+    def reads_kept(self) -> bool:
+        """Whether it is asked of them, too."""
+        return bool(self.phases)
+
+    @property
     def all_phases(self) -> list[str]:
         """Names in the order of training, the final one last."""
         return [*sorted(self.phases, key=lambda name: self.phases[name]), FINAL]

@@ -102,6 +102,11 @@ class Suite(BaseSuite):
         """What stands in for the sets; None where the items are theirs."""
         return "generated arithmetic" if self.data == BUILTIN else None
 
+    @property
+    def reads_kept(self) -> bool:
+        """Whether it is asked of them, too."""
+        return self.kept_weights
+
     @classmethod
     def takes_benchmarks(cls, entry: Mapping[str, Any], benchmarks: str) -> bool:
         """It always does."""

@@ -1,0 +1,284 @@
+"""A copy of a training's state elsewhere, so that another machine goes on where this one is lost.
+
+    {url}/checkpoint-00000120/...                  as in the state folder, its sums.json last
+    {url}/kept/step-00000060.safetensors{,.sha256} weights that are published
+    {url}/finished                                 the training was through
+
+The URL is one that fsspec knows: ``file:``, ``s3:`` (with the extra s3), and others whose package
+is there. A thread looks for new checkpoints in the state folder and copies the newest, so training
+does not wait. What cannot be written does not stop it: the line is said, and it is tried again.
+Light: torch is not needed.
+"""
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from difftransformer.data.packed import file_sha256
+from difftransformer.errors import CheckpointError, in_one_line
+from difftransformer.provenance.atomic import link
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+    from difftransformer.training.distributed import Team
+
+FINISHED, KEPT = "finished", "kept"
+"""Mark of a training that was through, and folder of kept weights, in the state folder."""
+
+_PREFIX, _SUMS, _ASIDE, _PROBE = "checkpoint-", "sums.json", "uploading", "writable"
+_SECONDS_BETWEEN_LOOKS, _SECONDS_AFTER_REFUSAL = 0.5, 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Mirror:
+    """The copy of one state folder.
+
+    Args:
+        folder: The state folder.
+        url: Where its copy lies; '': there is none, and nothing here does anything.
+        team: The processes that train together; the one that leads copies.
+
+    Raises:
+        CheckpointError: The URL cannot be read and written.
+    """
+
+    def __init__(self, folder: Path, url: str, team: "Team") -> None:
+        self._folder, self._url, self._team = folder, url.rstrip("/"), team
+        self._uploaded: set[str] = set()
+        self._through = False
+        self._active = bool(url) and team.leads
+        if not self._active:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        require_writable(self._url)
+        self._fs, self._root = _open(self._url)
+        with self._refusing("cannot be read"):
+            if self._fs.exists(self._path(FINISHED)):
+                (folder / FINISHED).touch()
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Copy what is new while the block trains, and once more at its end."""
+        if not self._active:
+            yield
+            return
+        end = Event()
+        thread = Thread(target=self._copy_until, args=(end,), name="mirror", daemon=True)
+        thread.start()
+        try:
+            yield
+            self._through = True
+        finally:
+            end.set()
+            thread.join()
+
+    def newest_whole(
+        self, store: "CheckpointStore", like: "Mapping[str, Tensor]"
+    ) -> "Snapshot | None":
+        """Return the newest whole checkpoint of the store or, where that is newer, of the copy.
+
+        Raises:
+            CheckpointError: See `CheckpointStore.newest_whole`; or the copy cannot be read.
+        """
+        newer = self._team.from_leader(self._newer() if self._active else None) if self._url else []
+        for step in newer:
+            if self._active:
+                self._fetch(_name(step))
+            found = store.newest_whole(like)
+            if found is not None and found.step == step:
+                self._uploaded.add(_name(step))
+                return found
+        return store.newest_whole(like)
+
+    def clear(self) -> None:
+        """Drop the copy, so that the run starts afresh on any machine."""
+        if self._active:
+            with self._refusing("cannot be cleared"), suppress(FileNotFoundError):
+                self._fs.rm(self._path(), recursive=True)
+
+    # --- there ---
+
+    def _path(self, *names: str) -> str:
+        return "/".join((self._root, *names))
+
+    def _names(self, *folder: str) -> set[str]:
+        try:
+            listed = self._fs.ls(self._path(*folder), detail=False, refresh=True)
+        except FileNotFoundError:
+            return set()
+        return {str(path).rstrip("/").rpartition("/")[2] for path in listed}
+
+    def _newer(self) -> list[int]:
+        """Steps of the copy behind the newest one here, the last first."""
+        with self._refusing("cannot be read"):
+            there, here = _steps(self._names()), _steps(p.name for p in self._folder.iterdir())
+        return sorted((step for step in there if step > max(here, default=-1)), reverse=True)
+
+    def _fetch(self, name: str) -> None:
+        """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
+        with self._refusing("cannot be read"):
+            for kept in sorted(self._names(KEPT)):
+                if kept.endswith(".safetensors") and not (self._folder / KEPT / kept).exists():
+                    self._fetch_kept(kept)
+            partial = self._folder / f"{name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            for file in self._names(name):
+                self._fs.get_file(self._path(name, file), str(partial / file))
+            partial.rename(self._folder / name)
+            logger.info("checkpoint %s comes from %s", name, self._url)
+
+    def _fetch_kept(self, name: str) -> None:
+        target = self._folder / KEPT / name
+        target.parent.mkdir(exist_ok=True)
+        partial = target.with_name(f".{name}.partial")
+        self._fs.get_file(self._path(KEPT, name), str(partial))
+        if self._fs.cat_file(self._path(KEPT, f"{name}.sha256")).decode() != file_sha256(partial):
+            partial.unlink()
+            raise CheckpointError(
+                f"{self._url}/{KEPT}/{name} does not match its sum: delete {self._url}, and the "
+                "training starts again"
+            )
+        partial.rename(target)
+
+    # --- copying ---
+
+    def _copy_until(self, end: Event) -> None:
+        refused = False
+        while True:
+            last = end.wait(_SECONDS_AFTER_REFUSAL if refused else _SECONDS_BETWEEN_LOOKS)
+            try:
+                self._copy()
+                refused = False
+            except Exception as error:
+                said = in_one_line(error)
+                if last or not refused:
+                    logger.warning(
+                        "%s: cannot be written (%s): the checkpoints on this machine are whole, "
+                        "another one would go on from what is there",
+                        self._url, said,
+                    )  # fmt: skip
+                refused = True
+            if last:
+                return
+
+    def _copy(self) -> None:
+        """Copy the newest checkpoint and, at the end, set the mark."""
+        steps = _steps(path.name for path in self._folder.iterdir())
+        if steps and _name(max(steps)) not in self._uploaded:
+            self._copy_checkpoint(_name(max(steps)))
+        if self._through:
+            self._fs.pipe_file(self._path(FINISHED), b"")
+
+    def _copy_checkpoint(self, name: str) -> None:
+        """Copy a checkpoint after the kept weights that it needs; drop all but the one before."""
+        aside = self._folder / _ASIDE
+        shutil.rmtree(aside, ignore_errors=True)
+        with suppress(FileNotFoundError):  # training has dropped it: there is a newer one
+            for path in (self._folder / name).iterdir():
+                link(path, aside / path.name)  # training may drop it meanwhile
+            for path in sorted((self._folder / KEPT).glob("*.safetensors")):
+                self._copy_kept(path)
+            for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
+                self._fs.put_file(str(path), self._path(name, path.name))
+            others = set(map(_name, _steps(self._names()))) - {name}
+            keep = max(others & self._uploaded, default="")
+            for old in others - {keep}:
+                self._fs.rm(self._path(old), recursive=True)
+            self._uploaded.add(name)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _copy_kept(self, path: Path) -> None:
+        if path.name not in self._uploaded:
+            self._fs.put_file(str(path), self._path(KEPT, path.name))
+            there = self._path(KEPT, f"{path.name}.sha256")
+            self._fs.pipe_file(there, file_sha256(path).encode())
+            self._uploaded.add(path.name)
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Say in one line what a library says of a bucket."""
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise refusal(self._url, what, error) from error
+
+
+def require_writable(url: str) -> None:
+    """Write a file of nothing below a URL, and remove it.
+
+    Raises:
+        CheckpointError: It cannot be done; the line says why and what to look at.
+    """
+    try:
+        fs, path = _open(url)
+        fs.pipe_file(f"{path}/{_PROBE}", b"")
+        fs.rm_file(f"{path}/{_PROBE}")
+    except Exception as error:
+        raise refusal(url, "cannot be written", error) from error
+
+
+def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool]) -> int:
+    """Remove the copies of finished trainings whose outputs are where they belong.
+
+    Args:
+        url: Of all copies.
+        scale: Of which scale.
+        is_stored: Says of a run and a seed whether what its training made is there.
+
+    Returns:
+        How many were removed.
+
+    Raises:
+        CheckpointError: The URL cannot be read or written.
+    """
+    try:
+        fs, root = _open(url.rstrip("/"))
+        marks = fs.glob(f"{root}/{scale}/*/*/*/*/{FINISHED}")
+        gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]
+        for mark in gone:
+            fs.rm(str(mark).rpartition("/")[0], recursive=True)
+    except Exception as error:
+        raise refusal(url, "cannot be cleared", error) from error
+    return len(gone)
+
+
+def refusal(url: str, what: str, error: Exception) -> CheckpointError:
+    """Name the URL, what a library said, and what to look at."""
+    if isinstance(error, ImportError):
+        return CheckpointError(
+            f"{url}: {what} ({in_one_line(error)}); for s3: `pip install difftransformer[s3]`"
+        )
+    return CheckpointError(
+        f"{url}: {what} ({in_one_line(error)}): look at its name, its rights and room, "
+        "AWS_ENDPOINT_URL and the credentials; nothing was lost, start again to continue"
+    )
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path there."""
+    from fsspec.core import split_protocol, url_to_fs
+
+    protocol, _ = split_protocol(url)
+    local = protocol in (None, "file", "local")
+    options = {"auto_mkdir": True} if local else {"use_listings_cache": False}
+    fs, path = url_to_fs(url, **options)
+    return fs, str(path).rstrip("/")
+
+
+def _name(step: int) -> str:
+    return f"{_PREFIX}{step:08d}"
+
+
+def _steps(names: Iterable[str]) -> list[int]:
+    found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+    return [int(name) for name in found if name.isdecimal()]

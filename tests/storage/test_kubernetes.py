@@ -1,0 +1,149 @@
+"""Pods as Snakemake's own plugin asks for them, and what becomes of a workflow when they run.
+
+A pod is a process in an empty folder here: sources, inputs, outputs and checkpoints go through a
+bucket alone. That images are pulled, pods scheduled and GPUs handed out, no cluster here can show.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from attempts import assert_same
+from one_node import wait_for
+from pods import Cluster, cluster
+from s3_server import Server, serving
+from small_workflow import Checkout, copy_of
+
+from difftransformer.planning.plan import Plan
+
+pytestmark = pytest.mark.s3
+
+IMAGE = "registry.example/difftransformer:1"
+PROFILE = "profiles/kubernetes"
+EVALUATED = "results/smoke/evaluations/validation_slices/diff/0.json"
+TRAINED = "results/gpu/runs/diff/0/training.json"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        running.client().create_bucket(Bucket="pods")
+        yield running
+
+
+def head(
+    checkout: Path, pods: Cluster, server: Server, prefix: str, *words: str
+) -> "subprocess.Popen[bytes]":
+    """Start Snakemake by the committed profile, with what docs/cluster.md leaves to the user."""
+    known = yaml.safe_load((checkout / PROFILE / "config.yaml").read_text())["envvars"]
+    environment = server.environment | {
+        "KUBECONFIG": str(pods.kubeconfig),
+        "DIFFTRANSFORMER_STATE": f"s3://pods/{prefix}/state",
+        "PYTHONPATH": str(checkout / "src"),
+        "OMP_NUM_THREADS": "1",
+    }
+    (checkout / ".gitignore").write_text(".snakemake/\nresults/\nsaid\n")
+    for line in ("init --quiet .", "add --all", "-c user.name=x -c user.email=x commit -qm x"):
+        subprocess.run(["git", *line.split()], cwd=checkout, check=True)
+    with (checkout / "said").open("wb") as said:
+        return subprocess.Popen(
+            [
+                sys.executable, "-m", "snakemake", *words,
+                "--workflow-profile", PROFILE, "--container-image", IMAGE,
+                "--default-storage-prefix", f"s3://pods/{prefix}",
+                "--envvars", *known, "AWS_ENDPOINT_URL", "--seconds-between-status-checks", "1",
+            ],
+            cwd=checkout, env=environment, stdout=said, stderr=said,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "manufacturer"), [(1, "nvidia"), (8, "amd")])
+def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
+    world: int, manufacturer: str, repository: Path, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    checkout, prefix = copy_of(repository, tmp_path / "here"), f"{manufacturer}{world}"
+    checkout.edit(f"{PROFILE}/config.yaml", "nvidia", manufacturer)
+    dataset = Plan.load(repository / "config", {"scale": "gpu"}).jobs.run("diff").dataset
+    tokenised = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "shards/train.bin")
+    for name in tokenised:
+        key = f"{prefix}/results/gpu/data/{dataset}/{name}"
+        server.client().put_object(Bucket="pods", Key=key, Body=b"{}")
+    with cluster(tmp_path / "cluster", runs=False) as pods:
+        words = (TRAINED, "--retries", "0", "--config", "scale=gpu")
+        more = f"set={{diff: {{training: {{world: {world}}}}}}}"
+        assert head(checkout.folder, pods, server, prefix, *words, more).wait(120) != 0
+        said = (checkout.folder / "said").read_text()
+        assert len(pods.jobs) == 1, said
+    (job,) = pods.jobs.values()
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == IMAGE and pod["restartPolicy"] == "Never"
+    for kind in ("limits", "requests"):
+        assert container["resources"][kind][f"{manufacturer}.com/gpu"] == str(world)
+    assert container["resources"]["limits"]["memory"] == "16000M"
+    (tolerated,) = pod["tolerations"]
+    assert (tolerated["key"], tolerated["effect"]) == (f"{manufacturer}.com/gpu", "NoSchedule")
+    named = {one["name"] for one in container["env"]}
+    assert {"AWS_SECRET_ACCESS_KEY", "DIFFTRANSFORMER_STATE", "AWS_ENDPOINT_URL"} <= named
+    assert "canary-secret" not in str(pods.jobs) + said  # but in the secret
+    assert "--target-jobs 'pretrain:scale=gpu,run=diff,seed=0'" in container["args"][1]
+
+
+@pytest.fixture(scope="module")
+def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What envs/Containerfile sets, with the wheels that it puts beside."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    text = (repository / "envs" / "Containerfile").read_text()
+    (download,) = re.findall(r"^RUN python -m pip (download .*)$", text, re.MULTILINE)
+    words = [str(wheels) if word == "/wheels" else word for word in download.split()]
+    subprocess.run([sys.executable, "-m", "pip", *words, "-q"], cwd=repository, check=True)
+    (values,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
+    said = dict(one.split("=") for one in values.split())
+    return said | {"PIP_FIND_LINKS": str(wheels)}
+
+
+def test_a_workflow_of_pods_survives_the_loss_of_one(
+    finished: Checkout, image: dict[str, str], server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    checkout = copy_of(finished.folder, tmp_path / "here")
+    corpus = tmp_path / "hostile.jsonl"
+    scale = checkout.folder / "config" / "scales" / "smoke.yaml"
+    (known,) = re.findall(r"globs: \['(.*)'\]", scale.read_text())
+    shutil.copy(known, corpus)
+    checkout.edit("config/scales/smoke.yaml", known, str(corpus))
+    with cluster(tmp_path / "cluster", runs=True) as pods:
+        pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
+        process = head(checkout.folder, pods, server, "run", EVALUATED)
+        try:
+            there = lambda: server.copies("pods", "run/state")  # noqa: E731
+            wait_for(lambda: there() or process.poll() is not None, "a checkpoint", 240)
+            assert process.poll() is None, (checkout.folder / "said").read_text() + pods.logs()
+            corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenised
+            (training,) = [
+                name
+                for name, job in pods.jobs.items()
+                if "'pretrain:" in str(job) and pods.exit_code(name) is None
+            ]
+            os.killpg(pods.processes[training].pid, 9)
+            assert process.wait(240) == 0, (checkout.folder / "said").read_text() + pods.logs()
+        finally:
+            process.kill()
+            process.wait()
+        asked = [re.findall(r"--target-jobs '(\w+):", str(job))[0] for job in pods.jobs.values()]
+        assert sorted(asked) == ["count_ngrams", "evaluate", "pretrain", "pretrain"]
+        resources = [one["resources"] for one in pods.containers()]
+        assert "gpu" not in str(resources)
+        assert "resuming from the checkpoint of step" in pods.logs()
+    built = tmp_path / "built"
+    server.download("pods", "run/results/smoke", built)
+    for part in ("runs/diff/", "evaluations/validation_slices/diff/"):
+        assert_same(finished.folder / "results" / "smoke", built, part)
+    assert not server.keys("pods", "run/state")

@@ -1,0 +1,182 @@
+"""Tables from nothing but a bucket, on a real S3 server on loopback; what buckets refuse.
+
+`make test-s3` runs this; the ordinary suite leaves it out.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from attempts import Rebuild, assert_same, calls
+from one_node import wait_for
+from s3_server import Server, refusing, serving
+from small_workflow import Checkout, copy_of
+
+pytestmark = pytest.mark.s3
+
+TRAINING = "results/smoke/runs/diff/0/training.json"
+ERROR = ("error: ", "warning: ")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(server: Server, request: pytest.FixtureRequest) -> str:
+    name = f"b{abs(hash(request.node.name)) % 10**12}"
+    server.client().create_bucket(Bucket=name)
+    return name
+
+
+class Elsewhere:
+    """A machine that has the sources alone: all else lies in a bucket."""
+
+    def __init__(self, finished: Checkout, folder: Path, server: Server, bucket: str) -> None:
+        folder.mkdir()
+        self.folder = copy_of(finished.folder, folder).folder
+        self.bucket, self.server = bucket, server
+        self.environment = server.environment | {
+            "DIFFTRANSFORMER_STATE": f"s3://{bucket}/state",
+            "PYTHONPATH": str(self.folder / "src"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def words(self, *words: str) -> list[str]:
+        prefix = f"s3://{self.bucket}/built"
+        storage = ("--default-storage-provider", "s3", "--default-storage-prefix", prefix)
+        return [sys.executable, "-m", "snakemake", *words, "--cores", "2", *storage]
+
+    def snakemake(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.words(*words), cwd=self.folder, env=self.environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start it as a group of processes, which ends by SIGKILL where it is still there."""
+        with (self.folder / "said").open("wb") as said:
+            process = subprocess.Popen(
+                self.words(*words), cwd=self.folder, env=self.environment, stdout=said,
+                stderr=said, start_new_session=True,
+            )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def logs(self) -> str:
+        found = self.server.keys(self.bucket, "built/results/smoke/logs/pretrain/diff/")
+        return "".join(self.server.read(self.bucket, key).decode() for key in found)
+
+
+def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
+    finished: Checkout, server: Server, bucket: str, tmp_path: Path
+) -> None:
+    one = Elsewhere(finished, tmp_path / "one", server, bucket)
+    with one.started("table6") as head:
+        wait_for(lambda: server.copies(bucket) or head.poll() is not None, "a checkpoint", 240)
+        assert head.poll() is None, (one.folder / "said").read_text()
+        os.killpg(head.pid, signal.SIGKILL)
+    shutil.rmtree(one.folder)
+    left = server.copies(bucket)
+    assert left and TRAINING not in "".join(server.keys(bucket))
+    before = {
+        key: server.client().head_object(Bucket=bucket, Key=key)["LastModified"]
+        for key in server.keys(bucket, "built")
+    }
+    assert any(key.endswith("manifest.json") for key in before)
+
+    two = Elsewhere(finished, tmp_path / "two", server, bucket)
+    ended = two.snakemake("table6")
+    assert ended.returncode == 0, ended.stderr
+    steps = [int(line.split()[-1]) for line in two.logs().splitlines() if "resuming from" in line]
+    assert steps and steps[0] >= int(max(left)[-8:])
+    for key, moment in before.items():
+        assert server.client().head_object(Bucket=bucket, Key=key)["LastModified"] == moment, key
+
+    built = tmp_path / "built"
+    server.download(bucket, "built/results/smoke", built)
+    for part in ("runs/", "evaluations/", "tables/", "data/"):
+        assert_same(finished.folder / "results" / "smoke", built, part)
+    assert server.keys(bucket, "state") == []  # finished runs leave nothing
+    again = Elsewhere(finished, tmp_path / "three", server, bucket).snakemake("-n", "table6")
+    assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
+
+
+@pytest.mark.parametrize("wrong", ["no bucket", "no rights to write", "no such key", "full"])
+def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
+    wrong: str, finished: Checkout, tmp_path: Path
+) -> None:
+    with serving(tmp_path) as server, ExitStack() as stack:
+        server.client().create_bucket(Bucket="there")
+        bucket, user = "there", server
+        match wrong:
+            case "no bucket":
+                bucket, said = "nowhere", "The specified bucket does not exist"
+            case "no rights to write":
+                user, said = server.reader(), "Access Denied"
+            case "no such key":
+                server.reader()
+                said = "The AWS Access Key Id you provided does not exist in our records"
+            case _:
+                user = stack.enter_context(refusing(server, "", 507, "XMinioStorageFull"))
+                said = "XMinioStorageFull"
+        ended = Elsewhere(finished, tmp_path / "one", user, bucket).snakemake("table6")
+    assert ended.returncode != 0
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith(ERROR)]
+    assert f"error: s3://{bucket}/built: cannot be written" in line and said in line
+    assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
+
+
+def test_a_bucket_that_fills_up_under_a_training_does_not_stop_it(
+    finished: Checkout, server: Server, bucket: str, tmp_path: Path
+) -> None:
+    made = Rebuild(tmp_path, finished.folder / "results" / "smoke", calls(finished.folder))
+    made.drop("runs/diff")
+    with refusing(server, "checkpoint-", 507, "XMinioStorageFull") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "difftransformer", *made.calls["pretrain"], "--tracking", "off"],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=full.environment | {"DIFFTRANSFORMER_STATE": f"s3://{bucket}/state"},
+        )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith(ERROR)]
+    assert 1 <= len(lines) <= 2 and len(set(lines)) == 1  # the first time, and at the end
+    assert (
+        "XMinioStorageFull" in lines[0] and "the checkpoints on this machine are whole" in lines[0]
+    )
+    assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
+    made.assert_as_undisturbed("runs/")
+    assert server.copies(bucket) == []
+
+
+def test_a_bucket_that_fills_up_under_a_workflow_loses_nothing(
+    finished: Checkout, server: Server, bucket: str, tmp_path: Path
+) -> None:
+    with refusing(server, f"built/{TRAINING.rpartition('/')[0]}", 507, "XMinioStorageFull") as full:
+        one = Elsewhere(finished, tmp_path / "one", full, bucket)
+        ended = one.snakemake(TRAINING)
+    assert ended.returncode != 0
+    assert "XMinioStorageFull" in ended.stderr and "canary-secret" not in ended.stderr
+    left = server.copies(bucket)
+    assert left[-1] == "checkpoint-00000200" and len(left) <= 2  # nobody has its outputs yet
+    shutil.rmtree(one.folder)
+    two = Elsewhere(finished, tmp_path / "two", server, bucket)
+    ended = two.snakemake(TRAINING)
+    assert ended.returncode == 0, ended.stderr
+    assert "had finished: it is published again and not trained again" in two.logs()
+    server.download(bucket, "built/results/smoke", tmp_path / "built")
+    assert_same(finished.folder / "results" / "smoke", tmp_path / "built", "runs/diff/")
+    assert server.keys(bucket, "state") == []

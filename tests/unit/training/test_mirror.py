@@ -1,0 +1,137 @@
+"""State that is copied elsewhere: a machine that has none of it goes on to the same bytes."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from stopping import assert_same_outcome, checkpoints, start, wait_until
+from tiny_training import Train, make_slice
+
+from difftransformer.errors import CheckpointError
+from difftransformer.training.mirror import FINISHED, forget_finished
+
+LONG = {"steps": 301, "checkpoint_every": 20, "keep_weights": [0.1]}
+
+
+def names(copy: Path) -> list[str]:
+    return sorted(path.name for path in copy.glob("checkpoint-*"))
+
+
+def whole(copy: Path) -> list[str]:
+    return [name for name in names(copy) if (copy / name / "sums.json").exists()]
+
+
+@pytest.fixture
+def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
+    """Folder of a training whose machine was lost with all on it, and the copy of its state."""
+    copy = tmp_path / "copies" / "one"
+    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    wait_until(lambda: len(whole(copy)) >= 2, process)
+    process.kill()
+    process.join()
+    shutil.rmtree(tmp_path / "lost")
+    return tmp_path / "lost", copy
+
+
+def test_another_machine_goes_on_to_the_same_bytes(
+    train: Train, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+    newest = int(whole(copy)[-1][-8:])
+    caplog.set_level(logging.INFO)
+    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    assert f"resuming from the checkpoint of step {newest}" in caplog.text
+    assert_same_outcome(undisturbed, folder)
+    kept = "out/kept/step-00000030.safetensors"
+    assert (folder / kept).read_bytes() == (undisturbed / kept).read_bytes()
+    assert whole(copy) == names(copy) and names(copy)[-1] == "checkpoint-00000301"
+    assert (copy / FINISHED).exists() and len(names(copy)) <= 2
+
+
+def test_a_damaged_copy_is_passed_over(
+    train: Train, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+    before, newest = whole(copy)[-2:]
+    tensors = copy / newest / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-9])
+    for later in set(names(copy)) - {before, newest}:
+        assert later > newest  # half there, for the machine was lost in the middle of it
+    caplog.set_level(logging.INFO)
+    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    assert f"{newest} is damaged" in caplog.text
+    assert f"resuming from the checkpoint of step {int(before[-8:])}" in caplog.text
+    assert_same_outcome(undisturbed, folder)
+
+
+def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[Path, Path]) -> None:
+    (kept,) = (lost[1] / "kept").glob("*.safetensors")
+    kept.write_bytes(kept.read_bytes()[::-1])
+    with pytest.raises(CheckpointError, match="does not match its sum: delete file://"):
+        train(make_slice(**LONG), "lost", mirror=f"file://{lost[1]}")
+
+
+def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_afresh(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice, url = make_slice(), f"file://{tmp_path}/copy"
+    undisturbed = train(slice, "one", mirror=url)
+    caplog.set_level(logging.INFO)
+    again = train(slice, "two", mirror=url)
+    assert "had finished: it is published again and not trained again" in caplog.text
+    assert_same_outcome(undisturbed, again)
+    caplog.clear()
+    afresh = train(slice, "three", mirror=url, afresh=True)
+    assert "it starts afresh" in caplog.text and "resuming" not in caplog.text
+    assert_same_outcome(undisturbed, afresh)
+
+
+def test_an_older_copy_is_left_where_it_is(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "copy"
+    train(make_slice(), "one", mirror=str(copy))
+    shutil.copytree(copy / "checkpoint-00000008", copy / "checkpoint-00000004")
+    caplog.set_level(logging.INFO)
+    train(make_slice(), "one", mirror=str(copy))
+    assert "comes from" not in caplog.text and checkpoints(tmp_path / "one") == [8]
+
+
+def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) -> None:
+    root = tmp_path / "copies"
+    for run, seed in (("diff", "0"), ("diff", "1")):
+        url = f"file://{root}/smoke/pretrain/{run}/{seed}/0123"
+        train(make_slice(), f"{run}{seed}", mirror=url)
+    going_on = root / "smoke" / "pretrain" / "long" / "0" / "4567"
+    shutil.copytree(root / "smoke/pretrain/diff/0/0123", going_on)
+    (going_on / FINISHED).unlink()
+    stored = {("diff", "0"), ("long", "0")}
+    assert forget_finished(str(root), "smoke", lambda *one: one in stored) == 1
+    left = sorted(str(path.relative_to(root / "smoke/pretrain")) for path in root.glob("*/*/*/*/*"))
+    assert left == ["diff/1/0123", "long/0/4567"]
+    assert forget_finished(str(tmp_path / "nothing"), "smoke", lambda *_: True) == 0
+
+
+def test_without_a_url_nothing_is_copied(train: Train, tmp_path: Path) -> None:
+    one, other = train(make_slice(), "one"), train(make_slice(), "two", mirror=f"{tmp_path}/copy")
+    assert_same_outcome(one, other)
+    assert sorted(path.name for path in (one / "state").iterdir()) == sorted(
+        path.name for path in (other / "state").iterdir()
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///proc/nowhere", "cannot be written"),
+        ("nosuch://bucket/state", "Protocol not known: nosuch"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_line(
+    url: str, said: str, train: Train, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        train(make_slice(), "one", mirror=url)
+    assert f"{url}: cannot be written" in str(refused.value) and said in str(refused.value)
+    assert "\n" not in str(refused.value) and not (tmp_path / "one" / "out").exists()

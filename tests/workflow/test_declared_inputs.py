@@ -1,0 +1,37 @@
+"""Every rule declares all that its job reads: on another node there is nothing else."""
+
+from pathlib import Path
+
+import pytest
+from alone import declared_jobs, one_of_each_rule, run_alone
+from small_workflow import Checkout, copy_of
+
+from difftransformer.planning.jobs import ENTRIES
+
+JUDGED = "results/smoke/judgements/lexical/hallucination/recall_diff/0.json"
+TRAINED = "results/smoke/runs/diff/0/config.json"
+ELSEWHERE = {"adapt", "measure_timings"}
+"""test_adaptation_reruns.py has the first; the other reads nothing."""
+
+
+def test_each_rule_runs_on_its_declared_inputs_alone(finished: Checkout, tmp_path: Path) -> None:
+    jobs = one_of_each_rule(declared_jobs(finished))
+    assert {job.rule for job in jobs} == set(ENTRIES) - ELSEWHERE
+    for job in jobs:
+        run_alone(finished, job, tmp_path / job.rule)
+
+
+def test_what_a_job_does_not_declare_it_does_not_find(finished: Checkout, tmp_path: Path) -> None:
+    (job,) = [job for job in declared_jobs(finished) if TRAINED in job.outputs]
+    job.inputs.remove("results/smoke/data/stdlib_text/shards")
+    with pytest.raises(AssertionError, match=r"(?s)pretrain reads more .* shard is missing"):
+        run_alone(finished, job, tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_a_judge_runs_on_its_declared_inputs_alone(repository: Path, tmp_path: Path) -> None:
+    checkout = copy_of(repository, tmp_path / "checkout")
+    checkout.snakemake(JUDGED, "--cores", "2", "--config", "scale=smoke")
+    jobs = declared_jobs(checkout, JUDGED, "--config", "scale=smoke")
+    for job in one_of_each_rule(jobs):
+        run_alone(checkout, job, tmp_path / job.rule)
