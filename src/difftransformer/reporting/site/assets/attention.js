@@ -25,7 +25,7 @@
     const figure = document.createElement("figure");
     const tools = Object.assign(document.createElement("div"), {className: "tools"});
     tools.append(run, head);
-    const map = Object.assign(document.createElement("div"), {className: "wide"});
+    const map = Object.assign(document.createElement("div"), {className: "wide", tabIndex: 0, role: "region", ariaLabel: `Map on the ${side ? "right" : "left"}`});
     const words = document.createElement("figcaption");
     figure.append(tools, map, words);
     place.append(figure);
