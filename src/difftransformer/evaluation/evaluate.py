@@ -27,6 +27,7 @@ from difftransformer.models.checkpoint import adapted_model, load_model, read_co
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.pretrained import open_causal
+from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
 from difftransformer.provenance.model_files import model_files
 
@@ -72,7 +73,7 @@ def evaluate(
     repeat_bits(device.type == "cpu")
     aside = details.with_name(f".{details.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    make_lasting_folder(aside)
     subject: Subject | PretrainedSubject
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
@@ -104,7 +105,7 @@ def evaluate(
     aside.rename(details)
     settings = slice.model_dump(mode="json")
     settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
-    beside = [path for path in details.rglob("*") if path.is_file()]
+    beside = [path for path in details.rglob("*") if path.is_file() and path.name[0] != "."]
     job.write_result(output, "evaluation", metrics, settings, beside, units=units)
     logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
 

@@ -68,6 +68,12 @@ def link(source: Path, target: Path) -> None:
             shutil.copyfile(source, aside)
 
 
+def make_lasting_folder(path: Path) -> None:
+    """Make a folder that object storage has, too, where a folder without files is none."""
+    path.mkdir(parents=True)
+    (path / ".folder").touch()
+
+
 def _remove_leftovers(target: Path) -> None:
     """Remove what processes that are no more have left of ``target``."""
     ours = re.compile(

@@ -15,7 +15,7 @@ from difftransformer.models.checkpoint import ADAPTER, save_language_model
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.watching import lambda_means, watched_lambdas
-from difftransformer.provenance.atomic import replacing, write_bytes
+from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
@@ -51,7 +51,7 @@ def publish(
         (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
         save_language_model(output, model)
         shutil.rmtree(output / KEPT, ignore_errors=True)
-        (output / KEPT).mkdir()
+        make_lasting_folder(output / KEPT)
         known = TOKENIZER if model.tokenizer is None else TOKENIZER[:1]
         beside = [path for name in known if (path := dataset.folder / name).is_file()]
         for folder, paths in ((output, beside), (output / KEPT, kept)):
