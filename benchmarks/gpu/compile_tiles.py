@@ -90,12 +90,13 @@ def main() -> None:
     """Compile and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--only", default="", help="kernels whose name begins so, forward/2/64")
+    parser.add_argument("--part", choices=PARTS, nargs="+", default=list(PARTS))
     arguments = parser.parse_args()
     table = json.loads(COMPILED.read_text()) if COMPILED.exists() else {}
     for kernel, count in kernels():
         if not str(kernel).startswith(arguments.only):
             continue
-        for part in PARTS:
+        for part in arguments.part:
             table.setdefault(part, {})[str(kernel)] = chosen(kernel, part, count)
             print(part, kernel, table[part][str(kernel)], flush=True)
         lines = json.dumps(table, indent=1)

@@ -15,6 +15,8 @@ PARTS = {"80": 163 * 1024, "90": 227 * 1024, "100": 227 * 1024}
 """Compute capability without its point -> bytes of shared memory that one block may have."""
 LEAST_SHARED = 99 * 1024
 """What one block may have on cards of 8.6, 8.9 and 12.0, which take the tiles of 8.0."""
+TENSOR_COLUMNS = 512
+"""Of tensor memory, that one block may have."""
 MOST_SPILLED = 128
 """Bytes of registers that a tile which we ship may keep in memory."""
 _TYPES = {"lse": "*fp32", "sums": "*fp32", "lam": "*fp32", "lse_grad": "*fp32", "mask": "*u8"}
@@ -27,10 +29,13 @@ class Compiled(NamedTuple):
     registers: int
     spilled: int
     shared: int
+    tensor: int = 0
+    """Columns of tensor memory, which 10.0 has; of a kernel that wants more there is no code."""
 
     def fits(self, part: str) -> bool:
-        """Whether we ship it: little in memory that should be in registers, and shared memory."""
-        return self.spilled <= MOST_SPILLED and self.shared <= PARTS[part]
+        """Whether we ship it: little in memory that should be in registers, and what there is."""
+        within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
+        return within and self.spilled <= MOST_SPILLED
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
@@ -81,7 +86,8 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     made = triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
     registers, spilled = _usage(made.asm["cubin"])
-    return Compiled(registers, spilled, made.metadata.shared)
+    columns = getattr(made.metadata, "tmem_size", None) or 0
+    return Compiled(registers, spilled, made.metadata.shared, columns)
 
 
 def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
@@ -100,6 +106,7 @@ def _usage(cubin: bytes) -> tuple[int, int]:
         asked: Any = subprocess.run(
             [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
         )
-    found = re.search(r"REG:(\d+) STACK:(\d+)", asked.stdout)
-    assert found is not None, asked.stdout
-    return int(found[1]), int(found[2])
+    # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
+    found = re.findall(r"REG:(\d+) STACK:(\d+)", asked.stdout)
+    assert found, asked.stdout
+    return max(int(one) for one, _ in found), max(int(one) for _, one in found)
