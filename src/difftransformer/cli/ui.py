@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from difftransformer.cli.frame import command, store
+from difftransformer.cli.frame import BUILD, people, store
 from difftransformer.provenance.reporting import reporting
 
 Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
 _PATIENCE, _STARTING = 10.0, 60.0  # seconds
 
 
-@command
+@people(BUILD)
 def ui(
     results: Annotated[Path, typer.Option(help="Folder of everything that is built.")] = Path(
         "results"
@@ -63,8 +63,8 @@ def ui(
             raise UserError(f"mlflow ui ended by itself with status {running.returncode}")
 
 
-@command
-def show_differences(
+@people(BUILD)
+def compare(
     kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/tiny.")],
     other: Annotated[Path, typer.Argument(help="The same of another machine, commit or scale.")],
     output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
