@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from difftransformer.reporting.serving import HOST
+
 FORBIDDEN_IMPORTS = {"pickle", "dill", "joblib", "shelve", "marshal", "cloudpickle"}
 FORBIDDEN_CALLS = {
     "eval", "exec", "os.system", "os.popen", "yaml.unsafe_load", "yaml.full_load",
@@ -76,16 +78,20 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
     files = [repository / "Makefile", repository / "Snakefile"]
     files += sorted((repository / "workflow").rglob("*.smk"))
     lines = [line for path in files for line in path.read_text().splitlines()]
-    servers = [one for one in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", one)]
-    assert servers
-    assert all("--host 127.0.0.1" in one for one in servers), servers
+    assert not [one for one in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", one)]
+    sources = [path.read_text() for path in sorted((repository / "src").rglob("*.py"))]
+    starts = re.compile(r"HTTPServer\(\(.+?\)|\"ui\",\s+\"--.+?\]", re.DOTALL)
+    calls = [call for text in sources for call in starts.findall(text)]
+    assert len(calls) == 2  # the reports' own, and MLflow's
+    assert all("HOST" in call for call in calls), calls
+    assert HOST == "127.0.0.1"
 
 
 def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:
     """Names are checked when they are read (`Name`), the results folder too; nothing else is."""
     ours = re.compile(
-        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept)|ROOT"
-        r"|input(\.(base|model|result|data|ngrams|results|tables|figures|verdicts))?"
+        r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept|kept_tables)|ROOT"
+        r"|input(\.(base|model|result|data|tokenizer|ngrams|results|tables|figures|verdicts))?"
     )
     for path in sorted((repository / "workflow").rglob("*.smk")):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:

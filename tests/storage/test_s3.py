@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from attempts import Rebuild, assert_same, calls
-from one_node import wait_for
 from s3_server import Server, refusing, serving
+from small_cluster import wait_for
 from small_workflow import Checkout, copy_of
 
 pytestmark = pytest.mark.s3

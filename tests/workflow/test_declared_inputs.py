@@ -30,6 +30,7 @@ def test_what_a_job_does_not_declare_it_does_not_find(finished: Checkout, tmp_pa
 
 @pytest.mark.slow
 def test_a_judge_runs_on_its_declared_inputs_alone(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkout").mkdir()
     checkout = copy_of(repository, tmp_path / "checkout")
     checkout.snakemake(JUDGED, "--cores", "2", "--config", "scale=smoke")
     jobs = declared_jobs(checkout, JUDGED, "--config", "scale=smoke")

@@ -194,9 +194,9 @@ onsuccess:
                 JOBS.scale,
                 lambda run, seed: exists(JOBS.layout.training(run, int(seed))),
             )
+        print(*PLAN.ending(), sep="\n", file=sys.stderr)
     except UserError as error:
         print(f"warning: {error}", file=sys.stderr)
-    print(*PLAN.ending(), sep="\n", file=sys.stderr)
 
 
 onerror:

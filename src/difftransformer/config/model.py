@@ -15,8 +15,8 @@ def lambda_metric(layer: int) -> str:
 
 def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:
     """Refuse what would turn heads off, or around, by the factor (1 - lambda_init)."""
-    if given != "exponential" and not 0 <= float(given) < 1:
-        raise ValueError(f"needs `exponential`, or a number from 0 and below 1, got {given!r}")
+    if given != "exponential" and float(given) >= 1:
+        raise ValueError(f"needs `exponential`, or a number below 1, got {given!r}")
     return given
 
 

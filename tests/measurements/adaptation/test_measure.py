@@ -28,7 +28,7 @@ def test_it_is_the_mean_over_all_targets_and_by_document(text: Path) -> None:
     found = measure(suite(), subject(scored, data))
     dtype = np.dtype(data.manifest.dtype)
     shards = data.manifest.splits["validation"].shards
-    tokens = np.concatenate([np.fromfile(text / one.file, dtype) for one in shards])
+    tokens = np.concatenate([np.fromfile(text / "shards" / one.file, dtype) for one in shards])
     windows = (len(tokens) - 1) // 16
     rows = np.stack([tokens[i * 16 : i * 16 + 17] for i in range(windows)]).astype(np.int64)
     losses = scored.losses(torch.from_numpy(rows), 1024).numpy().reshape(-1)

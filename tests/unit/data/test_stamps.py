@@ -61,7 +61,7 @@ def test_a_second_reader_hashes_nothing(copy: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_damage_after_the_stamp_is_found(copy: Path, damage, monkeypatch) -> None:
     hashed(copy, monkeypatch)
-    damage(copy / "train-00001.bin")
+    damage(copy / "shards" / "train-00001.bin")
     with pytest.raises(DataError, match=r"train-00001\.bin: content differs from its recorded"):
         PackedDataset.open(copy).split("train")
 
@@ -70,7 +70,7 @@ def test_a_stamp_of_another_manifest_an_old_one_and_rubbish_count_for_nothing(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed(copy, monkeypatch)
-    stamp = copy / ".train-00001.bin.checked.json"
+    stamp = copy / "shards" / ".train-00001.bin.checked.json"
     for spoiled in ("", "{}", "[]", stamp.read_text().replace('"sha256": "', '"sha256": "0')):
         stamp.write_text(spoiled)
         assert hashed(copy, monkeypatch) == ["train-00001.bin"]
@@ -86,4 +86,4 @@ def test_what_was_touched_just_now_and_what_is_small_gets_no_stamp(
     monkeypatch.setattr(stamps, "_SETTLED", 0.0)
     monkeypatch.setattr(stamps, "SMALLEST", 1 << 40)
     hashed(copy, monkeypatch)
-    assert not list(copy.glob(".*.checked.json"))
+    assert not list(copy.rglob(".*.checked.json"))

@@ -115,6 +115,7 @@ def test_a_card_takes_the_first_tile_that_fits_it(card: types.SimpleNamespace) -
 def test_a_card_takes_what_was_measured_on_it(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    torch.use_deterministic_algorithms(False)
     wanted, device = Kernel("keys_atomic", 2, 64, 128), torch.device("cuda", 0)
     table = {CARD: {"tiles": {str(wanted): [32, 64, 4, 1]}, "atomic": {str(wanted): True}}}
     monkeypatch.setattr(tiles, "measured", lambda: table)
