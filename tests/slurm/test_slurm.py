@@ -68,6 +68,8 @@ class Disturbed:
     @contextmanager
     def head(self) -> Iterator[subprocess.Popen[bytes]]:
         """Start `snakemake`; what it says goes to head.log."""
+        # Started in the background of a shell, this process and its own would not hear of Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"}
         with (self.folder / "head.log").open("ab") as log:
             process = subprocess.Popen(
