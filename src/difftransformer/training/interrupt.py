@@ -37,7 +37,9 @@ def listening() -> Iterator[StopRequest]:
 
     Schedulers repeat SIGTERM, Slurm within 20 ms, while the checkpoint is still being written; only
     a person at the keyboard means the second one. SIGUSR1 is a scheduler's word that the time is
-    nearly over. Outside the main thread Python cannot take signals: there the request stays empty.
+    nearly over. Who was asked to stop is not asked again: from then on both are ignored, as long as
+    the process lives, whose last steps no repeated SIGTERM may turn into a kill. Outside the main
+    thread Python cannot take signals: there the request stays empty.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -55,4 +57,5 @@ def listening() -> Iterator[StopRequest]:
         yield request
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler)
+            asked = request.signal is not None and number != signal.SIGINT
+            signal.signal(number, signal.SIG_IGN if asked else handler)

@@ -28,7 +28,7 @@ LEFT = os.EX_UNAVAILABLE
 
 _LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|TCPStore")
 _FAILURES, _SAID = "difftransformer/failures", "difftransformer/said"
-_TO_SPEAK, _TO_BE_ENDED, _PAUSE = 5.0, 10.0, 0.1
+_TO_SPEAK, _TO_BE_ENDED, _PAUSE, _TO_LET_GO = 5.0, 10.0, 0.1, 0.05
 
 T = TypeVar("T")
 
@@ -100,6 +100,9 @@ def joined(world: int, device: torch.device) -> Iterator[Team]:
             yield team
         finally:
             dist.destroy_process_group()
+            # Gloo's threads let go of the last tensors under Python's lock. One that asks for it
+            # when the interpreter has begun to end aborts the process.
+            time.sleep(_TO_LET_GO)
 
 
 def _met(world: int, meet: Callable[[], T]) -> T:

@@ -60,7 +60,7 @@ def test_who_fails_speaks_and_the_other_leaves(failing: int) -> None:
     acts[failing] = 'raise UserError("the disk is full: make room")'
     status, said = outcome(*acts)
     assert error_line(said) == "error: the disk is full: make room"
-    assert status[failing] == 2 and status[1 - failing] == os.EX_UNAVAILABLE
+    assert (status[failing], status[1 - failing]) == (2, os.EX_UNAVAILABLE), said
     assert f"stopped: process {failing} of 2 failed: the disk is full: make room" in said
 
 
