@@ -27,8 +27,8 @@ LEFT = os.EX_UNAVAILABLE
 """Exit status of a process that ends because of another one."""
 
 _LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|TCPStore")
-_FAILURES, _SAID = "difftransformer/failures", "difftransformer/said"
-_TO_SPEAK, _TO_BE_ENDED, _PAUSE, _TO_LET_GO = 5.0, 10.0, 0.1, 0.05
+_FAILURES, _SAID, _READ = (f"difftransformer/{word}" for word in ("failures", "said", "read"))
+_TO_SPEAK, _TO_BE_ENDED, _PAUSE = 5.0, 10.0, 0.1
 
 T = TypeVar("T")
 
@@ -100,9 +100,6 @@ def joined(world: int, device: torch.device) -> Iterator[Team]:
             yield team
         finally:
             dist.destroy_process_group()
-            # Gloo's threads let go of the last tensors under Python's lock. One that asks for it
-            # when the interpreter has begun to end aborts the process.
-            time.sleep(_TO_LET_GO)
 
 
 def _met(world: int, meet: Callable[[], T]) -> T:
@@ -136,6 +133,7 @@ def _one_voice(store: Store) -> Iterator[None]:
             first = store.add(_FAILURES, 1) == 1
             if first:
                 store.set(_SAID, said)
+                _let_others_read(store)
         if not first:
             _leave_with_who_spoke(store, _TO_SPEAK)
             raise Left("another process failed") from None
@@ -145,6 +143,19 @@ def _one_voice(store: Store) -> Iterator[None]:
         if failure is error:
             raise
         raise failure from None
+
+
+def _let_others_read(store: Store) -> None:
+    """Keep a store that ends with this process until the others have read in it, or are late.
+
+    The pause is for all: gloo's threads let go of their last tensors under Python's lock, and one
+    that asks for it when the interpreter has begun to end aborts the process.
+    """
+    time.sleep(_PAUSE)
+    if leads() and not dist.is_torchelastic_launched():
+        deadline = time.monotonic() + _TO_SPEAK
+        while store.add(_READ, 0) < started_world() - 1 and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
 
 
 def _leave_with_who_spoke(store: Store, seconds: float) -> None:
@@ -163,6 +174,7 @@ def _leave_with_who_spoke(store: Store, seconds: float) -> None:
                 return
             time.sleep(_PAUSE)
         said = store.get(_SAID).decode()
+        store.add(_READ, 1)
         if dist.is_torchelastic_launched():
             time.sleep(_TO_BE_ENDED)
     except RuntimeError:  # the store is gone with its host
