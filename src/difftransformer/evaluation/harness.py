@@ -65,6 +65,7 @@ class CountingLM(HFLM):  # type: ignore[misc]
     def generate_until(
         self, requests: list[Instance], *arguments: Any, **options: Any
     ) -> list[str]:
+        """Answers in words; a prompt that leaves no room for its answer is counted."""
         self.requests += len(requests)
         for one in requests:
             prompt, settings = one.args

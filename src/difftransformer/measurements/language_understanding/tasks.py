@@ -67,8 +67,8 @@ _CHOICES = ("choices.text", "choices.label", "answerKey")
 _ARC_COMMIT = "210d026faf9955653af8916fad021475a3f00453"
 _ARC = ("allenai/ai2_arc", _ARC_COMMIT, ("question", *_CHOICES))
 
-_MMLU = tuple(
-    """abstract_algebra anatomy astronomy business_ethics clinical_knowledge college_biology
+_MMLU_NAMES = """
+    abstract_algebra anatomy astronomy business_ethics clinical_knowledge college_biology
     college_chemistry college_computer_science college_mathematics college_medicine college_physics
     computer_security conceptual_physics econometrics electrical_engineering elementary_mathematics
     formal_logic global_facts high_school_biology high_school_chemistry
@@ -80,11 +80,12 @@ _MMLU = tuple(
     miscellaneous moral_disputes moral_scenarios nutrition philosophy prehistory
     professional_accounting professional_law professional_medicine professional_psychology
     public_relations security_studies sociology us_foreign_policy virology
-    world_religions""".split()
-)
-_AGIEVAL_EN = tuple(
-    """aqua_rat gaokao_english logiqa_en lsat_ar lsat_lr lsat_rc math sat_en_without_passage sat_en
-    sat_math""".split()
+    world_religions
+"""
+_MMLU = tuple(_MMLU_NAMES.split())
+_AGIEVAL_EN = (
+    *("aqua_rat", "gaokao_english", "logiqa_en", "lsat_ar", "lsat_lr", "lsat_rc", "math"),
+    *("sat_en_without_passage", "sat_en", "sat_math"),
 )
 
 _SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
