@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.models.huggingface import HFLM
@@ -59,6 +60,18 @@ class CountingLM(HFLM):  # type: ignore[misc]
         found: list[tuple[float, bool]] = super()._loglikelihood_tokens(
             fitting, *arguments, **options
         )
+        return found
+
+    def generate_until(
+        self, requests: list[Instance], *arguments: Any, **options: Any
+    ) -> list[str]:
+        """Answers in words; a prompt that leaves no room for its answer is counted."""
+        self.requests += len(requests)
+        for one in requests:
+            prompt, settings = one.args
+            room = self.max_length - settings.get("max_gen_toks", self.max_gen_toks)
+            self.cut += len(self.tok_encode(prompt)) > room
+        found: list[str] = super().generate_until(requests, *arguments, **options)
         return found
 
 
@@ -114,13 +127,17 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def ask(model: LM, task: Task, limit: int | None) -> dict[str, Any]:
-    """Evaluate one task: the heart of `simple_evaluate`, which reads the environment every time."""
+def ask(
+    model: LM, task: Task | Mapping[str, Any], limit: int | None, **options: Any
+) -> dict[str, Any]:
+    """Evaluate one task: the heart of `simple_evaluate`, which reads the environment every time.
+
+    A mapping is what `TaskManager.load` returns; ``options`` are those of `lm_eval.evaluate`.
+    """
+    if isinstance(task, Task):
+        task = {"tasks": {task.task_name: task}, "groups": {}, "group_map": {}}
     found: dict[str, Any] = lm_eval.evaluate(
-        lm=model,
-        task_dict={"tasks": {task.task_name: task}, "groups": {}, "group_map": {}},
-        limit=limit,
-        log_samples=True,
+        lm=model, task_dict=task, limit=limit, log_samples=True, **options
     )
     return found
 

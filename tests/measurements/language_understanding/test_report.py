@@ -10,7 +10,7 @@ from judging import verdicts_of
 from pictures import changed, legend_of, picture_of
 
 from difftransformer.errors import UserError
-from difftransformer.measurements.language_understanding.tasks import DIFF_TASKS, LANGUAGE_TASKS
+from difftransformer.measurements.language_understanding.tasks import DEX_TASKS, DIFF_TASKS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
@@ -141,7 +141,7 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
     results = load_results(fake.results, "tiny")
     (section,) = make_table(artifact_slice("dex_table1"), results).sections
     whole, rest = (section.cell("adapted_dex", f"average{part}_0shot") for part in ("", "_rest"))
-    tasks = [task for task in LANGUAGE_TASKS if task != "wsc"]
+    tasks = [task for task in DEX_TASKS if task != "wsc"]
     cells = [section.cell("adapted_dex", f"{task}_0shot") for task in tasks]
     values = [cell.value for cell in cells if cell is not None and cell.value is not None]
     assert whole is not None and rest is not None and len(values) == 10

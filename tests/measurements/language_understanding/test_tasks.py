@@ -2,29 +2,66 @@
 
 import gzip
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
 
+import lm_eval.tasks
 import pytest
+import yaml
 from small_language_models import copy_items, suite
 from spoiling import zeroed
 
+from difftransformer.data.arithmetic import held_out_problems
 from difftransformer.errors import DataError
 from difftransformer.measurements.language_understanding import tasks
+from difftransformer.measurements.language_understanding.item_checks import check_items
 from difftransformer.measurements.language_understanding.tasks import (
+    DEX_TASKS,
     LANGUAGE_TASKS,
-    check_items,
     task_files,
 )
 
 
 def items(task: str) -> list[dict]:
-    path = task_files(task, "builtin")["validation"]
+    (path,) = task_files(task, "builtin").values()
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("task", list(LANGUAGE_TASKS)[len(DEX_TASKS) :])
+def test_our_items_of_the_six_benchmarks_can_be_asked_and_are_distinct(task: str) -> None:
+    check_items(task, task_files(task, "builtin")["test"])
+    found, known = items(task), LANGUAGE_TASKS[task]
+    assert len({json.dumps({**item, "key": 0, "task_id": 0}) for item in found}) == len(found)
+    assert {item["subject"] for item in found if known.subjects} <= set(known.subjects)
+    if task == "gsm8k":
+        generated = held_out_problems("gsm8k", len(found), 20_003)
+        assert found == [problem.item for problem in generated]
+    if task == "mmlu":
+        assert set(Counter(item["answer"] for item in found).values()) == {5}
+
+
 @pytest.mark.parametrize("task", LANGUAGE_TASKS)
+def test_a_task_is_what_lm_eval_says_of_it(task: str) -> None:
+    known, bundled = LANGUAGE_TASKS[task], Path(lm_eval.tasks.__file__).parent
+    texts = [path.read_text() for path in (bundled / known.folder).glob("*[!0-9]*")
+             if path.is_file() and path.suffix in ("", ".yaml")]  # fmt: skip
+    joined = "\n".join(texts)
+    for member in known.members.values() or [task]:
+        assert re.search(rf'^"?task"?: "?{member}"?$|- {member}\b', joined, re.MULTILINE), member
+    if known.prefix == "mmlu":
+        assert len(known.subjects) == len(list((bundled / known.folder).glob("mmlu_*.yaml")))
+    if known.prefix == "agieval":
+        group = yaml.safe_load((bundled / known.folder / "agieval_en.yaml").read_text())
+        assert group["task"] == list(known.members.values())
+    if known.shots:
+        assert f"num_fewshot: {known.shots}" in joined
+    if known.filter != "none":
+        assert f'name: "{known.filter}"' in joined
+
+
+@pytest.mark.parametrize("task", DEX_TASKS)
 def test_our_items_are_whole_distinct_and_their_answers_balanced(task: str) -> None:
     check_items(task, task_files(task, "builtin")["validation"])
     found = items(task)
@@ -101,6 +138,27 @@ def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -
             "openbookqa",
             '{"question_stem": "q", "choices": {"text": ["a", "b"]}, "answerKey": "A"}',
             "field 'choices.label' is missing",
+        ),
+        (
+            "mmlu",
+            '{"subject": "anatomy", "question": "q", "choices": ["a"], "answer": 0}',
+            "field 'choices' has 1 answers, not 4",
+        ),
+        (
+            "agieval_en",
+            '{"subject": "sat_en", "query": "q", "choices": ["a"], "gold": [1]}',
+            "field 'gold' is [1], not among 0 to 0",
+        ),
+        (
+            "ifeval",
+            '{"key": 1, "prompt": "p", "instruction_id_list": ["a"], "kwargs": [{}, {}]}',
+            "'instruction_id_list' and 'kwargs' differ in length",
+        ),
+        ("gsm8k", '{"question": "q", "answer": "3"}', "does not end in '#### ' and a number"),
+        (
+            "mbpp_plus",
+            '{"task_id": 1, "prompt": "p", "code": "c", "test_list": ["assert f()"]}',
+            "field 'test_list' has 1 tests, not 3",
         ),
         (
             "winogrande",

@@ -15,6 +15,9 @@ from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
 TASKS = ["arc_easy", "hellaswag", "winogrande", "copa", "mnli", "wic", "wsc"]
+WRITTEN = ["mmlu", "ifeval", "gsm8k", "agieval_en"]
+"""Of the table of tuned models: groups, and answers in words."""
+ROOM = 12
 TEXT = "A girl digs a hole in the garden. Which of these is a source of light? a burning candle"
 
 
@@ -99,14 +102,49 @@ def write_tasks(folder: Path, shots: int) -> list[str]:
             f"num_fewshot: {shots}",
         ]
         (folder / f"{task}.yaml").write_text("\n".join(text) + "\n")
-    return [f"mine_{task}" for task in sources]
+    return [f"mine_{task}" for task in sources] + _write_tuned(folder)
+
+
+def _write_tuned(folder: Path) -> list[str]:
+    """Those of `WRITTEN`, groups with a task for each of the subjects that our items have."""
+    import lm_eval.tasks
+    import yaml
+
+    bundled = Path(lm_eval.tasks.__file__).parent
+    for task in WRITTEN:
+        known, path = LANGUAGE_TASKS[task], task_files(task, "builtin")["test"]
+        items = [json.loads(line) for line in path.read_text().splitlines()]
+        members = dict.fromkeys(item["subject"] for item in items) if known.subjects else [task]
+        for one in members:
+            name = known.members.get(one, one)
+            own = folder / f"{name}.jsonl"
+            mine = [item for item in items if item.get("subject", task) == one]
+            own.write_text("".join(json.dumps(item) + "\n" for item in mine))
+            file = name if known.prefix == "mmlu" else one.replace("_", "-")
+            text = {
+                "include": str(bundled / known.folder / f"{file}.yaml"),
+                "task": f"mine_{name}", "dataset_path": "json", "dataset_name": None,
+                "dataset_kwargs": {"data_files": {"test": str(own)}}, "training_split": None,
+                "validation_split": None, "test_split": "test", "fewshot_split": "test",
+                "num_fewshot": 0,
+            }  # fmt: skip
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(text))
+        if known.subjects:
+            metric = {"metric": "acc", "aggregation": "mean", "weight_by_size": True}
+            group = {
+                "group": f"mine_{task}", "aggregate_metric_list": [metric],
+                "task": [f"mine_{known.members[one]}" for one in members],
+            }  # fmt: skip
+            (folder / f"group_{task}.yaml").write_text(yaml.safe_dump(group))
+    return [f"mine_{task}" for task in WRITTEN]
 
 
 def copy_items(folder: Path, task: str) -> Path:
     """A folder of benchmarks with our items of one task, to be damaged."""
-    path = folder / task / "validation.jsonl"
+    ((split, ours),) = task_files(task, "builtin").items()
+    path = folder / task / f"{split}.jsonl"
     path.parent.mkdir(parents=True)
-    shutil.copyfile(task_files(task, "builtin")["validation"], path)
+    shutil.copyfile(ours, path)
     return path
 
 
@@ -116,6 +154,7 @@ def run_lm_eval(folder: Path, work: Path, *options: str) -> dict[str, Any]:
     command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf", *options]
     command += ["--model_args", f"pretrained={folder}"]
     command += ["--tasks", ",".join(names), "--include_path", str(work / "tasks")]
+    command += ["--gen_kwargs", f"max_gen_toks={ROOM}"]
     command += ["--device", "cpu", "--batch_size", "4", "--output_path", str(work / "out")]
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(work / "cache"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -127,10 +166,9 @@ def run_lm_eval(folder: Path, work: Path, *options: str) -> dict[str, Any]:
     return results
 
 
-def assert_scored_alike(ours: Metrics, theirs: dict[str, Any]) -> None:
+def assert_scored_alike(ours: Metrics, theirs: dict[str, Any], tasks: list[str] = TASKS) -> None:
     """Scores and standard errors, to the last digit."""
-    for task in TASKS:
-        name = "acc_norm" if task == "hellaswag" else "acc"
-        found = theirs[f"mine_{task}"]
-        assert ours[task] == found[f"{name},none"], task
-        assert ours[f"{task}_stderr"] == found[f"{name}_stderr,none"], task
+    for task in tasks:
+        known, found = LANGUAGE_TASKS[task], theirs[f"mine_{task}"]
+        assert ours[task] == found[f"{known.metric},{known.filter}"], task
+        assert ours[f"{task}_stderr"] == found[f"{known.metric}_stderr,{known.filter}"], task

@@ -10,7 +10,6 @@ from fake_adaptation import ABLATIONS, METHOD_SIZES, METHODS, losses
 from fake_attention_maps import MAPS, attention_maps
 from fake_head_features import HEADS, head_features
 from fake_many_shot import many_shot_suite
-from fake_mathematics import mathematics
 from fake_needles import DEPTHS, needles_long
 from fake_slices import CATALOGUE
 from fake_understanding import understanding
@@ -21,7 +20,7 @@ from difftransformer.measurements.effective_attention.settings import (
     answer_name,
     negative_name,
 )
-from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
+from difftransformer.measurements.language_understanding.tasks import DEX_TASKS
 from difftransformer.measurements.sentences.sentences import SENTENCES
 from difftransformer.measurements.sentences.settings import HELPS, MISLEADS, OTHER, share_name
 
@@ -31,6 +30,7 @@ TUNED = (
     *(f"tuned_by_{way}" for way in WAYS[:1] + WAYS[2:]),
 )
 BY_TOKENS = ("adapted_lora", "adapted_kvo", "adapted_dex")
+SIX = ("mmlu", "arc_challenge", "ifeval", "mbpp_plus", "gsm8k", "agieval_en")
 
 
 def results_of_dex(fake: Any, seed: int) -> None:
@@ -51,8 +51,7 @@ def results_of_dex(fake: Any, seed: int) -> None:
 
 
 def _eleven(fake: Any, run: str, seed: int) -> None:
-    tasks = tuple(LANGUAGE_TASKS)
-    understanding(fake, run, seed, 0, tasks=tasks, suite="language_understanding_dex")
+    understanding(fake, run, seed, 0, tasks=DEX_TASKS, suite="language_understanding_dex")
 
 
 def _by_tokens(fake: Any, seed: int) -> None:
@@ -82,7 +81,7 @@ def _further(fake: Any, seed: int) -> None:
     for place, run in enumerate(("math_transformer", *TUNED)):
         if run in TUNED:
             fake.training(run, seed, {"validation_loss": 1.6} | METHOD_SIZES)
-        mathematics(fake, run, seed, "mathematics")
+        understanding(fake, run, seed, 0, tasks=SIX, suite="instruction_tuning")
         losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, new_suite="adaptation_worked")
 
 

@@ -56,10 +56,11 @@ _DOTS = (0, (2, 1.5))
 
 
 def section(view: View[Options]) -> Section:
-    """Make the section; its columns carry the number of solved examples, as tables have several."""
+    """Make the section; where tables have several its columns carry the number of examples."""
     suite: Suite = view.suite
-    columns = {f"{task}_{suite.num_fewshot}shot": task for task in [*suite.tasks, AVERAGE]}
-    cells = _measured(view, columns)
+    columns = {task + _ending(view): task for task in [*suite.tasks, AVERAGE]}
+    asked = {one: task for one, task in columns.items() if task in [*suite.asked_tasks, AVERAGE]}
+    cells = _measured(view, asked)
     if more := _more(view, suite):
         cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
     ids = [*columns, *(one.id for one in more if not one.hidden)]
@@ -67,7 +68,8 @@ def section(view: View[Options]) -> Section:
     published, of_them = _published(view, set(columns))
     sizes = adapted_sizes(view)
     cells += [*of_them, *sizes.cells]
-    cells += [_guessing(column, task, view.evaluated()[0]) for column, task in columns.items()]
+    cells += [_guessing(column, task, view.evaluated()[0]) for column, task in asked.items()]
+    cells += _not_asked(view, set(columns) - set(asked))
     return Section(
         title=view.title,
         columns=[*_columns(view, columns), *_columns_of(view, more), *sizes.columns],
@@ -97,12 +99,20 @@ def figure(view: View[Options]) -> "Figure":
     return figure
 
 
+def _ending(view: View[Options]) -> str:
+    shots = view.suite.num_fewshot
+    return f"_{shots}shot" if view.options.numbered and shots is not None else ""
+
+
 def _label(task: str) -> str:
     return "Avg" if task == AVERAGE else LANGUAGE_TASKS[task].label
 
 
 def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
+    suite: Suite = view.suite
     labels = {column: _label(task) for column, task in columns.items()}
+    if suite.code_note:
+        labels[AVERAGE + _ending(view)] = f"Avg of {len(suite.asked_tasks)}"
     found = [Column(id=one, header=f"{label} ↑") for one, label in labels.items()]
     found += [
         Column(id=one + ERROR, header=f"{label} s.e.", tidy_only=True)
@@ -127,24 +137,40 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
     cells = []
     for cell, error in zip(found[::2], found[1::2], strict=True):
         assert error.value is not None, cell.column
-        text = f"{cell.text} ({_WRITE(error.value)})"
-        cells += [cell.model_copy(update={"text": text}), error]
+        changes: dict[str, object] = {"text": f"{cell.text} ({_WRITE(error.value)})"}
+        if view.suite.code_note and columns[cell.column] == AVERAGE:
+            changes |= {"paper_value": None, "paper_text": None}  # the published one is over all
+        cells += [cell.model_copy(update=changes), error]
     return cells
+
+
+def _not_asked(view: View[Options], columns: set[str]) -> list[Cell]:
+    """Blanks, with what is published."""
+    paper = Paper(view.artifact.paper)
+    found = []
+    for row in view.rows:
+        for column in sorted(columns):
+            value = paper.number(row.run, column)
+            text = None if value is None else _WRITE(value)
+            found.append(
+                Cell(row=row.run, column=column, text="", paper_value=value, paper_text=text)
+            )
+    return found
 
 
 def _more(view: View[Options], suite: Suite) -> list[Metric]:
     """The average without some tasks, and the shares of the answer given most."""
-    ending, found = f"{suite.num_fewshot}shot", []
+    ending, found = _ending(view), []
     if left_out := view.options.without:
-        rest = [task for task in suite.tasks if task not in left_out]
+        rest = [task for task in suite.asked_tasks if task not in left_out]
         labels = " and ".join(map(_label, left_out))
         terms = {metric_of(task): 100 / len(rest) for task in rest}
-        found.append(Metric(f"{AVERAGE}_rest_{ending}", f"Avg without {labels} ↑", terms))
+        found.append(Metric(f"{AVERAGE}_rest{ending}", f"Avg without {labels} ↑", terms))
     if view.options.constant:
         found += [
-            Metric(f"{task}_constant_{ending}", f"{_label(task)}, one answer",
+            Metric(f"{task}_constant{ending}", f"{_label(task)}, one answer",
                    {metric_of(task, "constant"): 100.0}, hidden=True)
-            for task in suite.tasks
+            for task in suite.asked_tasks
         ]  # fmt: skip
     return found
 
@@ -168,12 +194,12 @@ def _constant_note(view: View[Options], suite: Suite) -> list[str]:
         (row.label, task)
         for row in view.rows
         for one in view.evaluated(row)
-        for task in suite.tasks
+        for task in suite.asked_tasks
         if defined(one, metric_of(task, "constant")) >= NEARLY_ALL
     }
     said = "; ".join(
         f"{_label(task)}: {', '.join(row.label for row in view.rows if (row.label, task) in found)}"
-        for task in suite.tasks
+        for task in suite.asked_tasks
         if any(known == task for _, known in found)
     )
     return [
@@ -206,8 +232,6 @@ def _guessing(column: str, task: str, one: Result) -> Cell:
 
 def _notes(view: View[Options]) -> list[str]:
     suite, everything = view.suite, view.evaluated()
-    others = [_label(task) for task in suite.tasks if suite.metric(task) != "acc"]
-    normed = f", and acc_norm for {' and '.join(others)}" if others else ""
     versions = {result.provenance.versions.get("lm-eval", "unknown") for result in everything}
     words = {
         "hub": "the benchmarks, from the Hugging Face hub at pinned revisions",
@@ -216,24 +240,49 @@ def _notes(view: View[Options]) -> list[str]:
     }
     counts = {
         _label(task): int(defined(everything[0], metric_of(task, "samples")))
-        for task in suite.tasks
+        for task in suite.asked_tasks
     }
     amount = ", ".join(f"{label} {count}" for label, count in counts.items())
     if len(set(counts.values())) == 1:
         amount = f"{next(iter(counts.values()))} a task"
     notes = [
-        f"{suite.num_fewshot} solved examples before each item, by lm-eval "
-        f"{', '.join(sorted(versions))}; acc{normed}. In parentheses lm-eval's standard error over "
+        f"{_examples(suite)} before each item, by lm-eval {', '.join(sorted(versions))}; "
+        f"{_scores(suite)}. In parentheses lm-eval's standard error over "
         "items.",
         f"Items: {words.get(suite.data, 'the benchmarks, from local files')}; {amount}.",
     ]
-    cut = [defined(one, metric_of(task, "cut")) for one in everything for task in suite.tasks]
+    cut = [defined(one, metric_of(task, "cut")) for one in everything for task in suite.asked_tasks]
     if any(cut):
         notes.append(
             f"Requests longer than the model's context lose their first tokens: {min(cut):.0%} to "
             f"{max(cut):.0%} of a task's requests here."
         )
+    if written := [_label(task) for task in suite.asked_tasks if LANGUAGE_TASKS[task].room]:
+        room = suite.max_new_tokens
+        notes.append(
+            f"{' and '.join(written)} ask for written answers, which guessing counts as wrong"
+            + (f"; they end after {room} tokens." if room is not None else ".")
+        )
+    if suite.code_note:
+        notes.append(f"Not asked, and not in the average: {suite.code_note}.")
     return [*notes, view.training_note(), *view.difference_note()]
+
+
+def _examples(suite: Suite) -> str:
+    if suite.num_fewshot is not None:
+        return f"{suite.num_fewshot} solved examples"
+    given = [f"{_label(one)} {suite.shots(one)}" for one in suite.asked_tasks if suite.shots(one)]
+    return f"lm-eval's own numbers of solved examples ({', '.join([*given, 'others 0'])})"
+
+
+def _scores(suite: Suite) -> str:
+    """Name the metrics: acc, and where it is another one."""
+    by_metric: dict[str, list[str]] = {}
+    for task in suite.asked_tasks:
+        if (name := suite.metric(task)) != "acc":
+            by_metric.setdefault(name, []).append(_label(task))
+    others = [f"{name} for {' and '.join(labels)}" for name, labels in by_metric.items()]
+    return ", and ".join(["acc", *others])
 
 
 def _drawn(view: View[Options]) -> Section:

@@ -1,4 +1,4 @@
-"""The tasks: columns, metrics, pinned data, and their items in files.
+"""The tasks: columns, metrics, pinned data, and their files.
 
 A folder of items holds ``<task>/<split>.jsonl`` or ``.jsonl.gz``, one item a line with the fields
 of the data set on the hub. Our own few items lie in such a folder beside this file.
@@ -9,21 +9,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
     MissingItemsError,
-    item_lines,
     items_folder,
     jsonl_file,
-    parsed,
 )
 from difftransformer.provenance.published import SUMS, require_published
 
 
 class LanguageTask(NamedTuple):
-    """One task of lm-eval, as the tables use it.
+    """One task of lm-eval, or one of its groups, as the tables use it.
 
     Attributes:
         label: Head of its column.
@@ -31,9 +28,17 @@ class LanguageTask(NamedTuple):
         folder: Folder of the task below those bundled with lm-eval.
         tokens: Of all its items, a prompt with each answer, for plans: a quarter of their letters.
         dataset: Where lm-eval loads it from, for messages.
-        revision: Commit of that data set on the hub.
+        revision: Commit of that data set on the hub; None where none is pinned.
         fields: Keys that an item in a file must have; a dot leads into a mapping.
         values: What some of them may be, for those that lm-eval looks up.
+        filter: Filter of lm-eval that reads the answer the metric is of.
+        shots: Solved examples that lm-eval gives where nobody says how many.
+        own_examples: Whether lm-eval brings these itself, so that no split has them.
+        room: Tokens that lm-eval leaves for a written answer; 0: one of given answers is chosen.
+        runs_code: Whether the answers are programs, which are run.
+        subjects: Of a group, by the field ``subject`` of its items; each is a task of lm-eval,
+            and the group's score is that over all of its items.
+        prefix: What the tasks of these are named by.
     """
 
     label: str
@@ -41,14 +46,47 @@ class LanguageTask(NamedTuple):
     folder: str
     tokens: int
     dataset: str
-    revision: str
+    revision: str | None
     fields: tuple[str, ...]
     values: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    filter: str = "none"
+    shots: int = 0
+    own_examples: bool = False
+    room: int = 0
+    runs_code: bool = False
+    subjects: tuple[str, ...] = ()
+    prefix: str = ""
+
+    @property
+    def members(self) -> dict[str, str]:
+        """Tasks of lm-eval by their subject; none but for groups."""
+        return {one: f"{self.prefix}_{one}" for one in self.subjects}
 
 
 _CHOICES = ("choices.text", "choices.label", "answerKey")
 _ARC_COMMIT = "210d026faf9955653af8916fad021475a3f00453"
 _ARC = ("allenai/ai2_arc", _ARC_COMMIT, ("question", *_CHOICES))
+
+_MMLU_NAMES = """
+    abstract_algebra anatomy astronomy business_ethics clinical_knowledge college_biology
+    college_chemistry college_computer_science college_mathematics college_medicine college_physics
+    computer_security conceptual_physics econometrics electrical_engineering elementary_mathematics
+    formal_logic global_facts high_school_biology high_school_chemistry
+    high_school_computer_science high_school_european_history high_school_geography
+    high_school_government_and_politics high_school_macroeconomics high_school_mathematics
+    high_school_microeconomics high_school_physics high_school_psychology high_school_statistics
+    high_school_us_history high_school_world_history human_aging human_sexuality international_law
+    jurisprudence logical_fallacies machine_learning management marketing medical_genetics
+    miscellaneous moral_disputes moral_scenarios nutrition philosophy prehistory
+    professional_accounting professional_law professional_medicine professional_psychology
+    public_relations security_studies sociology us_foreign_policy virology
+    world_religions
+"""
+_MMLU = tuple(_MMLU_NAMES.split())
+_AGIEVAL_EN = (
+    *("aqua_rat", "gaokao_english", "logiqa_en", "lsat_ar", "lsat_lr", "lsat_rc", "math"),
+    *("sat_en_without_passage", "sat_en", "sat_math"),
+)
 
 _SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
 
@@ -96,15 +134,46 @@ LANGUAGE_TASKS = {
         "WSC", "acc", "super_glue/wsc", 15_000, *_SUPER_GLUE,
         ("text", "span1_text", "span2_text", "span2_index", "label"),
     ),
+    "mmlu": LanguageTask(
+        "MMLU", "acc", "mmlu/default", 1_743_000,
+        "cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe",
+        ("subject", "question", "choices", "answer"), {"answer": (0, 1, 2, 3)},
+        subjects=_MMLU, prefix="mmlu",
+    ),
+    "ifeval": LanguageTask(
+        "IFEval", "prompt_level_strict_acc", "ifeval", 720_000,
+        "google/IFEval", "966cd89545d6b6acfd7638bc708b98261ca58e84",
+        ("key", "prompt", "instruction_id_list", "kwargs"), room=1280,
+    ),
+    "mbpp_plus": LanguageTask(
+        "MBPP+", "pass_at_1", "mbpp", 150_000,
+        "evalplus/mbppplus", None,
+        ("task_id", "prompt", "code", "test_list"),
+        shots=3, own_examples=True, room=256, runs_code=True,
+    ),
+    "gsm8k": LanguageTask(
+        "GSM8K", "exact_match", "gsm8k", 417_000,
+        "openai/gsm8k", "e53f048856ff4f594e959d75785d2c2d37b678ee",
+        ("question", "answer"), filter="flexible-extract", shots=5, room=256,
+    ),
+    "agieval_en": LanguageTask(
+        "AGIEval", "acc", "agieval", 4_800_000,
+        "hails/agieval-*", None,
+        ("subject", "query"), room=32, subjects=_AGIEVAL_EN, prefix="agieval",
+    ),
 }  # fmt: skip
-"""By lm-eval's name: the seven of Differential Transformer in the order of its tables, and four
-more of Dex. Neither says which metric it prints. `acc` everywhere but for HellaSwag is inferred
-from the former's OpenLLaMA row, whose numbers stand with their metric in the README of
-openlm-research/open_llama; a suite may ask for others."""
+"""By lm-eval's name: the seven of Differential Transformer in the order of its tables, four more of
+Dex, and five more of its table of tuned models. Neither says which metric it prints. `acc`
+everywhere but for HellaSwag is inferred from the former's OpenLLaMA row, whose numbers stand with
+their metric in the README of openlm-research/open_llama; a suite may ask for others. Of written
+answers it is the first metric of lm-eval's, and of GSM8K the last number of the answer, wherever it
+stands."""
 DIFF_TASKS = tuple(LANGUAGE_TASKS)[:7]
 """Those of Differential Transformer, tables 1 and 8."""
+DEX_TASKS = tuple(LANGUAGE_TASKS)[:11]
+"""Those of Dex, tables 1 and 8."""
 
-SPLITS = ("train", "validation", "test")
+SPLITS = ("dev", "train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")
 """Our own items, with their digests in items.sha256.json, which `publish` writes."""
 
@@ -130,71 +199,3 @@ def task_files(task: str, data: str) -> dict[str, Path]:
             root / task / "validation.jsonl",
         )
     return found
-
-
-def check_items(task: str, path: Path) -> None:
-    """Check that every item of a file can be asked.
-
-    Raises:
-        DataError: Names the file, the line and the field.
-    """
-    empty = True
-    for number, line in item_lines(path):
-        empty, place = False, f"{path}: line {number}"
-        item = parsed(line, place)
-        for field in LANGUAGE_TASKS[task].fields:
-            if _value(item, field) in (None, []):
-                raise DataError(
-                    f"{place}: field '{field}' is missing; {task} needs "
-                    f"{', '.join(LANGUAGE_TASKS[task].fields)}"
-                )
-        try:
-            _check_answer(item, place)
-            _check_values(item, LANGUAGE_TASKS[task], place)
-        except (AttributeError, TypeError) as error:
-            raise DataError(
-                f"{place}: a field has another type than {task} needs ({error})"
-            ) from None
-    if empty:
-        raise DataError(f"{path}: holds no items")
-
-
-def _check_answer(item: dict[str, Any], place: str) -> None:
-    """The answers that lm-eval would look up, which fail there without a line."""
-    if "choices" in item:
-        labels = item["choices"]["label"]
-        if item["answerKey"].strip() not in labels:
-            raise DataError(f"{place}: field 'answerKey' {item['answerKey']!r} is none of {labels}")
-        if len(item["choices"]["text"]) != len(labels):
-            raise DataError(f"{place}: fields 'choices.text' and 'choices.label' differ in length")
-    elif "sentence" in item:
-        if "_" not in item["sentence"]:
-            raise DataError(f"{place}: field 'sentence' has no blank '_'")
-        if item["answer"] not in ("1", "2"):
-            raise DataError(f"{place}: field 'answer' is {item['answer']!r}, not '1' or '2'")
-    elif "hypothesis" not in item:
-        choices = len(item.get("endings", "ny"))
-        if str(item["label"]) not in {str(index) for index in range(choices)}:
-            raise DataError(f"{place}: field 'label' is {item['label']!r}, not 0 to {choices - 1}")
-
-
-def _check_values(item: dict[str, Any], task: LanguageTask, place: str) -> None:
-    """Other fields that lm-eval looks up, or cuts texts by."""
-    for field, known in task.values.items():
-        if item[field] not in known:
-            raise DataError(
-                f"{place}: field '{field}' is {item[field]!r}, not {' or '.join(map(repr, known))}"
-            )
-    if "span2_index" in item and not 0 <= item["span2_index"] < len(item["text"].split()):
-        raise DataError(
-            f"{place}: field 'span2_index' is {item['span2_index']}, no word of its text"
-        )
-    if "start1" in item and not 0 <= item["start1"] < item["end1"] <= len(item["sentence1"]):
-        raise DataError(f"{place}: fields 'start1' and 'end1' are no part of sentence1")
-
-
-def _value(item: Any, field: str) -> Any:
-    """The value at a dotted key, None where there is none; HellaSwag has empty texts."""
-    for key in field.split("."):
-        item = item.get(key) if isinstance(item, dict) else None
-    return item

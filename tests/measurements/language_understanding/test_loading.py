@@ -1,0 +1,112 @@
+"""What is loaded of lm-eval, and what is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small_language_models import copy_items, suite, write_llama
+
+from difftransformer.config.run import PretrainedModel
+from difftransformer.errors import DataError
+from difftransformer.evaluation.subject import PretrainedSubject
+from difftransformer.measurements.language_understanding import measure as measurement
+from difftransformer.measurements.language_understanding.loading import load_task, task_manager
+
+CHECKER = """
+import os
+import subprocess
+import sys
+
+import datasets
+import evaluate
+
+class CodeEval(evaluate.Metric):
+    def _info(self):
+        features = datasets.Features(
+            {"predictions": datasets.Sequence(datasets.Value("string")),
+             "references": datasets.Value("string")}
+        )
+        return evaluate.MetricInfo(
+            description="", citation="", inputs_description="", features=features
+        )
+
+    def _compute(self, predictions, references, k):
+        assert os.environ["HF_ALLOW_CODE_EVAL"] == "1"
+        runs = [
+            subprocess.run([sys.executable, "-c", f"{one[0]}\\n{test}"], capture_output=True)
+            for one, test in zip(predictions, references)
+        ]
+        return {"pass@1": sum(run.returncode == 0 for run in runs) / len(runs)}, {}
+"""
+"""In the place of the hub's, which is not to be had without a network."""
+
+
+def subject(folder: Path) -> PretrainedSubject:
+    llama = write_llama(folder / "llama")
+    (folder / "details").mkdir()
+    model = PretrainedModel(name=str(llama))
+    return PretrainedSubject(model, torch.device("cpu"), folder / "details", folder / "state")
+
+
+def test_programs_are_not_run_unless_that_is_allowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = suite(tasks=["mbpp_plus", "gsm8k"], max_new_tokens=4, limit=2)
+    with caplog.at_level("WARNING"):
+        found = measurement.measure(settings, subject(tmp_path))
+    (said,) = (one.message for one in caplog.records if "mbpp_plus" in one.message)
+    assert "run_generated_code: true of the suite allows it" in said
+    assert list(found.metrics) == settings.metric_names(None)
+    assert not any(name.startswith("mbpp_plus") for name in found.metrics)
+    assert found.metrics["average"] == found.metrics["gsm8k"]
+    with pytest.raises(ValueError, match="nothing is left to ask; mbpp_plus would run programs"):
+        suite(tasks=["mbpp_plus"])
+
+
+def test_allowed_programs_are_run_by_lm_evals_checker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.delenv("HF_ALLOW_CODE_EVAL", raising=False)
+    monkeypatch.setattr("evaluate.config.HF_EVALUATE_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    allowed = suite(tasks=["mbpp_plus"], run_generated_code=True, max_new_tokens=4, num_fewshot=0)
+    with pytest.raises(DataError, match=r"mbpp_plus: lm-eval runs programs by `code_eval` of the"):
+        load_task(task_manager(["mbpp_plus"]), allowed, "mbpp_plus", tmp_path)
+    checker = tmp_path / "code_eval" / "code_eval.py"
+    checker.parent.mkdir()
+    checker.write_text(CHECKER)
+    loaded = load_task(task_manager(["mbpp_plus"]), allowed, "mbpp_plus", tmp_path)
+    task = loaded["tasks"]["mbpp_plus"]
+    item = task.eval_docs[0]
+    monkeypatch.setenv("HF_ALLOW_CODE_EVAL", "1")
+    assert task.process_results(item, [[item["code"]]])["pass_at_1"] == 1.0
+    assert task.process_results(item, [["def double(a): return a"]])["pass_at_1"] == 0.0
+
+
+def test_sentences_of_ifeval_need_the_data_of_nltk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nltk.data.path", [])
+    path = copy_items(tmp_path, "ifeval")
+    item = {
+        "key": 99, "prompt": "p", "instruction_id_list": ["length_constraints:number_sentences"],
+        "kwargs": [{"relation": "at least", "num_sentences": 2}],
+    }  # fmt: skip
+    path.write_text(path.read_text() + json.dumps(item) + "\n")
+    settings = suite(tasks=["ifeval"], data=str(tmp_path))
+    with pytest.raises(
+        DataError, match=r"number_sentences with nltk's punkt_tab, .*downloader"
+    ):
+        load_task(task_manager(["ifeval"]), settings, "ifeval", tmp_path / "cache")
+
+
+def test_a_folder_has_all_subjects_and_no_others(tmp_path: Path) -> None:
+    path = copy_items(tmp_path, "mmlu")
+    settings, manager = suite(tasks=["mmlu"], data=str(tmp_path)), task_manager(["mmlu"])
+    with pytest.raises(DataError, match=r"has no items of mmlu_abstract_algebra, .* the mean over"):
+        load_task(manager, settings, "mmlu", tmp_path / "cache")
+    path.write_text(path.read_text().replace("astronomy", "astrology"))
+    with pytest.raises(DataError, match="line 1: field 'subject' is 'astrology', which lm-eval"):
+        load_task(manager, settings, "mmlu", tmp_path / "cache")
