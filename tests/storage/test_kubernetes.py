@@ -1,5 +1,12 @@
-"""Pods as Snakemake's own plugin asks for them: looked at, not run."""
+"""Pods as Snakemake's own plugin asks for them, and what becomes of a workflow when they run.
 
+A pod is a process in an empty folder here: sources, inputs, outputs and checkpoints go through a
+bucket alone. That images are pulled, pods scheduled and GPUs handed out, no cluster here can show.
+"""
+
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,9 +14,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from attempts import assert_same
 from pods import Cluster, cluster
 from s3_server import Server, serving
-from small_workflow import copy_of
+from small_cluster import wait_for
+from small_workflow import Checkout, copy_of
 
 from difftransformer.planning.plan import Plan
 
@@ -85,3 +94,56 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     assert {"AWS_SECRET_ACCESS_KEY", "DIFFTRANSFORMER_STATE", "AWS_ENDPOINT_URL"} <= named
     assert "canary-secret" not in str(pods.jobs) + said  # but in the secret
     assert "--target-jobs 'pretrain:scale=gpu,run=diff,seed=0'" in container["args"][1]
+
+
+@pytest.fixture(scope="module")
+def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What envs/Containerfile sets, with the wheels that it puts beside."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    text = (repository / "envs" / "Containerfile").read_text()
+    (download,) = re.findall(r"^RUN python -m pip (download .*)$", text, re.MULTILINE)
+    words = [str(wheels) if word == "/wheels" else word for word in download.split()]
+    subprocess.run([sys.executable, "-m", "pip", *words, "-q"], cwd=repository, check=True)
+    (values,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
+    said = dict(one.split("=") for one in values.split())
+    return said | {"PIP_FIND_LINKS": str(wheels)}
+
+
+def test_a_workflow_of_pods_survives_the_loss_of_one(
+    finished: Checkout, image: dict[str, str], server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    checkout = copy_of(finished.folder, tmp_path / "here")
+    corpus = tmp_path / "hostile.jsonl"
+    scale = checkout.folder / "config" / "scales" / "smoke.yaml"
+    (known,) = re.findall(r"globs: \['(.*)'\]", scale.read_text())
+    shutil.copy(known, corpus)
+    checkout.edit("config/scales/smoke.yaml", known, str(corpus))
+    with cluster(tmp_path / "cluster", runs=True) as pods:
+        pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
+        process = head(checkout.folder, pods, server, "run", EVALUATED)
+        try:
+            there = lambda: server.copies("pods", "run/state")  # noqa: E731
+            wait_for(lambda: there() or process.poll() is not None, "a checkpoint", 240)
+            assert process.poll() is None, (checkout.folder / "said").read_text() + pods.logs()
+            corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenised
+            (training,) = [
+                name
+                for name, job in pods.jobs.items()
+                if "'pretrain:" in str(job) and pods.exit_code(name) is None
+            ]
+            os.killpg(pods.processes[training].pid, 9)
+            assert process.wait(240) == 0, (checkout.folder / "said").read_text() + pods.logs()
+        finally:
+            process.kill()
+            process.wait()
+        asked = [re.findall(r"--target-jobs '(\w+):", str(job))[0] for job in pods.jobs.values()]
+        assert sorted(asked) == ["count_ngrams", "evaluate", "pretrain", "pretrain"]
+        resources = [one["resources"] for one in pods.containers()]
+        assert "gpu" not in str(resources)
+        assert "resuming from the checkpoint of step" in pods.logs()
+    built = tmp_path / "built"
+    server.download("pods", "run/results/smoke", built)
+    for part in ("runs/diff/", "evaluations/validation_slices/diff/"):
+        assert_same(finished.folder / "results" / "smoke", built, part)
+    assert not server.keys("pods", "run/state")
