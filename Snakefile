@@ -57,6 +57,10 @@ try:
         )
     if _storage.default_storage_provider == "s3":
         require_writable(_storage.default_storage_prefix)
+        from snakemake_storage_plugin_s3 import StorageObject
+
+        # It would remember that a folder was not there, and not find what a pod has put into it since.
+        StorageObject.is_dir = lambda self: any(self.get_subkeys())
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 

@@ -1,15 +1,25 @@
-"""Pods as Snakemake's own plugin asks for them: looked at, not run."""
+"""Pods as Snakemake's own plugin asks for them, and what becomes of a workflow when they run.
 
+A pod is a process in an empty folder here: sources, inputs, outputs and checkpoints go through a
+bucket alone. That images are pulled, pods scheduled and GPUs handed out, no cluster here can show.
+"""
+
+import os
+import re
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from attempts import assert_same
 from pods import Cluster, cluster
 from s3_server import Server, serving
-from small_workflow import copy_of
+from small_cluster import wait_for
+from small_workflow import ROWS, Checkout, copy_of
 
 from difftransformer.planning.plan import Plan
 
@@ -17,7 +27,6 @@ pytestmark = pytest.mark.s3
 
 IMAGE = "registry.example/difftransformer:1"
 PROFILE = "profiles/kubernetes"
-EVALUATED = "results/smoke/evaluations/validation_slices/diff/0.json"
 TRAINED = "results/gpu/runs/diff/0/training.json"
 
 
@@ -26,6 +35,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("server")) as running:
         running.client().create_bucket(Bucket="pods")
         yield running
+
+
+def sources(finished: Path, folder: Path) -> Checkout:
+    """A checkout whose files git knows: these the head sends to the pods."""
+    folder.mkdir()
+    checkout = copy_of(finished, folder)
+    (folder / ".gitignore").write_text(".snakemake/\nresults/\nsaid\n")
+    subprocess.run(["git", "init", "--quiet", "."], cwd=folder, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
+    return checkout
 
 
 def head(
@@ -39,9 +58,6 @@ def head(
         "PYTHONPATH": str(checkout / "src"),
         "OMP_NUM_THREADS": "1",
     }
-    (checkout / ".gitignore").write_text(".snakemake/\nresults/\nsaid\n")
-    for line in ("init --quiet .", "add --all", "-c user.name=x -c user.email=x commit -qm x"):
-        subprocess.run(["git", *line.split()], cwd=checkout, check=True)
     with (checkout / "said").open("wb") as said:
         return subprocess.Popen(
             [
@@ -58,8 +74,7 @@ def head(
 def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     world: int, manufacturer: str, repository: Path, server: Server, tmp_path: Path
 ) -> None:
-    (tmp_path / "here").mkdir()
-    checkout, prefix = copy_of(repository, tmp_path / "here"), f"{manufacturer}{world}"
+    checkout, prefix = sources(repository, tmp_path / "here"), f"{manufacturer}{world}"
     checkout.edit(f"{PROFILE}/config.yaml", "nvidia", manufacturer)
     dataset = Plan.load(repository / "config", {"scale": "gpu"}).jobs.run("diff").dataset
     tokenised = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "shards/train.bin")
@@ -85,3 +100,64 @@ def test_a_training_on_gpus_is_asked_for_as_kubernetes_gives_them(
     assert {"AWS_SECRET_ACCESS_KEY", "DIFFTRANSFORMER_STATE", "AWS_ENDPOINT_URL"} <= named
     assert "canary-secret" not in str(pods.jobs) + said  # but in the secret
     assert "--target-jobs 'pretrain:scale=gpu,run=diff,seed=0'" in container["args"][1]
+
+
+@pytest.fixture(scope="module")
+def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What envs/Containerfile sets, with the wheels that it puts beside."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    text = (repository / "envs" / "Containerfile").read_text()
+    (download,) = re.findall(r"^RUN python -m pip (download .*)$", text, re.MULTILINE)
+    words = [str(wheels) if word == "/wheels" else word for word in download.split()]
+    subprocess.run([sys.executable, "-m", "pip", *words, "-q"], cwd=repository, check=True)
+    (values,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
+    said = dict(one.split("=") for one in values.split())
+    return said | {"PIP_FIND_LINKS": str(wheels)}
+
+
+def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
+    finished: Checkout, image: dict[str, str], server: Server, tmp_path: Path
+) -> None:
+    checkout = sources(finished.folder, tmp_path / "here")
+    corpus = tmp_path / "hostile.jsonl"
+    scale = checkout.folder / "config" / "scales" / "smoke.yaml"
+    (known,) = re.findall(r"globs: \['(.*)'\]", scale.read_text())
+    shutil.copy(known, corpus)
+    checkout.edit("config/scales/smoke.yaml", known, str(corpus))
+    said = checkout.folder / "said"
+    with cluster(tmp_path / "cluster", runs=True) as pods:
+        pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
+        process = head(checkout.folder, pods, server, "run", "table6")
+        try:
+            there = lambda: server.copies("pods", "run/state")  # noqa: E731
+            wait_for(lambda: there() or process.poll() is not None, "a checkpoint", 400)
+            assert process.poll() is None, said.read_text() + pods.logs()
+            corpus.rename(corpus.with_suffix(".away"))  # pods have no corpus: the head tokenised
+            os.killpg(pods.processes[running(pods, "pretrain:scale=smoke,run=diff,")].pid, 9)
+            assert process.wait(600) == 0, said.read_text() + pods.logs()
+        finally:
+            process.kill()
+            process.wait()
+        rules = Counter(re.findall(r"--target-jobs '(\w+):", str(pods.jobs)))
+        rows = len(ROWS)
+        assert rules == {"count_ngrams": 1, "pretrain": rows + 1, "evaluate": rows}
+        assert "gpu" not in str([one["resources"] for one in pods.containers()])
+        assert "resuming from the checkpoint of step" in pods.logs()
+
+        corpus.with_suffix(".away").rename(corpus)
+        assert head(checkout.folder, pods, server, "run", "table6").wait(240) == 0
+        assert "Nothing to be done" in said.read_text()
+        assert len(pods.jobs) == rules.total()
+    built = tmp_path / "built"
+    server.download("pods", "run/results/smoke", built)
+    for part in ("runs/", "evaluations/", "tables/", "data/stdlib_text/shards/"):
+        assert_same(finished.folder / "results" / "smoke", built, part)
+    assert not server.keys("pods", "run/state")
+
+
+def running(pods: Cluster, job: str) -> str:
+    """Name of the pod that runs a job."""
+    (found,) = [
+        name for name, one in pods.jobs.items() if job in str(one) and pods.exit_code(name) is None
+    ]
+    return found

@@ -40,7 +40,16 @@ def one_of_each_rule(jobs: list[DeclaredJob]) -> list[DeclaredJob]:
 
 
 def run_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
-    """Run a job in a folder with its declared inputs alone: it makes what the workflow made.
+    """Run a job in a folder with its declared inputs alone: it makes what the workflow made."""
+    make_alone(checkout, job, folder)
+    (plan,) = (folder / "results").glob("*/plan")
+    kept = checkout.folder / plan.parent.relative_to(folder)
+    compared = compare_builds(kept, plan.parent)
+    assert [file.name for file in compared if not file.same] == []
+
+
+def make_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
+    """Run a job in a folder with its declared inputs alone: it makes what it declares.
 
     Its slice lies there, too: every process of Snakemake writes it from the configuration.
     """
@@ -70,7 +79,3 @@ def run_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
     assert ended.returncode == 0, f"{job.rule} reads more than it declares:\n{ended.stderr}"
     for name in job.outputs:
         assert (folder / name).exists(), f"{job.rule} declares {name} and does not make it"
-    (plan,) = (folder / "results").glob("*/plan")
-    kept = checkout.folder / plan.parent.relative_to(folder)
-    compared = compare_builds(kept, plan.parent)
-    assert [file.name for file in compared if not file.same] == []

@@ -1,17 +1,20 @@
 """Every rule declares all that its job reads: on another node there is nothing else."""
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
-from alone import declared_jobs, one_of_each_rule, run_alone
+from alone import DeclaredJob, declared_jobs, make_alone, one_of_each_rule, run_alone
 from small_workflow import Checkout, copy_of
 
 from difftransformer.planning.jobs import ENTRIES
 
+TIMED = "results/smoke/timings/throughput.json"
 JUDGED = "results/smoke/judgements/lexical/hallucination/recall_diff/0.json"
 TRAINED = "results/smoke/runs/diff/0/config.json"
 ELSEWHERE = {"adapt", "measure_timings"}
-"""test_adaptation_reruns.py has the first; the other reads nothing."""
+"""test_adaptation_reruns.py has the first; the other is below."""
 
 
 def test_each_rule_runs_on_its_declared_inputs_alone(finished: Checkout, tmp_path: Path) -> None:
@@ -36,3 +39,13 @@ def test_a_judge_runs_on_its_declared_inputs_alone(repository: Path, tmp_path: P
     jobs = declared_jobs(checkout, JUDGED, "--config", "scale=smoke")
     for job in one_of_each_rule(jobs):
         run_alone(checkout, job, tmp_path / job.rule)
+
+
+@pytest.mark.slow
+def test_timings_are_measured_where_nothing_else_is(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "checkout").mkdir()
+    checkout = copy_of(repository, tmp_path / "checkout")
+    ended = checkout.snakemake("-n", "--printshellcmds", TIMED, "--config", "scale=smoke")
+    (command,) = re.findall(r"difftransformer measure_timings .*", ended.stdout + ended.stderr)
+    job = DeclaredJob("measure_timings", [], shlex.split(command), [TIMED])
+    make_alone(checkout, job, tmp_path / "alone")

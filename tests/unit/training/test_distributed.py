@@ -30,17 +30,29 @@ SETTINGS = {
 class Run:
     """One training in a folder; called again it goes on, in as many processes as it is given."""
 
-    def __init__(self, folder: Path, dataset: Path, variant: str = "diff_v1", **more: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        dataset: Path,
+        variant: str = "diff_v1",
+        parent: "Run | None" = None,
+        **more: Any,
+    ) -> None:
+        """``parent``: the finished run that it continues."""
         self.folder, self._dataset, self._variant = folder, dataset, variant
-        self._settings = SETTINGS | more
+        self._settings, self._parent = SETTINGS | more, parent
         folder.mkdir()
 
     def start(self, world: int, limit: int | None = None, **more: Any) -> subprocess.Popen[str]:
         slice = make_slice(self._variant, world=world, **(self._settings | more))
+        if self._parent is not None:
+            slice = slice.model_copy(update={"run": "longer", "init_from": self._variant})
         path = self.folder / f"slice-{world}.json"
         path.write_text(slice.model_dump_json())
         words = ["pretrain", "--slice", path, "--dataset", self._dataset / "manifest.json"]
         words += ["--output", self.folder / "out" / "training.json", "--tracking", "off"]
+        if self._parent is not None:
+            words += ["--model", self._parent.folder / "out" / "training.json"]
         limited = [] if limit is None else ["prlimit", f"--fsize={limit}"]
         return subprocess.Popen(
             [*limited, sys.executable, "-m", "difftransformer", *map(str, words)],
@@ -242,6 +254,18 @@ def test_another_number_of_processes_goes_on_within_rounding(
     assert "made with 1 processes, now there are 2" in said
     assert f"resuming from the checkpoint of step {stopped[1]}" in said
     assert distance(run, alone) < 1e-6
+
+
+def test_two_processes_continue_what_one_has_trained(
+    tmp_path: Path, text: Path, alone: Run
+) -> None:
+    runs = [Run(tmp_path / name, text, parent=alone) for name in ("one", "two")]
+    runs[0](1)
+    said, status = runs[1].disturbed(signal.SIGTERM, "rank")
+    assert status == os.EX_TEMPFAIL, said
+    assert f"resuming from the checkpoint of step {runs[1].steps()[-1]}" in runs[1](2)
+    assert distance(runs[1], runs[0]) < 1e-6
+    assert runs[1].losses()[0] < alone.losses()[0] - 0.5  # from the weights of its base
 
 
 @pytest.mark.exhaustive
