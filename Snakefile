@@ -1,12 +1,15 @@
 # Entry of the pipeline. `snakemake --list-target-rules` names everything that can be built.
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
+from tempfile import gettempdir
 
 from snakemake.utils import min_version
 
 from difftransformer.errors import UserError
+from difftransformer.machine import warm
 from difftransformer.machine.gpus import pool
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold

@@ -1,15 +1,30 @@
 """The command `difftransformer`, which an installation without the extras has, too."""
 
+import os
 import sys
 
-from difftransformer.extras import how_to_get
+from difftransformer.machine import warm
+
+_WARM = (
+    "difftransformer.cli",
+    "difftransformer.training.pretrain",
+    "difftransformer.evaluation.evaluate",
+)
+"""What jobs need, to be imported once for all of them."""
 
 
 def main() -> None:
     """Run the command line, or say which extra it lacks."""
+    if warm.VARIABLE in os.environ:
+        if sys.argv[1:2] == [warm.COMMAND]:
+            warm.serve(_WARM)  # returns in each job, with the job's words
+        else:
+            warm.hand_over()
     try:
         from difftransformer.cli import main as run
     except ModuleNotFoundError as error:
+        from difftransformer.extras import how_to_get
+
         if (cure := how_to_get(error)) is None:
             raise
         sys.exit(f"error: {cure}")

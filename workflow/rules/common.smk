@@ -180,6 +180,16 @@ onstart:
             " and evaluates it again",
             file=sys.stderr,
         )
+    # Last, since jobs start warm in the environment that they would have had anyway: Snakemake's to jobs of
+    # one thread. In a container or on another machine there is nothing to connect to.
+    if workflow.local_exec and not workflow.deployment_settings.deployment_method:
+        threads = "OMP GOTO OPENBLAS MKL NUMEXPR".split()
+        variables = {f"{name}_NUM_THREADS": "1" for name in threads}
+        variables |= {"VECLIB_MAXIMUM_THREADS": "1"}
+        variables |= dict.fromkeys(
+            ("TMPDIR", "TMP", "TEMPDIR", "TEMP"), gettempdir()
+        )
+        warm.start(shutil.which("difftransformer"), variables)
 
 
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send

@@ -1,5 +1,6 @@
 # Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, what a measurement times on the machine that it
-# runs on. Takes all cores, so that no other job of the workflow disturbs it.
+# runs on. Takes all cores, so that no other job of the workflow disturbs it, and a process started for it: it tells
+# torch something before it is imported.
 
 
 rule measure_timings:
@@ -17,5 +18,6 @@ rule measure_timings:
     message:
         "Measure the timings of {wildcards.timing}"
     shell:
+        "export DIFFTRANSFORMER_WARM=off; "
         "difftransformer measure_timings --slice {params.cfg} --code {params.code}"
         " --threads {threads} --output {output} --results {params.root} --log {log}"

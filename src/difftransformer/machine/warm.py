@@ -1,0 +1,303 @@
+"""A process that has imported torch once, and from which jobs on this machine are forked.
+
+The head of a workflow starts it. `difftransformer` then hands its call over by a socket, waits, and
+ends as the job ended. Nothing changes but the start: a job is forked where a new process would have
+had the same environment, limits, namespaces and code, and from a process of one thread that has
+asked no card for anything. Every other call starts as if this were not here.
+
+A message is one packet: the call with its standard streams, then numbers of signals to pass on;
+back comes the job's wait status. Each side knows the end of another by its socket: that of who
+called kills the job, that of the head ends the warm process as soon as it has no job.
+"""
+
+import io
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from types import FrameType
+
+VARIABLE = "DIFFTRANSFORMER_WARM"
+"""The socket for jobs to hand their calls to; `off`, said by a user: none."""
+
+COMMAND = "warm-process"
+"""First word of the call by which the head starts one."""
+
+_PASSED_ON = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
+_OF_THE_SHELL = {"_", "SHLVL", "PWD", "OLDPWD"}
+"""Variables that no import looks at; a job gets those of its call."""
+_INHERITED = (
+    "Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cap", "NoNewPrivs", "Seccomp",
+    "Cpus_allowed", "Mems_allowed",
+)  # fmt: skip
+_LONGEST = 1 << 20
+_REFUSED = b"no"
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
+
+_kept: list[object] = []
+"""What lives as long as the head."""
+
+
+def start(command: str, variables: Mapping[str, str]) -> None:
+    """Start a warm process that ends with this one, the head, and name its socket to jobs.
+
+    Where it cannot be had, on a system other than Linux, say, jobs start as they always do.
+
+    Args:
+        command: `difftransformer`, as jobs call it.
+        variables: Of the environment of jobs, beside those of the head.
+    """
+    import atexit
+    import shutil
+    import subprocess
+    import tempfile
+
+    if os.environ.get(VARIABLE) == "off" or not sys.platform.startswith("linux"):
+        return
+    folder = ""
+    try:
+        folder = tempfile.mkdtemp(prefix="difftransformer-")  # nobody else may look into it
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # There from the first job on, which waits for the imports instead of doing its own.
+        listener.bind(f"{folder}/jobs")
+        listener.listen()
+        os.environ[VARIABLE] = f"{folder}/jobs"
+        process = subprocess.Popen(
+            [command, COMMAND, str(listener.fileno())],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
+            env=os.environ | variables, start_new_session=True,
+        )  # fmt: skip
+        listener.close()
+        _kept.append(process)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    except OSError:
+        os.environ.pop(VARIABLE, None)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def hand_over() -> None:
+    """Have this process's call done by a job of the warm process, if there is one that can.
+
+    Ends this process as the job ended; otherwise returns.
+    """
+    address = os.environ.get(VARIABLE, "off")
+    if address == "off":
+        return
+    passed: list[int] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            passed.append(number)
+            connection.send(bytes([number]))
+
+        previous = {}
+        answer = _REFUSED
+        try:
+            connection.connect(address)
+            call = json.dumps([sys.argv, dict(os.environ), _conditions()]).encode()
+            previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+            socket.send_fds(connection, [call], [0, 1, 2])
+            answer = connection.recv(len(_REFUSED) + 64)
+        except OSError:
+            pass
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+    if not answer:
+        print(f"warning: what {address} belongs to has ended: starting again", file=sys.stderr)
+    elif answer != _REFUSED:
+        _end(int(answer))
+    for number in passed:  # no job has it: it is this process's own
+        os.kill(os.getpid(), number)
+
+
+def _end(status: int) -> None:
+    """End this process as the one of a wait status ended."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _conditions() -> list[object]:
+    """What a new process takes over from who starts it, or reads when it imports."""
+    with open("/proc/self/status") as status, open("/proc/self/limits") as limits:
+        inherited = [line for line in status if line.startswith(_INHERITED)]
+        limited = limits.read()
+    with open("/proc/self/cgroup") as cgroup:
+        group = cgroup.read()
+    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
+    variables = sorted(pair for pair in os.environ.items() if pair[0] not in _OF_THE_SHELL)
+    return [
+        sys.executable, sys.version, os.getcwd(), os.nice(0), inherited, limited, group, spaces,
+        [list(pair) for pair in variables],
+    ]  # fmt: skip
+
+
+def serve(modules: Iterable[str]) -> None:
+    """Be the warm process; returns in each job, whose call and streams are this process's then.
+
+    Args:
+        modules: What to import.
+    """
+    import gc
+
+    server = _Server(socket.socket(fileno=int(sys.argv[2])))
+    for module in modules:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # jobs shall not write to the pages of what is shared
+    server.run()
+
+
+class _Server:
+    def __init__(self, listener: socket.socket) -> None:
+        import selectors
+
+        self._listener: socket.socket | None = listener
+        self._folder = os.path.dirname(listener.getsockname())
+        self._ready = selectors.DefaultSelector()
+        self._read = selectors.EVENT_READ
+        self._jobs: dict[int, tuple[int, socket.socket]] = {}
+        """By the descriptor that tells of a job's end: its process and who waits for it."""
+        self._ready.register(listener, self._read, self._accept)
+        self._ready.register(sys.stdin.fileno(), self._read, self._retire)
+
+    def run(self) -> None:
+        """Answer calls until the head has ended and no job runs; returns in each job alone."""
+        self._conditions = _conditions()
+        self._code = _code()
+        while self._listener is not None or self._jobs:
+            key, _ = self._ready.select()[0]  # one by one: each may unregister others
+            if key.data(key.fileobj):
+                return
+        os._exit(0)
+
+    def _accept(self, listener: socket.socket) -> bool:
+        connection, _ = listener.accept()
+        self._ready.register(connection, self._read, self._answer)
+        return False
+
+    def _retire(self, head: int) -> bool:
+        import shutil
+
+        self._ready.unregister(head)
+        if self._listener is not None:
+            self._ready.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return False
+
+    def _answer(self, connection: socket.socket) -> bool:
+        """Fork a job for a call that has come, or refuse it; True in the job."""
+        self._ready.unregister(connection)
+        packet, streams, _, _ = socket.recv_fds(connection, _LONGEST, 3)
+        words, variables, conditions = json.loads(packet) if packet else ([], {}, None)
+        job = None
+        if conditions == self._conditions and _code() == self._code and _may_fork():
+            server, job = os.getpid(), os.fork()
+            if job == 0:
+                self._close()
+                connection.close()
+                _become(server, words, variables, streams)
+                return True
+        for stream in streams:
+            os.close(stream)
+        if job is None:
+            with suppress(OSError), connection:
+                connection.send(_REFUSED)
+            return False
+        with suppress(OSError):
+            os.setpgid(job, job)
+        ended = os.pidfd_open(job)
+        self._jobs[ended] = job, connection
+        self._ready.register(ended, self._read, self._finish)
+        self._ready.register(connection, self._read, partial(self._pass_on, job))
+        return False
+
+    def _pass_on(self, job: int, connection: socket.socket) -> bool:
+        """Pass on a signal, or kill all processes of a job that nobody waits for any more."""
+        number = b""
+        with suppress(OSError):
+            number = connection.recv(1)
+        if number:
+            os.kill(job, number[0])
+        else:
+            self._ready.unregister(connection)
+            os.killpg(job, signal.SIGKILL)
+        return False
+
+    def _finish(self, ended: int) -> bool:
+        job, connection = self._jobs.pop(ended)
+        self._ready.unregister(ended)
+        os.close(ended)
+        _, status = os.waitpid(job, 0)
+        if connection in self._ready.get_map():
+            self._ready.unregister(connection)
+        with suppress(OSError), connection:
+            connection.send(str(status).encode())
+        return False
+
+    def _close(self) -> None:
+        """Let go of everything, in a job."""
+        for key in list(self._ready.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+            elif key.fd in self._jobs:
+                os.close(key.fd)
+        self._ready.close()
+
+
+def _code() -> list[tuple[str, int, int]]:
+    """The files of the code that this process has, as they are now."""
+    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    found = []
+    for file in filter(None, files):
+        with suppress(OSError):  # a module may come from an archive
+            now = os.stat(file)
+            found.append((file, now.st_mtime_ns, now.st_size))
+    return sorted(found)
+
+
+def _may_fork() -> bool:
+    """Whether a fork has all that there is here: no other thread, nothing of a card."""
+    opened = "/proc/self/fd"
+    with suppress(FileNotFoundError):  # the descriptor of the listing itself
+        for number in os.listdir(opened):
+            if os.readlink(f"{opened}/{number}").startswith("/dev/nvidia"):
+                return False
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _become(
+    server: int, words: list[str], variables: dict[str, str], streams: Iterable[int]
+) -> None:
+    """Make a forked process what a new one would be for this call; it dies with the server."""
+    import ctypes
+
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.argv[:] = words
+    os.environ.clear()
+    os.environ.update(variables)
+    for written in (sys.stdout, sys.stderr):
+        if isinstance(written, io.TextIOWrapper):
+            written.reconfigure(line_buffering=written is sys.stderr or written.isatty())
+    if "numpy.random" in sys.modules:  # as `random` does by itself
+        sys.modules["numpy.random"].seed()

@@ -1,0 +1,247 @@
+"""A command that does what its first word says, real processes that fork it, and their ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from difftransformer.machine import warm
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs pidfd, /proc")
+
+COMMAND = f"""#!{sys.executable}
+import os, sys
+from difftransformer.machine import warm
+import ours
+if sys.argv[1:2] == [warm.COMMAND]:
+    warm.serve([os.environ.get("IMPORTED", "decimal")])
+else:
+    warm.hand_over()
+how = "warm" if warm.COMMAND in sys.orig_argv else "cold"
+exec(sys.argv[1])
+"""
+HEAD = """
+import os, sys
+from difftransformer.machine import warm
+warm.start(sys.argv[1], {})
+print(os.environ.get(warm.VARIABLE, "none"), flush=True)
+sys.stdin.read()
+"""
+SAY = "print(how)"
+WAIT = "import time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
+class Warm:
+    """A head, its warm process, and calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.command = folder / "bin" / "command"
+        self.command.parent.mkdir()
+        self.command.write_text(COMMAND)
+        self.command.chmod(0o755)
+        (self.command.parent / "ours.py").write_text("")
+        self.variables = {**os.environ, "TMPDIR": str(folder)}
+        self.head = subprocess.Popen(
+            [sys.executable, "-c", HEAD, self.command],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.variables,
+        )  # fmt: skip
+        assert self.head.stdout is not None
+        self.address = self.head.stdout.readline().strip()
+        self.variables[warm.VARIABLE] = self.address
+
+    def begin(self, does: str, before: str = "", **variables: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            ["bash", "-c", f'{before} exec "$0" "$@"', self.command, does, "a word"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=self.variables | variables,
+        )  # fmt: skip
+
+    def call(self, does: str, before: str = "", **variables: str) -> tuple[int, str]:
+        process = self.begin(does, before, **variables)
+        said, _ = process.communicate(timeout=60)
+        return process.returncode, said.strip()
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Warm]:
+    started = Warm(tmp_path)
+    yield started
+    started.head.communicate()  # which ends its input, and it
+    until(lambda: not Path(started.address).parent.exists())
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never came")
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def first_line(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def test_a_job_has_its_own_words_streams_and_nothing_of_the_job_before(it: Warm) -> None:
+    assert it.call("os.environ['MARK'] = 'x'; os.chdir('/'); print(how, sys.argv[2])") == (
+        0, "warm a word",
+    )  # fmt: skip
+    assert it.call("print(how, os.getcwd(), 'MARK' in os.environ)") == (
+        0, f"warm {Path.cwd()} False",
+    )  # fmt: skip
+    process = it.begin("print(input(), 'decimal' in sys.modules); print('!', file=sys.stderr)")
+    assert process.communicate("read\n", timeout=60) == ("read True\n", "!\n")
+    assert Path(it.address).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_job_has_no_descriptor_but_its_streams(it: Warm) -> None:
+    waiting = it.begin(WAIT)
+    first_line(waiting)
+    assert it.call("print(how, sorted(map(int, os.listdir('/proc/self/fd')))[:-1])") == (
+        0, "warm [0, 1, 2]",
+    )  # fmt: skip
+    waiting.kill()
+    waiting.communicate()
+
+
+def test_random_numbers_differ_from_job_to_job(it: Warm) -> None:
+    said = {it.call("import random; print(how, random.random())")[1] for _ in range(3)}
+    assert len(said) == 3
+    assert all(one.startswith("warm") for one in said)
+
+
+@pytest.mark.parametrize(
+    ("does", "status"),
+    [
+        ("sys.exit(2)", 2),
+        ("sys.exit(75)", 75),
+        ("1 / 0", 1),
+        ("raise SystemExit(130)", 130),
+        ("os.kill(os.getpid(), 9)", -signal.SIGKILL),
+        ("os.kill(os.getpid(), 11)", -signal.SIGSEGV),
+        ("import atexit; atexit.register(print, 'bye'); sys.exit(3)", 3),
+    ],
+)
+def test_a_call_ends_as_its_job_and_as_without_a_warm_process(
+    it: Warm, does: str, status: int
+) -> None:
+    there = it.call(f"assert how == 'warm'; {does}")
+    assert there == it.call(does, **{warm.VARIABLE: "off"})
+    assert there[0] == status
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT]
+)
+def test_signals_reach_the_job(it: Warm, number: int) -> None:
+    heard = (
+        "import signal, time\n"
+        f"signal.signal({int(number)}, lambda n, _: sys.exit(100 + n))\n"
+        "print(os.getpid(), flush=True)\ntime.sleep(60)"
+    )
+    process = it.begin(heard)
+    first_line(process)
+    process.send_signal(number)
+    assert process.wait(60) == 100 + number
+    process.communicate()
+
+
+def test_a_job_dies_with_who_waits_for_it_and_so_do_its_children(it: Warm) -> None:
+    process = it.begin(
+        "import time\nif child := os.fork(): print(os.getpid(), child, flush=True)\ntime.sleep(60)"
+    )
+    assert process.stdout is not None
+    jobs = [*map(int, process.stdout.readline().split())]
+    process.kill()
+    process.communicate()
+    until(lambda: all(map(gone, jobs)))
+    assert it.call(SAY) == (0, "warm")
+
+
+def test_two_jobs_run_at_once(it: Warm) -> None:
+    one = it.begin(WAIT)
+    first_line(one)
+    assert it.call(SAY) == (0, "warm")
+    assert one.poll() is None
+    one.terminate()
+    assert one.wait(60) == -signal.SIGTERM
+    one.communicate()
+
+
+def test_a_job_whose_warm_process_is_killed_starts_again_by_itself(it: Warm) -> None:
+    process = it.begin(
+        "print(os.getpid(), os.getppid(), flush=True)\n"
+        "if how == 'warm': import time; time.sleep(60)"
+    )
+    assert process.stdout is not None
+    job, server = map(int, process.stdout.readline().split())
+    os.kill(server, signal.SIGKILL)
+    _, warned = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "starting again" in warned
+    assert gone(job)
+    assert it.call(SAY) == (0, "cold")
+
+
+def test_the_head_takes_the_warm_process_with_it_but_no_job(it: Warm) -> None:
+    process = it.begin("import time; print(os.getppid(), flush=True); time.sleep(1); sys.exit(5)")
+    server = first_line(process)
+    it.head.kill()
+    assert process.wait(60) == 5
+    process.communicate()
+    until(lambda: gone(server))
+    assert it.call(SAY) == (0, "cold")
+
+
+@pytest.mark.parametrize(
+    "before", ["export OMP_NUM_THREADS=3;", "umask 077;", "ulimit -n 99;", "cd /;", "trap '' USR1;"]
+)
+def test_what_a_new_process_would_have_otherwise_starts_one(it: Warm, before: str) -> None:
+    assert it.call(SAY) == (0, "warm")
+    assert it.call(SAY, before) == (0, "cold")
+
+
+def test_code_that_has_changed_since_is_not_forked(it: Warm) -> None:
+    assert it.call(SAY) == (0, "warm")
+    (it.command.parent / "ours.py").write_text("new = True")
+    assert it.call(f"ours.new; {SAY}") == (0, "cold")
+
+
+def test_a_process_with_threads_is_not_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "threaded.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    for module, how in (("decimal", "warm"), ("threaded", "cold")):
+        monkeypatch.setenv("IMPORTED", module)
+        (tmp_path / module).mkdir()
+        started = Warm(tmp_path / module)
+        assert started.call(SAY) == (0, how)
+        started.head.kill()
+        started.head.communicate()
+
+
+def test_off_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(warm.VARIABLE, "off")
+    started = Warm(tmp_path)
+    assert started.address == "off"
+    assert started.call(SAY) == (0, "cold")
+    started.head.kill()
+    started.head.communicate()
