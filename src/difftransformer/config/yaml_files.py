@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ _ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)
 """What YAML 1.1 reads as an octal number or as hours and minutes."""
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """The safe loader without its traps: keys twice, odd numbers, aliases without end."""
+class _Strict(yaml.constructor.SafeConstructor):
+    """Safe construction without its traps: keys twice, odd numbers, aliases without end."""
 
     def get_single_node(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().get_single_node()
+        node: yaml.Node | None = super().get_single_node()  # type: ignore[misc]
         if node is not None:
             _count(node, {}, 0)
         return node
@@ -55,7 +56,28 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 for _kind in ("int", "float"):
-    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _StrictLoader.construct_number)
+    _Strict.add_constructor(f"tag:yaml.org,2002:{_kind}", _Strict.construct_number)
+
+
+class _StrictLoader(_Strict, yaml.SafeLoader):
+    pass
+
+
+_FastLoader: Any = _StrictLoader
+"""Reads by libyaml where PyYAML has it, but composes in Python: in C what is nested deeply ends the
+process."""
+
+if yaml.__with_libyaml__:
+    from yaml.cyaml import CParser
+
+    class _LibyamlLoader(_Strict, yaml.composer.Composer, CParser, yaml.resolver.Resolver):
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            yaml.composer.Composer.__init__(self)
+            _Strict.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    _FastLoader = _LibyamlLoader
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -101,6 +123,8 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         ConfigError: If it is not YAML.
     """
+    with suppress(RecursionError, yaml.YAMLError, ValueError):  # said in the other's words
+        return yaml.load(text, Loader=_FastLoader)
     try:
         return yaml.load(text, Loader=_StrictLoader)
     except RecursionError:
