@@ -42,7 +42,8 @@ class Environment(Settings):
     hardware: dict[str, str | int | float] = Field(description="CPU, cores, memory, GPUs")
     threads: int = Field(description="Threads of one operation")
     peak_memory_gib: float | None = Field(
-        default=None, description="Most memory so far: of its GPU where it has one in use, else resident"
+        default=None,
+        description="Most memory so far: of its GPU where it has one in use, else resident",
     )
 
 

@@ -100,4 +100,4 @@ def test_memory_is_that_of_this_process_at_its_peak() -> None:
     after = environment.capture(1).peak_memory_gib
     assert len(held) == 300 << 20 and before and after and 0.25 < after - before < 1
     del held
-    assert environment.capture(1).peak_memory_gib == after
+    assert environment.capture(1).peak_memory_gib == pytest.approx(after, abs=0.02)
