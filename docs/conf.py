@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -10,10 +11,11 @@ from pages import write_pages
 project = "difftransformer"
 copyright = "the difftransformer maintainers, MIT licence"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_site", "generated"]
+exclude_patterns = ["_site", "generated", "static"]
 html_theme = "furo"
 html_title = project
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 highlight_language = "none"  # a block without a name is a shell's, or a picture of folders
 myst_heading_anchors = 4
@@ -31,3 +33,18 @@ autodoc_typehints = "signature"
 napoleon_use_rtype = False
 suppress_warnings = ["config.cache"]
 write_pages(Path(__file__).parent)
+
+
+def level_headings(
+    app: Any, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Give the captions of the sidebar the level without which they are no headings to a reader."""
+    if tree := context.get("furo_navigation_tree"):
+        context["furo_navigation_tree"] = tree.replace(
+            'role="heading"', 'role="heading" aria-level="2"'
+        )
+
+
+def setup(app: Any) -> None:
+    """Come after the theme, which makes the sidebar at the same event."""
+    app.connect("html-page-context", level_headings, priority=900)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 import sys
 from functools import lru_cache
@@ -40,6 +41,10 @@ class Environment(Settings):
     versions: dict[str, str] = Field(description="Python and the packages that compute")
     hardware: dict[str, str | int | float] = Field(description="CPU, cores, memory, GPUs")
     threads: int = Field(description="Threads of one operation")
+    peak_memory_gib: float | None = Field(
+        default=None,
+        description="Most memory so far: of its GPU where it has one in use, else resident",
+    )
 
 
 def check_variables() -> None:
@@ -66,6 +71,7 @@ def capture(threads: int) -> Environment:
         versions=_versions(),
         hardware=_hardware(),
         threads=threads,
+        peak_memory_gib=_peak_memory_gib(),
     )
 
 
@@ -116,6 +122,22 @@ def _hardware() -> dict[str, str | int | float]:
         found["gpu"] = ", ".join(names)
         found["cuda"] = str(torch.version.cuda)
     return found
+
+
+def _peak_memory_gib() -> float | None:
+    """Of this process; None where the system does not tell."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return round(torch.cuda.max_memory_allocated() / 2**30, 3)
+    try:
+        # What getrusage says on Linux holds the process that started this one, too.
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        kibibytes = float(status.partition("VmHWM:")[2].split()[0])
+    except (OSError, IndexError, ValueError):
+        if sys.platform != "darwin":
+            return None
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # bytes there
+    return round(kibibytes / 2**20, 3)
 
 
 def _cpu_model() -> str:

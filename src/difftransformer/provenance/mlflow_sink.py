@@ -38,8 +38,10 @@ from difftransformer.provenance.spool import (  # noqa: E402
     TERMINAL,
     Record,
     Sent,
+    first_finish,
     forget_sent,
     is_written,
+    last_sign,
     locked,
     read_records,
     sqlite_file,
@@ -60,6 +62,8 @@ _NOTES = {
     "tables": "Tables and figures, and the runs behind each: its tag `upstream`.",
 }
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
+_SEEN = f"{PREFIX}.seen"
+"""When a run ended last; its end says when it ended first, if it was done again."""
 
 for _name in ("mlflow", "alembic"):
     _theirs = logging.getLogger(_name)
@@ -193,11 +197,12 @@ class MlflowSink:
             return
         run = self._known_run(sent.run_id)
         if run is not None and run.info.status == "RUNNING":
-            self._end_killed(sent.run_id)
+            self._end_killed(sent.run_id, last_sign(state))
 
-    def _end_killed(self, run_id: str) -> None:
+    def _end_killed(self, run_id: str, at: int | None = None) -> None:
+        """End a run ``at`` its last sign of life, not when somebody noticed."""
         self.client.set_tag(run_id, "resumable", "true")
-        self.client.set_terminated(run_id, "KILLED")
+        self.client.set_terminated(run_id, "KILLED", end_time=at)
 
     def _write(self, run_id: str, batch: _Batch, state: Path, job: Record) -> None:
         if batch.metrics or batch.params or batch.tags:
@@ -209,17 +214,20 @@ class MlflowSink:
             else:
                 logger.warning("tracking: artifact %s is gone, not sent", path)
         if batch.status is not None:
-            self._set_status(run_id, batch.status, job)
+            self._set_status(run_id, batch.status, job, first_finish(state))
         Sent(run_id, batch.offset).save(state, self._uri)
 
-    def _set_status(self, run_id: str, record: Record, job: Record) -> None:
+    def _set_status(self, run_id: str, record: Record, job: Record, first: int | None) -> None:
+        """Pass a status on; done again, a job of ``first`` keeps its time and gets no longer."""
         status = record["status"]
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
             return
         self.client.set_tag(run_id, "resumable", str(status == "KILLED").lower())
-        self.client.set_terminated(run_id, status, end_time=record["at"])
+        again = status == "FINISHED" and first is not None
+        self.client.set_terminated(run_id, status, end_time=first if again else record["at"])
         if status == "FINISHED":
+            self.client.set_tag(run_id, _SEEN, str(record["at"]))
             self._supersede(run_id, record["at"], job)
 
     def _open_run(self, job: Record, run_id: str | None) -> str:
@@ -317,7 +325,7 @@ class _Batch:
 
 
 def _last_seen(run: Run) -> int:
-    return int(run.info.end_time or run.info.start_time or 0)
+    return int(run.data.tags.get(_SEEN) or run.info.end_time or run.info.start_time or 0)
 
 
 def _is_database(uri: str) -> bool:

@@ -138,6 +138,17 @@ def statuses(state: Path) -> list[str]:
     return [record["status"] for record in records if record["kind"] == "status"]
 
 
+def first_finish(state: Path) -> int | None:
+    """When the job of a journal finished for the first time, in milliseconds since 1970."""
+    records = (record for record, _ in read_records(state / JOURNAL))
+    return next((one["at"] for one in records if one.get("status") == "FINISHED"), None)
+
+
+def last_sign(state: Path) -> int | None:
+    """When the job of a journal last wrote something that has a time."""
+    return max((one["at"] for one, _ in read_records(state / JOURNAL) if "at" in one), default=None)
+
+
 def forget_sent(root: Path, uri: str) -> None:
     """Drop the positions for ``uri`` of all journals below ``root``: its store was made anew."""
     for path in root.rglob(SENT):

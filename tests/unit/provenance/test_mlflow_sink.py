@@ -212,6 +212,24 @@ def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
 
 
+def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    started = time.time()
+    train("again", root / "again", uri, range(1, 4))
+    tracker = SpoolTracker(root / "dead", stage="pretrain", name="died", job_id="k")
+    log(tracker, range(1, 3))
+    tracker._spool.close()  # as the kernel does for SIGKILL
+    took = time.time() - started
+    time.sleep(took + 0.5)
+    sync_tracking(root, uri)  # only now somebody sees that it is dead
+    train("again", root / "again", uri, range(1, 4))  # the same job, for its output was gone
+    sync_tracking(root, uri)
+    for name, status in (("again", "FINISHED"), ("died", "KILLED")):
+        (run,) = runs(client, name)
+        assert run.info.status == status
+        assert run.info.end_time - run.info.start_time <= 1000 * took + 1
+
+
 def test_a_rerun_supersedes_and_a_return_restores(
     client: MlflowClient, uri: str, tmp_path: Path
 ) -> None:

@@ -92,3 +92,12 @@ def test_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     text = environment.capture(1).model_dump_json()
     assert "canary" not in text
     assert environment.capture(threads=3).threads == 3
+
+
+def test_memory_is_that_of_this_process_at_its_peak() -> None:
+    before = environment.capture(1).peak_memory_gib
+    held = bytearray(b"x") * (300 << 20)
+    after = environment.capture(1).peak_memory_gib
+    assert len(held) == 300 << 20 and before and after and 0.25 < after - before < 1
+    del held
+    assert environment.capture(1).peak_memory_gib == pytest.approx(after, abs=0.02)

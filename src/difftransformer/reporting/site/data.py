@@ -107,6 +107,7 @@ def _run(
 ) -> dict[str, Any]:
     about = report.runs.get(run)
     seconds = [one.provenance.seconds for one in results]
+    memory = [one.provenance.peak_memory_gib for one in results]
     tokens = [float(one.metrics.get("tokens") or 0) for one in results]
     ends = {
         name: _short(math.fsum(known) / len(known))
@@ -123,6 +124,7 @@ def _run(
         "facts": {name: results[0].metrics.get(name) for name in _FACTS},
         "seconds": round(math.fsum(seconds) / len(seconds), 1),
         "speed": _short(sum(tokens) / total) if (total := sum(seconds)) else None,
+        "memory": max((known for known in memory if known is not None), default=None),
         "ends": ends,
         "curves": _curves(run, [one.seed for one in results], histories),
     }

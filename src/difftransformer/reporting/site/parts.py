@@ -1,6 +1,7 @@
 """What the site shows of each artifact: its table, its figure and its verdicts."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +27,10 @@ _DARK = {
 
 
 class Picture(NamedTuple):
-    """A figure: SVG that follows the page into the dark."""
+    """A figure: SVG that follows the page into the dark, and its width in points."""
 
     svg: str
+    width: float
     alt: str
     caption: str
 
@@ -134,7 +136,10 @@ def _picture(figure: ArtifactSlice, path: Path) -> Picture:
             f"{path}: cannot be read: {error.strerror}; build the figure again"
         ) from None
     caption = " ".join([figure.caption, *interpretations_note(figure)])
-    return Picture(adaptive(content), figure.alt, caption)
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', content)
+    if width is None:
+        raise DataError(f"{path}: has no width; build the figure again")
+    return Picture(adaptive(content), float(width[1]), figure.alt, caption)
 
 
 def adaptive(svg: str) -> str:

@@ -15,6 +15,8 @@
     : Math.abs(value) >= 1e4 ? `${(value / 1e3).toPrecision(3)}K` : String(Number(value.toPrecision(4)));
   const time = (seconds) => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
 
+  const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)} MiB` : `${gib.toPrecision(3)} GiB`;
+
   // A run keeps the colour of its row; others take those that are free among the chosen.
   const colour = (run) => {
     const free = [...chosen].filter((one) => runs[one].look === null);
@@ -27,7 +29,7 @@
   // --- the table ---
   const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Parameters", (one) => one.facts.parameters],
     ["Tokens", (one) => one.facts.tokens], ["Valid", (one) => one.ends.validation_loss], ["Steps to bind", (one) => one.ends.steps_to_bind],
-    ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.ends.peak_memory]]
+    ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.memory, memory]]
     .filter(([, get]) => Object.values(runs).some((one) => get(one) != null && get(one) !== ""));
   for (const [name] of columns) {
     table.tHead.rows[0].append(element("th", {scope: "col", className: name === "Base" ? "words" : ""}, element("button", {type: "button", className: "sort"}, name)));
