@@ -96,9 +96,7 @@ def test_sentences_of_ifeval_need_the_data_of_nltk(
     }  # fmt: skip
     path.write_text(path.read_text() + json.dumps(item) + "\n")
     settings = suite(tasks=["ifeval"], data=str(tmp_path))
-    with pytest.raises(
-        DataError, match=r"number_sentences with nltk's punkt_tab, .*downloader"
-    ):
+    with pytest.raises(DataError, match=r"number_sentences with nltk's punkt_tab, .*downloader"):
         load_task(task_manager(["ifeval"]), settings, "ifeval", tmp_path / "cache")
 
 
