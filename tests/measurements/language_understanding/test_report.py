@@ -149,3 +149,18 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
     assert section.cell("adapted_dex", "average_rest_0shot_difference") is not None
     (note,) = (one for one in section.notes if one.startswith("One answer to 95%"))
     assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note
+
+
+def test_what_was_not_asked_is_blank_beside_what_is_published(fake: FakeResults) -> None:
+    table = make_table(artifact_slice("dex_table7"), load_results(fake.results, "tiny"))
+    section = table.sections[1]
+    blank, average = (section.cell("adapted_tuned_dex", one) for one in ("mbpp_plus", "average"))
+    assert blank is not None and (blank.value, blank.text, blank.paper_value) == (None, "", 64.8)
+    assert average is not None and average.value is not None and average.paper_value is None
+    headers = {column.id: column.header for column in section.columns}
+    assert headers["average"] == "Avg of 5 ↑" and headers["mbpp_plus"] == "MBPP+ ↑"
+    assert section.cell("guessing", "mbpp_plus") is None
+    (note,) = (one for one in section.notes if one.startswith("Not asked"))
+    assert "run_generated_code: true" in note
+    scored = section.cell("adapted_tuned_dex", "ifeval")
+    assert scored is not None and scored.paper_value == 57.2

@@ -63,7 +63,7 @@ def section(view: View[Options]) -> Section:
     cells = _measured(view, asked)
     if more := _more(view, suite):
         cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
-    ids = [*columns, *(one.id for one in more if not one.hidden)]
+    ids = [*asked, *(one.id for one in more if not one.hidden)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
     sizes = adapted_sizes(view)
@@ -111,9 +111,11 @@ def _label(task: str) -> str:
 def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
     suite: Suite = view.suite
     labels = {column: _label(task) for column, task in columns.items()}
-    if suite.code_note:
+    left = set(suite.tasks) - set(suite.asked_tasks)
+    if left:
         labels[AVERAGE + _ending(view)] = f"Avg of {len(suite.asked_tasks)}"
     found = [Column(id=one, header=f"{label} ↑") for one, label in labels.items()]
+    labels = {one: labels[one] for one, task in columns.items() if task not in left}
     found += [
         Column(id=one + ERROR, header=f"{label} s.e.", tidy_only=True)
         for one, label in labels.items()
