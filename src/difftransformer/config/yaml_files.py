@@ -56,7 +56,7 @@ class _Strict(yaml.constructor.SafeConstructor):
 
 
 for _kind in ("int", "float"):
-    _Strict.add_constructor(f"tag:yaml.org,2002:{_kind}", _Strict.construct_number)
+    _Strict.add_constructor(f"tag:yaml.org,2002:{_kind}", _Strict.construct_number)  # type: ignore[type-var]
 
 
 class _StrictLoader(_Strict, yaml.SafeLoader):
@@ -68,7 +68,7 @@ _FastLoader: Any = _StrictLoader
 process."""
 
 if yaml.__with_libyaml__:
-    from yaml.cyaml import CParser
+    from yaml.cyaml import CParser  # type: ignore[attr-defined]
 
     class _LibyamlLoader(_Strict, yaml.composer.Composer, CParser, yaml.resolver.Resolver):
         def __init__(self, text: str) -> None:

@@ -114,14 +114,14 @@ def hand_over() -> None:
         print(f"warning: what {address} belongs to has ended: starting again", file=sys.stderr)
     elif answer != _REFUSED:
         _end(int(answer))
-    for number in passed:  # no job has it: it is this process's own
-        os.kill(os.getpid(), number)
+    for signalled in passed:  # no job has it: it is this process's own
+        os.kill(os.getpid(), signalled)
 
 
 def _end(status: int) -> None:
     """End this process as the one of a wait status ended."""
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
+        number = signal.Signals(os.WTERMSIG(status))
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

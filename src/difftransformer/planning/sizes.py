@@ -12,7 +12,7 @@ from difftransformer.config.run import RunSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.registry import configure
-from difftransformer.models.sizes import Match, match_ffn
+from difftransformer.models.sizes import Match, Measure, match_ffn
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +84,24 @@ class Sizes:
         wanted, _ = self._sized(entry.to, setup or self.catalogue.setup(name))
         seq_len = slice.training.seq_len
         try:
-            found = match_ffn(slice.model, wanted.model, entry.by, entry.multiple_of, seq_len)
+            found = self._found(
+                slice.model.model_dump_json(),
+                wanted.model.model_dump_json(),
+                entry.by,
+                entry.multiple_of,
+                1 if entry.by == "parameters" else seq_len,
+            )
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from None
         model = slice.model.model_copy(update={"ffn_dim": found.ffn_dim})
         return slice.model_copy(update={"model": model}), found
+
+    @staticmethod
+    @cache
+    def _found(model: str, wanted: str, by: Measure, multiple_of: int, seq_len: int) -> Match:
+        """Match two models, by their JSON: many runs differ in training alone."""
+        sized, after = map(ModelConfig.model_validate_json, (model, wanted))
+        return match_ffn(sized, after, by, multiple_of, seq_len)
 
     def _with_heads(self, name: str, setup: str | None) -> RunSlice:
         slice = self.catalogue.run(name, setup)
