@@ -128,7 +128,7 @@ def _peak_memory_gib() -> float | None:
     """Of this process; None where the system does not tell."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return round(torch.cuda.max_memory_allocated() / 2**30, 3)
+        return round(float(torch.cuda.max_memory_allocated()) / 2**30, 3)
     try:
         # What getrusage says on Linux holds the process that started this one, too.
         status = Path("/proc/self/status").read_text(encoding="utf-8")
