@@ -211,12 +211,12 @@ def test_points_that_a_full_disk_kept_from_the_journal_come_back(
 ) -> None:
     training, client = Training(finished, known, tmp_path, database), MlflowClient(database)
     training.live_after = 900.0  # what was not written was not sent either
-    training.gate = FORK.Event()
+    training.gates = {100: FORK.Event()}
     process = training.start("gaps")
     assert wait_until(lambda: training.step() >= 80, process)
     process.kill()
     process.join()
-    training.gate = None
+    training.gates = {}
     journal = training.state / JOURNAL
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[: len(lines) // 2]))
@@ -241,14 +241,14 @@ def test_a_clean_up_ends_our_dead_runs_and_no_others(
     kill_when_sent(forgotten, client, "forgotten")
     shutil.rmtree(forgotten.state)  # its journal is gone: sending finds nothing to mark
     living.state = living.root / "living"
-    living.gate = FORK.Event()
+    living.gates = {100: FORK.Event()}
     process = living.start("living")
     assert wait_until(lambda: bool(runs(client, "living")), process)
     assert sync_tracking(forgotten.root, database).unsent == ()
     assert only_run(client, "forgotten").info.status == "RUNNING"
     assert close_stale(forgotten.root, database) == 1
     assert process.is_alive() and only_run(client, "living").info.status == "RUNNING"
-    living.gate.set()
+    living.gates[100].set()
     ended = only_run(client, "forgotten")
     assert (ended.info.status, ended.data.tags["resumable"]) == ("KILLED", "true")
     assert only_run(client, "neighbour").info.status == "RUNNING"

@@ -23,17 +23,17 @@ Point = tuple[str, int, float, int]
 
 
 class Held:
-    """A tracker that lets the training go on behind step 100 when a gate opens."""
+    """A tracker that lets the training go on behind a step when the gate there opens."""
 
-    def __init__(self, tracker: Tracker, gate: Event) -> None:
-        self._tracker, self._gate = tracker, gate
+    def __init__(self, tracker: Tracker, gates: dict[int, Event]) -> None:
+        self._tracker, self._gates = tracker, gates
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tracker, name)
 
     def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
-        if step > 100:
-            assert self._gate.wait(120)
+        for last, gate in self._gates.items():
+            assert step <= last or gate.wait(120)
         self._tracker.log_metrics(values, step)
 
 
@@ -50,7 +50,7 @@ class Training:
         self.state, self.output = self.root / "state", folder / "out"
         self.live_after, self.close_wait = 0.0, 1.0
         self.largest_file: int | None = None
-        self.gate: Event | None = None
+        self.gates: dict[int, Event] = {}
 
     def run(self, name: str) -> None:
         """Train to the end, here."""
@@ -66,9 +66,10 @@ class Training:
                 state=self.state,
                 seed=0,
                 threads=1,
-                tracker=tracker if self.gate is None else Held(tracker, self.gate),
+                tracker=Held(tracker, self.gates) if self.gates else tracker,
                 code="",
             )
+            tracker.log_artifact(self.output / "history.csv")
 
     def start(self, name: str) -> ForkProcess:
         """Train in a process of its own."""
@@ -125,9 +126,9 @@ def only_run(client: MlflowClient, name: str) -> Run:
 
 def kill_when_sent(training: Training, client: MlflowClient, name: str) -> None:
     """Train until the store knows of it and a checkpoint exists, then kill it."""
-    training.gate = FORK.Event()
+    training.gates = {100: FORK.Event()}
     process = training.start(name)
     assert wait_until(lambda: bool(runs(client, name)) and training.step() >= 20, process, 0.05)
     process.kill()
     process.join()
-    training.gate = None
+    training.gates = {}

@@ -1,24 +1,22 @@
 """One PostgreSQL, one S3 and one MLflow server before them, for all tests."""
 
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from outages import free_port, mlflow_server
+from attempts import Calls, calls
+from outages import mlflow_server
 from own_postgres import Postgres, missing
-from small_workflow import CANARY
+from s3_server import BUCKET, Server, serving
+from small_workflow import CANARY, Checkout
 
 SECRETS = {
     name: f"{CANARY}-{name}"
     for name in ("PGPASSWORD", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
 }
 """In the environment alone; every log is searched for them."""
-BUCKET = "runs"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,6 +26,11 @@ def environment() -> Iterator[None]:
             patch.setenv(name, value)
         patch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
         yield
+
+
+@pytest.fixture(scope="session")
+def known(finished: Checkout) -> Calls:
+    return calls(finished.folder)
 
 
 @pytest.fixture(scope="session")
@@ -43,42 +46,16 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of whoever reads and writes the bucket."""
-    import boto3
-    from botocore.exceptions import BotoCoreError
-
-    port = free_port()
-    environment = {
-        "MLFLOW_S3_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "team",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (tmp_path_factory.mktemp("s3") / "log").open("w") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    boto3.client("s3").create_bucket(Bucket=BUCKET)
-                    break
-                except BotoCoreError:
-                    assert process.poll() is None and time.monotonic() < deadline
-                    time.sleep(0.2)
-        yield environment
-    finally:
-        process.terminate()
-        process.wait(30)
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Where the MLflow server keeps artifacts; writers know nothing of it."""
+    with serving(tmp_path_factory.mktemp("s3")) as running:
+        running.client().create_bucket(Bucket=BUCKET)
+        yield running
 
 
 @pytest.fixture(scope="session")
 def server(
-    postgres: Postgres, bucket: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    postgres: Postgres, s3: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """Address of an MLflow server as docs/tracking.md starts one."""
     folder = tmp_path_factory.mktemp("server")
@@ -89,7 +66,10 @@ def server(
         f"database_uri = {postgres.create('mlflow_users')}\n"
         "authorization_function = mlflow.server.auth:authenticate_request_basic_auth\n"
     )
-    settings = bucket | {
+    settings = {
+        "MLFLOW_S3_ENDPOINT_URL": s3.url,
+        "AWS_ACCESS_KEY_ID": s3.key,
+        "AWS_DEFAULT_REGION": "us-east-1",
         "MLFLOW_AUTH_CONFIG_PATH": str(users),
         "MLFLOW_AUTH_ADMIN_USERNAME": os.environ["MLFLOW_TRACKING_USERNAME"],
         "MLFLOW_AUTH_ADMIN_PASSWORD": SECRETS["MLFLOW_TRACKING_PASSWORD"],

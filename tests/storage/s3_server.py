@@ -18,6 +18,8 @@ from typing import Any
 import boto3
 
 READABLE = ("GET", "HEAD")
+BUCKET = "runs"
+"""Where a tracking server keeps artifacts."""
 
 
 class Server:
