@@ -236,7 +236,8 @@ def _notes(view: View[Options]) -> list[str]:
     suite, everything = view.suite, view.evaluated()
     versions = {result.provenance.versions.get("lm-eval", "unknown") for result in everything}
     words = {
-        "hub": "the benchmarks, from the Hugging Face hub, at pinned revisions where lm-eval or we name one",
+        "hub": "the benchmarks, from the Hugging Face hub, at a pinned revision where lm-eval or "
+        "this suite names one",
         "builtin": "our own few in the benchmarks' schemas, not the benchmarks: do not compare "
         "with published numbers",
     }
