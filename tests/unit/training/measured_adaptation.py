@@ -1,11 +1,11 @@
-"""Adapts a Llama in its own process and prints the estimated and the measured peak, in bytes."""
+"""Adapts a model in its own process and prints the estimated and the measured peak, in bytes."""
 
 import json
 import sys
 
 import torch
 from measured_training import peak, resident
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from difftransformer.config.run import RunSlice
 from difftransformer.models.language_model import CausalModel
@@ -19,15 +19,17 @@ VOCABULARY, CPU = 512, torch.device("cpu")
 
 
 def adapted(
-    method: str, width: int, layers: int, sequences: int, positions: int
+    kind: str, method: str, width: int, layers: int, sequences: int, positions: int
 ) -> dict[str, float]:
     """Adapt for three steps as the trainer does; returns the estimate and what it took."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=3 * width,
-        num_hidden_layers=layers, num_attention_heads=width // 64, head_dim=64,
-        max_position_embeddings=positions,
+    heads = width // 64
+    config = AutoConfig.for_model(
+        kind, vocab_size=VOCABULARY, hidden_size=width, intermediate_size=3 * width,
+        num_hidden_layers=layers, num_attention_heads=heads, head_dim=64,
+        num_key_value_heads=heads if kind == "llama" else max(heads // 2, 1),
+        max_position_embeddings=positions, pad_token_id=None,
     )  # fmt: skip
-    causal = CausalModel(LlamaForCausalLM(config))
+    causal = CausalModel(AutoModelForCausalLM.from_config(config))
     slice = RunSlice.model_validate(
         {
             "scale": "unit", "run": "measured", "dataset": "random",
@@ -60,5 +62,6 @@ def adapted(
 
 if __name__ == "__main__":
     return_freed_memory()
-    adapted(sys.argv[1], 64, 1, 1, 16)  # loads what computes
-    print(json.dumps(adapted(sys.argv[1], *map(int, sys.argv[2:]))))
+    kind, method, *sizes = sys.argv[1:]
+    adapted(kind, method, 64, 1, 1, 16)  # loads what computes
+    print(json.dumps(adapted(kind, method, *map(int, sizes))))

@@ -70,20 +70,21 @@ def test_processes_share_the_states_but_not_what_they_compute() -> None:
 
 
 @pytest.mark.parametrize(
-    "method",
+    ("kind", "method"),
     [
-        "full", "dex", "lora", "galore",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("kvo", "pissa", "apollo")),
+        *(("llama", one) for one in ("full", "dex", "lora", "galore")),
+        ("qwen2", "dex"), ("mistral", "lora"),
+        *(pytest.param("llama", one, marks=pytest.mark.slow) for one in ("kvo", "pissa", "apollo")),
     ],
 )  # fmt: skip
-def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(method: str) -> None:
+def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(kind: str, method: str) -> None:
     script = Path(__file__).with_name("measured_adaptation.py")
     ended = subprocess.run(
-        [sys.executable, script, method, "256", "4", "8", "512"],
+        [sys.executable, script, kind, method, "256", "4", "8", "512"],
         capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     found = json.loads(ended.stdout)
-    assert found["measured"] > 300e6
+    assert found["measured"] > 250e6
     assert abs(found["estimated"] / found["measured"] - 1) < 0.15, found
 
 
