@@ -121,6 +121,10 @@ SUITES: dict[str, dict[str, Any]] = {
     "head_features": {"seq_len": 32, "max_tokens": 96, "batch_size": 2, "samples": 8},
     "curvature": {"seq_len": 12, "sequences": 2, "batches": 1, "steps": 40},
     "sentences": {"sentences": ["object_1"]},
+    "effective_attention": {
+        "format": "text", "lengths": [224], "needles": 1, "depths": [0, 100], "samples": 2,
+        "steps": 20, "batch_size": 2,
+    },
 }
 
 
@@ -132,7 +136,7 @@ def test_an_exported_folder_is_as_the_run_that_it_was(
     text = write_documents(tmp_path)
     attention = {"variant": variant, "head_dim": 4}
     run = save_run(
-        tmp_path / "run", 320, dataset=text, attention=attention, num_layers=2, max_positions=80
+        tmp_path / "run", 320, dataset=text, attention=attention, num_layers=2, max_positions=256
     )
     shutil.copy(text / "tokenizer_config.json", run)
     republish(run)
