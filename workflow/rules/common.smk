@@ -180,6 +180,10 @@ onstart:
             " and evaluates it again",
             file=sys.stderr,
         )
+    # How many jobs may start in a second is no question on one machine. Snakemake would ask it again a
+    # second after each look at what is ready, once for every job that has ended: dozens of looks a second.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
     # Last, since jobs start warm in the environment that they would have had anyway: Snakemake's to jobs of
     # one thread. In a container or on another machine there is nothing to connect to.
     if workflow.local_exec and not workflow.deployment_settings.deployment_method:
