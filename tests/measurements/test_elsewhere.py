@@ -122,8 +122,13 @@ SUITES: dict[str, dict[str, Any]] = {
     "curvature": {"seq_len": 12, "sequences": 2, "batches": 1, "steps": 40},
     "sentences": {"sentences": ["object_1"]},
     "effective_attention": {
-        "format": "text", "lengths": [224], "needles": 1, "depths": [0, 100], "samples": 2,
-        "steps": 20, "batch_size": 2,
+        "format": "text",
+        "lengths": [224],
+        "needles": 1,
+        "depths": [0, 100],
+        "samples": 2,
+        "steps": 20,
+        "batch_size": 2,
     },
 }
 

@@ -42,7 +42,7 @@ def _call_faults(call: ast.Call) -> Iterator[str]:
     given = {one.arg: ast.unparse(one.value) for one in call.keywords}
     if name in FORBIDDEN_CALLS or name.endswith(".extractall"):
         yield name
-    if name == "yaml.load" and given.get("Loader") != "_StrictLoader":
+    if name == "yaml.load" and given.get("Loader") not in {"_StrictLoader", "_FastLoader"}:
         yield name
     if given.get("shell") == "True" or given.get("trust_remote_code") == "True":
         yield f"{name} with shell or foreign code"

@@ -111,11 +111,11 @@ def test_a_killed_job_goes_on_with_the_next_task(
     whole = measure(tmp_path / "whole", llama, limit=6)
     ask, asked = measurement.ask, []
 
-    def dies_at_the_second(model: Any, task: Any, limit: int | None) -> Any:
+    def dies_at_the_second(model: Any, task: Any, limit: int | None, **options: Any) -> Any:
         asked.append(task.task_name)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return ask(model, task, limit)
+        return ask(model, task, limit, **options)
 
     monkeypatch.setattr(measurement, "ask", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):

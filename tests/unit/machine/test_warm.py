@@ -220,9 +220,7 @@ def test_code_that_has_changed_since_is_not_forked(it: Warm) -> None:
     assert it.call(f"ours.new; {SAY}") == (0, "cold")
 
 
-def test_a_process_with_threads_is_not_forked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "threaded.py").write_text(
         "import threading, time\n"
@@ -231,8 +229,9 @@ def test_a_process_with_threads_is_not_forked(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     for module, how in (("decimal", "warm"), ("threaded", "cold")):
         monkeypatch.setenv("IMPORTED", module)
-        (tmp_path / module).mkdir()
-        started = Warm(tmp_path / module)
+        folder = tmp_path / how  # short: the path of a socket has 107 bytes at most
+        folder.mkdir()
+        started = Warm(folder)
         assert started.call(SAY) == (0, how)
         started.head.kill()
         started.head.communicate()
