@@ -17,12 +17,15 @@ SUITE = "curvature_phases"
 _BATCHES, _STEPS, _TOP = 3, 20, 5
 
 
-def curvature(fake: Any, run: str, seed: int) -> None:
+def curvature(
+    fake: Any, run: str, seed: int, suite: str = SUITE, phases: dict[str, float] = PHASES
+) -> None:
     """Write the result of one run, and its spectra beside it."""
     noise = random.Random(f"curvature{run}{seed}")
     found = {
         phase: [_spectrum(noise, growth, run) for _ in range(_BATCHES)]
         for phase, growth in {"early": 6.0, "middle": 2.0, "late": 1.0}.items()
+        if phase in {*phases, "late"}
     }
     metrics: dict[str, float | int | None] = {}
     for phase, batches in found.items():
@@ -36,14 +39,14 @@ def curvature(fake: Any, run: str, seed: int) -> None:
             "error": 0.02,
         }
         metrics |= {phase_metric(name, phase): numbers[name] for name in NAMES}
-    details = fake.root / f"evaluations/{SUITE}/{run}/{seed}"
+    details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     (details / SPECTRA).write_text(Spectra(phases=found).model_dump_json())
     config = {
         "kind": "curvature", "seq_len": 64, "sequences": 16, "batches": _BATCHES,
-        "steps": _STEPS, "phases": PHASES,
+        "steps": _STEPS, "phases": phases,
     }  # fmt: skip
-    fake.evaluation(run, seed, SUITE, metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)
 
 
 def _spectrum(noise: random.Random, growth: float, run: str) -> Spectrum:

@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from fake_adaptation import ABLATIONS, METHOD_SIZES, METHODS, losses
 from fake_attention_maps import MAPS, attention_maps
+from fake_curvature import curvature
 from fake_head_features import HEADS, head_features
 from fake_many_shot import many_shot_suite
 from fake_needles import DEPTHS, needles_long
 from fake_slices import CATALOGUE
 from fake_understanding import understanding
+from fake_v2 import sinks
 from safetensors.torch import save_file
 
 from difftransformer.measurements.effective_attention.settings import (
@@ -40,7 +42,7 @@ def results_of_dex(fake: Any, seed: int) -> None:
     for run in MAPS:
         attention_maps(fake, run, seed)
     for run in ("transformer", "diff"):
-        attention_maps(fake, run, seed, suite="attention_maps_open")
+        _open(fake, run, seed)
     fake.training("dex_s", seed, {"validation_loss": 3.85})
     for run in ("transformer", "diff"):
         sentences(fake, run, seed)
@@ -48,6 +50,16 @@ def results_of_dex(fake: Any, seed: int) -> None:
     _further(fake, seed)
     for run in ("transformer", "diff", "dex_s", *METHODS, *ABLATIONS):
         _eleven(fake, run, seed)
+
+
+def _open(fake: Any, run: str, seed: int) -> None:
+    """What is measured of models from elsewhere as well."""
+    attention_maps(fake, run, seed, suite="attention_maps_open")
+    head_features(fake, run, seed, suite="head_features_open")
+    sinks(fake, run, seed, suite="sinks_open")
+    sentences(fake, run, seed, suite="sentences_open")
+    effective_attention(fake, f"long_{run}", seed, suite="effective_attention_open")
+    curvature(fake, run, seed, suite="curvature_open", phases={})
 
 
 def _eleven(fake: Any, run: str, seed: int) -> None:
@@ -85,7 +97,7 @@ def _further(fake: Any, seed: int) -> None:
         losses(fake, run, seed, 2.5 - 0.1 * place, 3.8, new_suite="adaptation_worked")
 
 
-def effective_attention(fake: Any, run: str, seed: int) -> None:
+def effective_attention(fake: Any, run: str, seed: int, suite: str = "effective_attention") -> None:
     """Write the result of one run."""
     noise = random.Random(f"effective{run}{seed}")
     metrics: dict[str, float] = {"prompts": 250}
@@ -96,13 +108,13 @@ def effective_attention(fake: Any, run: str, seed: int) -> None:
         "kind": "effective_attention", "format": "recall", "depths": list(DEPTHS), "samples": 50,
         "needles": 8, "steps": 100, "rate": 1e-3,
     }  # fmt: skip
-    fake.evaluation(run, seed, "effective_attention", metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)
 
 
-def sentences(fake: Any, run: str, seed: int) -> None:
+def sentences(fake: Any, run: str, seed: int, suite: str = "sentences") -> None:
     """Write the result of one run, with rows and tokens beside it."""
     draw = np.random.default_rng([len(run), seed])
-    details = fake.root / f"evaluations/sentences/{run}/{seed}"
+    details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     tokens = ["<eos>", "one", "two", "three", "four"]
     words = [OTHER, HELPS, OTHER, MISLEADS, OTHER]
@@ -122,4 +134,4 @@ def sentences(fake: Any, run: str, seed: int) -> None:
         for word in (HELPS, MISLEADS)
         for lowest in (False, True)
     }
-    fake.evaluation(run, seed, "sentences", metrics, {"kind": "sentences"})
+    fake.evaluation(run, seed, suite, metrics, {"kind": "sentences"})

@@ -12,7 +12,7 @@ HEADS = {
 _LAYERS = 2
 
 
-def head_features(fake: Any, run: str, seed: int) -> None:
+def head_features(fake: Any, run: str, seed: int, suite: str = "head_features") -> None:
     """Write the result of one run, and its arrays beside it."""
     noise = random.Random(f"heads{run}{seed}")
     level = (0.2 if "diff" in run else 0.35) + noise.gauss(0, 0.02)
@@ -26,7 +26,7 @@ def head_features(fake: Any, run: str, seed: int) -> None:
         metrics |= {f"cka_l{layer}": level, f"importance_even_l{layer}": even}
     number = HEADS[run]
     places = torch.arange(number) / number
-    details = fake.root / f"evaluations/head_features/{run}/{seed}"
+    details = fake.root / f"evaluations/{suite}/{run}/{seed}"
     details.mkdir(parents=True, exist_ok=True)
     arrays = {
         "cka": torch.full((_LAYERS * number, _LAYERS * number), level).fill_diagonal_(1.0),
@@ -38,4 +38,4 @@ def head_features(fake: Any, run: str, seed: int) -> None:
         arrays |= {"cosine": changed - 0.5, "norm": changed}
     save_file(arrays, details / "heads.safetensors")
     config = {"kind": "head_features", "seq_len": 128, "samples": 256}
-    fake.evaluation(run, seed, "head_features", metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)

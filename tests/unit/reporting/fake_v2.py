@@ -103,7 +103,7 @@ def context_rms(fake: Any, run: str, seed: int) -> None:
     fake.evaluation(run, seed, "context_rms", metrics, config)
 
 
-def sinks(fake: Any, run: str, seed: int) -> None:
+def sinks(fake: Any, run: str, seed: int, suite: str = "sinks") -> None:
     noise = random.Random(f"sinks{run}{seed}")
     share = (0.1 if "v2" in run else 0.3) + noise.gauss(0, 0.01)
     metrics = {
@@ -111,7 +111,7 @@ def sinks(fake: Any, run: str, seed: int) -> None:
         "weight": share, "mass": 1.0, "uniform": 0.02, "tokens": 32768,
     }  # fmt: skip
     config = {"kind": "sinks", "seq_len": 128, "first_query": 17, "threshold": 0.3}
-    fake.evaluation(run, seed, "sinks", metrics, config)
+    fake.evaluation(run, seed, suite, metrics, config)
 
 
 def hot_model(
