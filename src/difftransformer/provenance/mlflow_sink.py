@@ -1,4 +1,4 @@
-"""Journals into MLflow: the only importer of mlflow.
+"""Journals into MLflow: with its batches the only importer of mlflow.
 
 Sending can be cut anywhere and repeated. A run is found again by the id of its journal, a metric
 point is the same point by its time, step and value, params and tags are set to what they are.
@@ -27,11 +27,12 @@ for _name, _value in {
 
 import sqlalchemy  # noqa: E402
 from mlflow import MlflowClient  # noqa: E402
-from mlflow.entities import Metric, Param, Run, RunTag, ViewType  # noqa: E402
+from mlflow.entities import Run, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
+from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     JOURNAL,
     SENDING,
@@ -49,8 +50,6 @@ from difftransformer.provenance.spool import (  # noqa: E402
 )
 
 PREFIX = "difftransformer"
-_ENTITIES, _TEXTS = 1000, 100  # limits of one log_batch call: all together, and of each text kind
-_PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
 _NOTE = "mlflow.note.content"  # the description that the UI shows
 _NOTES = {
     "tokenise": "Corpora, packed into shards that are mapped into memory.",
@@ -121,11 +120,11 @@ class MlflowSink:
                 )
             run_id = self._open_run(job, sent.run_id)
             start = sent.offset if run_id == sent.run_id else 0
-            count, batch = 0, _Batch()
+            count, batch = 0, Batch()
             for record, offset in read_records(journal, start):
                 if not batch.takes(record):
                     self._write(run_id, batch, state, job)
-                    batch = _Batch()
+                    batch = Batch()
                 batch.add(record, offset)
                 count += 1
             if count:
@@ -204,7 +203,7 @@ class MlflowSink:
         self.client.set_tag(run_id, "resumable", "true")
         self.client.set_terminated(run_id, "KILLED", end_time=at)
 
-    def _write(self, run_id: str, batch: _Batch, state: Path, job: Record) -> None:
+    def _write(self, run_id: str, batch: Batch, state: Path, job: Record) -> None:
         if batch.metrics or batch.params or batch.tags:
             self.client.log_batch(run_id, batch.metrics, batch.params, batch.tags)
         if batch.artifact is not None:
@@ -283,45 +282,6 @@ class MlflowSink:
                 if (found := self.client.get_experiment_by_name(name)) is None:
                     raise
         return str(found.experiment_id)
-
-
-class _Batch:
-    """Records that go out together, in the order of the journal."""
-
-    def __init__(self) -> None:
-        self.metrics: list[Metric] = []
-        self.params: list[Param] = []
-        self.tags: list[RunTag] = []
-        self.artifact: str | None = None
-        self.status: Record | None = None
-        self.offset = 0
-
-    def takes(self, record: Record) -> bool:
-        """Whether there is room; an artifact or a status closes a batch."""
-        size = len(record.get("values", ()))
-        if self.artifact is not None or self.status is not None:
-            return False
-        return {
-            "metrics": len(self.metrics) + size <= _ENTITIES - 2 * _TEXTS,
-            "params": len(self.params) + size <= _TEXTS,
-            "tags": len(self.tags) + size <= _TEXTS,
-        }.get(record["kind"], True)
-
-    def add(self, record: Record, offset: int) -> None:
-        """Take a record that ends at ``offset`` of the journal."""
-        kind, values = record["kind"], record.get("values", {})
-        if kind == "metrics":
-            at, step = record["at"], record["step"]
-            self.metrics += [Metric(name, value, at, step) for name, value in values.items()]
-        elif kind == "params":
-            self.params += [Param(name, text[:_PARAM_LENGTH]) for name, text in values.items()]
-        elif kind == "tags":
-            self.tags += [RunTag(name, text[:_TAG_LENGTH]) for name, text in values.items()]
-        elif kind == "artifact":
-            self.artifact = record["path"]
-        elif kind == "status":
-            self.status = record
-        self.offset = offset
 
 
 def _last_seen(run: Run) -> int:

@@ -48,7 +48,7 @@ all methods, widths 256 and 512, 256 and 512 positions, on the CPU."""
 RECOMPUTED = 1.5
 """How much more the CPU's allocator takes in all where whole layers are computed again: 1.28 to
 1.73 measured over widths 256 and 512, 8 and 16 sequences of 256 positions, 6 and 8 layers, up to
-0.12 apart in repetitions. Given back to the kernel it is 1.03, for half of the speed."""
+0.12 apart in repetitions. Given back to the kernel it is 1.03, for 1.6 times the CPU time."""
 GAPS = 2.0
 """How much more an adapted model of transformers takes where freed memory is kept: 1.2 to 1.9
 measured, as its blocks differ more in size."""

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import AVERAGE
+from difftransformer.measurements.language_understanding.notes import label_of, notes
 from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
-from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -47,8 +47,6 @@ ERROR = "_stderr"
 """Ending of the column of lm-eval's standard errors of another column."""
 GUESSING = "guessing"
 """Row of the accuracy of guessing."""
-NEARLY_ALL = 0.95
-"""Share of items with the same answer from which on a model is said to give one answer."""
 _WRITE = partial(plain, decimals=DECIMALS)
 _BREADTH = 0.72
 _NORMAL = 1.96  # of standard errors to either side of an interval of 95%
@@ -79,7 +77,7 @@ def section(view: View[Options]) -> Section:
             Row(run=GUESSING, label="Guessing"),
         ],
         cells=cells,
-        notes=[*_notes(view), *_constant_note(view, suite), *sizes.notes],
+        notes=[*notes(view), *sizes.notes],
         stand_in=suite.stand_in is not None,
     )
 
@@ -104,13 +102,9 @@ def _ending(view: View[Options]) -> str:
     return f"_{shots}shot" if view.options.numbered and shots is not None else ""
 
 
-def _label(task: str) -> str:
-    return "Avg" if task == AVERAGE else LANGUAGE_TASKS[task].label
-
-
 def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
     suite: Suite = view.suite
-    labels = {column: _label(task) for column, task in columns.items()}
+    labels = {column: label_of(task) for column, task in columns.items()}
     left = set(suite.tasks) - set(suite.asked_tasks)
     if left:
         labels[AVERAGE + _ending(view)] = f"Avg of {len(suite.asked_tasks)}"
@@ -165,12 +159,12 @@ def _more(view: View[Options], suite: Suite) -> list[Metric]:
     ending, found = _ending(view), []
     if left_out := view.options.without:
         rest = [task for task in suite.asked_tasks if task not in left_out]
-        labels = " and ".join(map(_label, left_out))
+        labels = " and ".join(map(label_of, left_out))
         terms = {metric_of(task): 100 / len(rest) for task in rest}
         found.append(Metric(f"{AVERAGE}_rest{ending}", f"Avg without {labels} ↑", terms))
     if view.options.constant:
         found += [
-            Metric(f"{task}_constant{ending}", f"{_label(task)}, one answer",
+            Metric(f"{task}_constant{ending}", f"{label_of(task)}, one answer",
                    {metric_of(task, "constant"): 100.0}, hidden=True)
             for task in suite.asked_tasks
         ]  # fmt: skip
@@ -186,28 +180,6 @@ def _columns_of(view: View[Options], more: list[Metric]) -> list[Column]:
             if not one.hidden
         ]
     return found
-
-
-def _constant_note(view: View[Options], suite: Suite) -> list[str]:
-    """Name where a row gives one answer to nearly everything: what it scores says nothing."""
-    if not view.options.constant:
-        return []
-    found = {
-        (row.label, task)
-        for row in view.rows
-        for one in view.evaluated(row)
-        for task in suite.asked_tasks
-        if defined(one, metric_of(task, "constant")) >= NEARLY_ALL
-    }
-    said = "; ".join(
-        f"{_label(task)}: {', '.join(row.label for row in view.rows if (row.label, task) in found)}"
-        for task in suite.asked_tasks
-        if any(known == task for _, known in found)
-    )
-    return [
-        f"One answer to {NEARLY_ALL:.0%} of the items or more, in one seed at least: "
-        f"{said or 'none'}."
-    ]
 
 
 def _published(view: View[Options], columns: set[str]) -> tuple[list[Row], list[Cell]]:
@@ -230,62 +202,6 @@ def _guessing(column: str, task: str, one: Result) -> Cell:
     """The same for every row: all were asked the same items."""
     share = defined(one, metric_of(task, "chance"))
     return fact_cell(Place(GUESSING, column), 100 * share, [one], Paper(None), _WRITE)
-
-
-def _notes(view: View[Options]) -> list[str]:
-    suite, everything = view.suite, view.evaluated()
-    versions = {result.provenance.versions.get("lm-eval", "unknown") for result in everything}
-    words = {
-        "hub": "the benchmarks, from the Hugging Face hub, at a pinned revision where lm-eval or "
-        "this suite names one",
-        "builtin": "our own few in the benchmarks' schemas, not the benchmarks: do not compare "
-        "with published numbers",
-    }
-    counts = {
-        _label(task): int(defined(everything[0], metric_of(task, "samples")))
-        for task in suite.asked_tasks
-    }
-    amount = ", ".join(f"{label} {count}" for label, count in counts.items())
-    if len(set(counts.values())) == 1:
-        amount = f"{next(iter(counts.values()))} a task"
-    notes = [
-        f"{_examples(suite)} before each item, by lm-eval {', '.join(sorted(versions))}; "
-        f"{_scores(suite)}. In parentheses lm-eval's standard error over "
-        "items.",
-        f"Items: {words.get(suite.data, 'the benchmarks, from local files')}; {amount}.",
-    ]
-    cut = [defined(one, metric_of(task, "cut")) for one in everything for task in suite.asked_tasks]
-    if any(cut):
-        notes.append(
-            f"Requests longer than the model's context lose their first tokens: {min(cut):.0%} to "
-            f"{max(cut):.0%} of a task's requests here."
-        )
-    if written := [_label(task) for task in suite.asked_tasks if LANGUAGE_TASKS[task].room]:
-        room = suite.max_new_tokens
-        notes.append(
-            f"{' and '.join(written)} ask for written answers, which guessing counts as wrong"
-            + (f"; they end after {room} tokens." if room is not None else ".")
-        )
-    if suite.code_note:
-        notes.append(f"Not asked, and not in the average: {suite.code_note}.")
-    return [*notes, view.training_note(), *view.difference_note()]
-
-
-def _examples(suite: Suite) -> str:
-    if suite.num_fewshot is not None:
-        return f"{suite.num_fewshot} solved examples"
-    given = [f"{_label(one)} {suite.shots(one)}" for one in suite.asked_tasks if suite.shots(one)]
-    return f"lm-eval's own numbers of solved examples ({', '.join([*given, 'others 0'])})"
-
-
-def _scores(suite: Suite) -> str:
-    """Name the metrics: acc, and where it is another one."""
-    by_metric: dict[str, list[str]] = {}
-    for task in suite.asked_tasks:
-        if (name := suite.metric(task)) != "acc":
-            by_metric.setdefault(name, []).append(_label(task))
-    others = [f"{name} for {' and '.join(labels)}" for name, labels in by_metric.items()]
-    return ", and ".join(["acc", *others])
 
 
 def _drawn(view: View[Options]) -> Section:
