@@ -22,9 +22,9 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.transformer import Transformer
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-from difftransformer.training.distributed import Team
 from difftransformer.training.joining import joined
 from difftransformer.training.optimiser import AdamW
+from difftransformer.training.team import Team
 
 CPU = torch.device("cpu")
 

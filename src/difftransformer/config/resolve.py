@@ -25,10 +25,10 @@ from difftransformer.config.project import (
     ProjectConfig,
     RunEntry,
     RunsFile,
-    ScaleConfig,
     load_project,
 )
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSettings, RunSlice
+from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.validation import lookup, validate, validate_part
 from difftransformer.config.yaml_files import read_yaml

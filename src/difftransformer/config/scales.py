@@ -6,8 +6,9 @@ from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
 from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.inheritance import Layers, ancestry
 from difftransformer.config.pretrained import PretrainedBase
-from difftransformer.config.project import RunEntry, ScaleConfig
+from difftransformer.config.project import RunEntry
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, RunSettings
+from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.validation import lookup, nearest, validate, validate_part
 from difftransformer.errors import ConfigError
 

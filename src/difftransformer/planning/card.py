@@ -6,8 +6,8 @@ sizes. So a training that cannot fit is refused before its first job, on a machi
 
 from dataclasses import dataclass, field
 
-from difftransformer.config.project import MachineConfig
 from difftransformer.config.run import RunSlice
+from difftransformer.config.scale import MachineConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.memory import imagined_bytes_per_layer
 from difftransformer.models.sizes import count_parameters

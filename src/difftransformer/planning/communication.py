@@ -15,7 +15,7 @@ Nothing is taken to be hidden behind the computation, which FSDP2 does for most 
 from dataclasses import dataclass
 
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.project import MachineConfig
+from difftransformer.config.scale import MachineConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.sizes import count_parameters, training_flops
 

@@ -7,7 +7,7 @@ the peak of a GPU times the share of it that the scale states.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from difftransformer.config.project import MachineConfig
+from difftransformer.config.scale import MachineConfig
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.communication import bandwidth, operations, step_cost
 from difftransformer.planning.plan import Plan

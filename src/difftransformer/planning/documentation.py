@@ -12,8 +12,9 @@ from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerCo
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.measurements import measurement, measurements
 from difftransformer.config.papers import PapersFile
-from difftransformer.config.project import ProjectConfig, RunsFile, ScaleConfig
+from difftransformer.config.project import ProjectConfig, RunsFile
 from difftransformer.config.run import RunSettings
+from difftransformer.config.scale import ScaleConfig
 from difftransformer.models.attention.registry import attention_class, variants
 from difftransformer.provenance.atomic import write_text
 

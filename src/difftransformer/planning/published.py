@@ -7,8 +7,8 @@ A plan has none of their files: their sizes are stated, in `parameters` of a row
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from difftransformer.config.project import MachineConfig
 from difftransformer.config.run import PRETRAINED_BASE
+from difftransformer.config.scale import MachineConfig
 from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.plan import Plan
 

@@ -21,12 +21,12 @@ from difftransformer.errors import BackendError, ConfigError
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.distributed import Team
 from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
 from difftransformer.training.outputs import Metrics
 from difftransformer.training.run import Frame, Start, open_weights, train_run
+from difftransformer.training.team import Team
 
 STAGE = "adapt"
 

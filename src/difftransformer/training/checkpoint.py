@@ -31,7 +31,8 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
-from difftransformer.training.distributed import Team, read_shards
+from difftransformer.training.distributed import read_shards
+from difftransformer.training.team import Team
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from difftransformer.errors import BackendError, ConfigError
 from difftransformer.provenance.reporting import is_out_of_memory
-from difftransformer.training.distributed import ShardedTeam, Team, patience
+from difftransformer.training.distributed import ShardedTeam, patience
+from difftransformer.training.team import Team
 
 LEFT = os.EX_UNAVAILABLE
 """Exit status of a process that ends because of another one."""

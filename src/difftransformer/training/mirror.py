@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from difftransformer.training.checkpoint import CheckpointStore, Snapshot
-    from difftransformer.training.distributed import Team
+    from difftransformer.training.team import Team
 
 FINISHED, KEPT = "finished", "kept"
 """Mark of a training that was through, and folder of kept weights, in the state folder."""

@@ -17,11 +17,11 @@ from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import PackedDataset
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.transformer import Transformer
-from difftransformer.training.distributed import Team
 from difftransformer.training.memory import require_memory
 from difftransformer.training.method import Method
 from difftransformer.training.optimiser import AdamW
 from difftransformer.training.run import Frame, Start, open_weights, train_run
+from difftransformer.training.team import Team
 
 STAGE = "pretrain"
 

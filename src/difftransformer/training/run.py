@@ -26,7 +26,6 @@ from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.result import Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
-from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
 from difftransformer.training.measure import Measurements
@@ -36,6 +35,7 @@ from difftransformer.training.objective import Objective
 from difftransformer.training.outputs import Metrics, final_lambdas, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
+from difftransformer.training.team import Team
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs
 

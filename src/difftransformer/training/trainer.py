@@ -19,13 +19,13 @@ from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.compiled import compiled_states, measured_states
-from difftransformer.training.distributed import Team
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
 from difftransformer.training.method import Method
 from difftransformer.training.objective import HiddenStates, Objective
 from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.progress import Progress
+from difftransformer.training.team import Team
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,96 @@
+"""A scale: its sizes and budgets, and the machine that its costs are foreseen for."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.project import MOST_SEEDS, SetupEntry, SweepEntry
+
+
+class MachineConfig(Settings):
+    """The machine that an expensive scale is planned for; nothing of it reaches a job."""
+
+    card: str = setting(meaning="Name of the GPU, for people")
+    memory_gib: float = setting(meaning="Memory of one GPU", unit="GiB", gt=0)
+    peak_tflops: float = setting(
+        meaning="Dense products of one GPU in bf16, as its maker states them", unit="TFLOP/s", gt=0
+    )
+    mfu: float = setting(
+        meaning="Share of that peak which training is taken to reach: stated, not measured",
+        gt=0,
+        le=1,
+    )
+    gpus_per_node: int = setting(8, meaning="GPUs of one node", unit="GPUs", gt=0)
+    node_gb_s: float = setting(
+        450.0,
+        meaning="What one GPU sends to others of its node, each way",
+        unit="GB/s",
+        source="NVLink 4 of an H100: 900 GB/s both ways",
+        gt=0,
+    )
+    network_gb_s: float = setting(
+        50.0,
+        meaning="What one GPU's share of the network sends, each way",
+        unit="GB/s",
+        source="one port of 400 Gbit/s a GPU",
+        gt=0,
+    )
+    hop_us: float = setting(
+        5.0, meaning="What each hop of a ring adds to a collective: stated", unit="us", ge=0
+    )
+
+
+class ScaleConfig(Settings):
+    """One file of ``config/scales``: the whole project at one size."""
+
+    description: str = setting(meaning="What the scale is for, and on which machine")
+    machine: MachineConfig | None = setting(
+        None, meaning="Machine that `difftransformer show_costs` reckons with"
+    )
+    setups: dict[Name, SetupEntry] = setting(meaning="Experiments by name")
+    runs: dict[Name, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of runs.yaml at this scale, and runs of this scale alone"
+    )
+    datasets: dict[str, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of datasets.yaml at this scale"
+    )
+    suites: dict[str, dict[str, Any]] = setting(
+        {}, meaning="Changes to entries of evaluations.yaml at this scale"
+    )
+    learning_rates: dict[str, float] = setting(
+        {},
+        meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
+        unit="per step",
+    )
+    timings: dict[Name, dict[str, Any]] = setting(
+        {},
+        meaning="What is timed, by measurement, see its settings; what is not here is not built at "
+        "this scale",
+    )
+    families: dict[str, list[str]] = setting(
+        {},
+        meaning="Setups at which the rows of a section with that `family` are trained, ascending: "
+        "model sizes, or budgets. A run at the setup it has anyway is itself, at another one it "
+        "is called {run}_{setup}",
+    )
+    sweeps: dict[str, SweepEntry] = setting({}, meaning="Learning-rate sweeps by artifact")
+    stand_ins: dict[str, dict[str, str | None]] = setting(
+        {},
+        meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of the "
+        "row, then the run it shows here, or null to leave it out; claims and published values "
+        "follow",
+    )
+    seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)]] = setting(
+        {}, meaning="How many seeds an artifact has where nobody says; those not here have one"
+    )
+    spent_seeds: list[int] = setting(
+        [],
+        meaning="Seeds on which choices were made, such as a pilot's: a count passes over them, "
+        "and no claim is judged by them",
+    )
+    not_testable: dict[str, str] = setting(
+        {},
+        meaning="Claims that the scale cannot test whatever comes out, with the reason: by claim, "
+        "by artifact, or `all`",
+    )
