@@ -166,8 +166,8 @@ def test_a_job_dies_with_who_waits_for_it_and_so_do_its_children(it: Warm) -> No
     assert process.stdout is not None
     jobs = [*map(int, process.stdout.readline().split())]
     process.kill()
+    until(lambda: all(map(gone, jobs)))  # before their streams end, which they would by themselves
     process.communicate()
-    until(lambda: all(map(gone, jobs)))
     assert it.call(SAY) == (0, "warm")
 
 

@@ -18,7 +18,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.choices import FOLDER, FORCED
 from difftransformer.models.matrices import products
 from difftransformer.training import trainer
-from difftransformer.training.interrupt import Interrupted
+from difftransformer.training.interrupt import Interrupted, listening
 
 
 @pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
@@ -195,3 +195,20 @@ def test_what_had_finished_starts_afresh_where_asked(
     assert "resuming from the checkpoint of step 8" in again and "--afresh pretrain" in again
     again = said(afresh=True)
     assert "starts afresh" in again and "resuming" not in again
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_who_was_asked_to_stop_is_not_asked_again(asked: bool) -> None:
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        with listening() as request:
+            if asked:
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert request.signal == ("SIGTERM" if asked else None)
+        after = {number: signal.getsignal(number) for number in numbers}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    ignored = dict.fromkeys(numbers[:2], signal.SIG_IGN) if asked else {}
+    assert after == before | ignored
