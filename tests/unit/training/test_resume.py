@@ -135,7 +135,7 @@ def test_a_resumed_training_keeps_the_arithmetic_of_its_checkpoint_or_says_so(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not products.possible("onednn"):
-        pytest.skip("one way alone")
+        pytest.skip("this torch has one way to multiply matrices, and no other to go on with")
     slice = make_slice(steps=20, checkpoint_every=6)
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr(products, "_made", None)

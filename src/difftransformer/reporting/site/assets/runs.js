@@ -13,9 +13,9 @@
   };
   const short = (value) => value == null ? "" : Math.abs(value) >= 1e6 ? `${(value / 1e6).toPrecision(3)}M`
     : Math.abs(value) >= 1e4 ? `${(value / 1e3).toPrecision(3)}K` : String(Number(value.toPrecision(4)));
-  const time = (seconds) => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
+  const time = (seconds) => seconds < 60 ? `${seconds}\u00a0s` : seconds < 3600 ? `${(seconds / 60).toFixed(1)}\u00a0min` : `${(seconds / 3600).toFixed(1)}\u00a0h`;
 
-  const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)} MiB` : `${gib.toPrecision(3)} GiB`;
+  const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)}\u00a0MiB` : `${gib.toPrecision(3)}\u00a0GiB`;
 
   // A run keeps the colour of its row; others take those that are free among the chosen.
   const colour = (run) => {
