@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import time
 import tomllib
 import venv
@@ -130,8 +129,7 @@ def test_a_wheel_of_the_sdist_computes_within_a_minute_in_an_empty_environment(
     tmp_path: Path, repository: Path, shown: str
 ) -> None:
     packed = build("sdist", repository, tmp_path)
-    with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run(["tar", "-xf", packed, "-C", tmp_path], check=True)
     wheel = build("wheel", packed.with_name(packed.name.removesuffix(".tar.gz")), tmp_path)
     packages = link_core(tmp_path / "environment")
     python = tmp_path / "environment" / "bin" / "python"
