@@ -16,7 +16,12 @@ def publish(
     ],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",
-    licence: Annotated[str, typer.Option(help="Licence of the weights, for the card.")] = "mit",
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            help="Licence of the weights, for the card: mit, or your base's.", show_default="mit"
+        ),
+    ] = None,
     push_to: Annotated[
         str, typer.Option(help="OWNER/NAME on the hub; HF_TOKEN and HF_ENDPOINT say who and where.")
     ] = "",

@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 from tabulate import tabulate
 
+from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import Manifest, read_manifest
-from difftransformer.errors import DataError
+from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.result import TRAINING, Result, read_result
 from difftransformer.reporting.formats.markdown import escape
 from difftransformer.reporting.numbers import count, plain, rate
@@ -28,6 +29,8 @@ _FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
 _USE = """Research on attention. It is a small model of a reproduction, trained on little: it knows
 next to nothing, was taught no instructions, and nothing was done against wrong or harmful text. Do
 not put it before people, and decide nothing by what it writes."""
+_USE_ADAPTED = """Research on attention. What its base may be used for, and what holds against that,
+says the card of the base; nothing was done here against wrong or harmful text."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,18 @@ class _Known:
     verdicts: VerdictsDocument | None
 
 
-def model_card(folder: Path, licence: str, name: str) -> str:
+def model_card(folder: Path, licence: str | None, name: str) -> str:
     """Return the card, Markdown behind the YAML that the Hugging Face hub reads.
 
     Args:
         folder: A trained run, ``results/<scale>/runs/<run>/<seed>``; its own scale is searched for
             data, evaluations and verdicts.
-        licence: Identifier of the licence of the weights, such as mit.
+        licence: Identifier of the licence of the weights, such as apache-2.0; None is mit.
         name: How the model is called.
 
     Raises:
+        ConfigError: There is no licence: the weights of a model from elsewhere are not ours to
+            give one.
         DataError: The folder is no trained run, or a file that the card speaks of is damaged.
     """
     if not (folder / TRAINING).is_file():
@@ -59,17 +64,25 @@ def model_card(folder: Path, licence: str, name: str) -> str:
             "results/tiny/runs/diff/0"
         )
     known = _look(folder)
+    base = _elsewhere(known.training)
+    if licence is None and base is not None:
+        raise ConfigError(
+            f"{folder}: made of {base.name}, whose licence holds for it, too; name it: --licence"
+        )
+    licence = licence or "mit"
     head = {
         "license": licence,
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["difftransformer", "differential-attention", _variant(known.training)],
+        "tags": ["difftransformer", "differential-attention", _kind(known.training)],
     }
+    if base is not None and base.folder is None:
+        head["base_model"] = base.name
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {escape(name)}",
         *_model(known.training),
-        *_use(),
+        *_use(_USE if base is None else _USE_ADAPTED),
         *_data(known),
         *_budget(known.training),
         *_evaluation(known),
@@ -97,9 +110,16 @@ def _look(folder: Path) -> _Known:
     )
 
 
-def _variant(training: Result) -> str:
-    attention = training.settings.get("model", {}).get("attention") or {}
-    return str(attention.get("variant", "adapted"))
+def _elsewhere(training: Result) -> PretrainedModel | None:
+    """Return the model from elsewhere that the run adapts, if it does."""
+    named = training.settings.get("pretrained")
+    return None if named is None else PretrainedModel.model_validate(named)
+
+
+def _kind(training: Result) -> str:
+    """Return the method of an adapted run, of others the variant of their attention."""
+    adapt, model = (training.settings.get(part) or {} for part in ("adapt", "model"))
+    return str(adapt.get("method") or model.get("attention", {}).get("variant", "unknown"))
 
 
 def _model(training: Result) -> Iterator[str]:
@@ -111,9 +131,10 @@ def _model(training: Result) -> Iterator[str]:
     )
     attention = model.get("attention") or {}
     sizes = {
-        "Attention": f"{_variant(training)}, {attention.get('num_heads')} heads of "
+        **_adapted(training),
+        "Attention": f"{attention.get('variant')}, {attention.get('num_heads')} heads of "
         f"{attention.get('head_dim')}",
-        "Parameters": f"{training.metrics.get('parameters'):,}",
+        "Parameters": _number(training, "parameters"),
         "Layers, width, feed-forward": f"{model.get('num_layers')}, {model.get('d_model')}, "
         f"{model.get('ffn_dim')}",
         "Longest context": f"{model.get('max_positions')} tokens",
@@ -129,8 +150,32 @@ def _model(training: Result) -> Iterator[str]:
     )
 
 
-def _use() -> Iterator[str]:
-    yield f"## Intended use and limits\n\n{_USE}"
+def _adapted(training: Result) -> dict[str, str]:
+    """Return from what an adapted run was made, and how."""
+    adapt = training.settings.get("adapt")
+    if not adapt:
+        return {}
+    base, revision = _elsewhere(training), ""
+    name = f"run {training.settings.get('init_from')}, seed {training.seed}"
+    if base is not None:
+        name = base.name if base.folder is None else base.folder.name
+        revision = f", revision {base.revision}" if base.revision else ""
+    options = ", ".join(f"{key}: {value}" for key, value in adapt.items() if key != "method")
+    return {
+        "Made from": escape(name + revision),
+        "By": escape(adapt["method"] + (f" ({options})" if options else "")),
+        "Trained parameters": f"{_number(training, 'trained_parameters')}, "
+        f"{_number(training, 'extra_parameters')} of them new, folded into the others",
+    }
+
+
+def _number(training: Result, name: str) -> str:
+    value = training.metrics.get(name)
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _use(text: str) -> Iterator[str]:
+    yield f"## Intended use and limits\n\n{text}"
 
 
 def _data(known: _Known) -> Iterator[str]:
@@ -160,8 +205,8 @@ def _budget(training: Result) -> Iterator[str]:
     yield "## Training\n\n" + _table(
         ["", ""],
         {
-            "Tokens": f"{training.metrics.get('tokens'):,}",
-            "Steps": f"{training.metrics.get('steps'):,}",
+            "Tokens": _number(training, "tokens"),
+            "Steps": _number(training, "steps"),
             "Sequences": f"{settings.get('batch_size')} of {settings.get('seq_len')} tokens a step",
             "Learning rate": rate(float(settings.get("lr", 0))),
             "Precision": settings.get("precision"),

@@ -16,16 +16,20 @@ ORIGIN = "provenance.json"
 _FILES = ("*.safetensors", "config.json", "generation_config.json", "tokenizer*.json")
 
 
-def publish(run: Path, output: Path, format: str = "huggingface", licence: str = "mit") -> None:
+def publish(
+    run: Path, output: Path, format: str = "huggingface", licence: str | None = None
+) -> None:
     """Write weights, config, tokenizer, generation config, model card and a copy of training.json.
 
     Args:
         run: Folder of a trained run.
         output: Folder to make; it has a card only when it is complete.
         format: As for `export_model`; a model from elsewhere that was adapted stays as it is.
-        licence: Identifier of the licence of the weights, for the card.
+        licence: Identifier of the licence of the weights, for the card; None is mit, which nobody
+            can give to what is made of a model from elsewhere.
 
     Raises:
+        ConfigError: A model from elsewhere was adapted and no licence is given.
         DataError: ``run`` is no trained run, or damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.

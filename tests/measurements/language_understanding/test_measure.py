@@ -29,8 +29,8 @@ from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subje
 from difftransformer.measurements.language_understanding import measure as measurement
 from difftransformer.measurements.language_understanding.loading import load_task, task_manager
 from difftransformer.models.checkpoint import load_model
-from difftransformer.models.export import export_model
 from difftransformer.provenance.result import read_result
+from difftransformer.publishing.publish import publish
 
 CPU = torch.device("cpu")
 
@@ -85,7 +85,12 @@ def test_a_llama_scores_as_in_lm_evals_own_run(shots: int, tmp_path: Path, llama
 
 
 @pytest.mark.slow
-def test_our_model_scores_as_the_lm_eval_command_on_its_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "options"), [("huggingface", ("--trust_remote_code",)), ("diffllama", ())]
+)
+def test_our_model_scores_as_the_lm_eval_command_on_what_is_published(
+    format: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
     run, data = write_training(tmp_path)
     (tmp_path / "details").mkdir()
     subject = Subject(
@@ -99,8 +104,8 @@ def test_our_model_scores_as_the_lm_eval_command_on_its_export(tmp_path: Path) -
     )
     tasks = [*TASKS, *WRITTEN]
     ours = metrics_of(measurement.measure(suite(tasks=tasks, max_new_tokens=ROOM), subject))
-    export_model(run, tmp_path / "exported")
-    theirs = run_lm_eval(tmp_path / "exported", tmp_path, "--trust_remote_code")
+    publish(run, tmp_path / "published", format=format)
+    theirs = run_lm_eval(tmp_path / "published", tmp_path, *options)
     assert_scored_alike(ours, theirs, tasks)
 
 

@@ -1,6 +1,7 @@
 """Adapting models from elsewhere: five architectures as they are, and what is refused."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlic
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
 from difftransformer.models.export import export_model
+from difftransformer.publishing.publish import publish
 
 ADAPT: dict[str, dict[str, Any]] = {
     "dex": {"method": "dex", "annealing": 0.5},
@@ -194,6 +196,21 @@ def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
         evaluate_as_job(slice, result, model=model, dataset=None if model is None else data)
         found.append(json.loads(result.read_text())["metrics"])
     assert found[0] == found[1]
+
+
+def test_what_adapting_made_is_published_under_a_licence_that_is_named(
+    train: Train, base: Path, tmp_path: Path
+) -> None:
+    out = train(child(base, "lora"), "lora", dataset=write_data(tmp_path / "data", base)) / "out"
+    with pytest.raises(UserError, match=r"whose licence holds for it, too; name it: --licence"):
+        publish(out, tmp_path / "published")
+    assert not (tmp_path / "published").exists()
+    publish(out, tmp_path / "published", licence="apache-2.0")
+    card = (tmp_path / "published" / "README.md").read_text()
+    assert re.search(rf"\| Made from +\| {base.name} +\|", card)
+    assert re.search(r"\| By +\| lora", card) and str(tmp_path) not in card
+    assert "license: apache-2.0" in card and "unknown" not in card
+    AutoModelForCausalLM.from_pretrained(tmp_path / "published")
 
 
 @pytest.mark.slow
