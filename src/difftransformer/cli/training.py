@@ -1,6 +1,5 @@
 """Subcommands of the rules that prepare data and train."""
 
-import hashlib
 import logging
 import sys
 from functools import partial
@@ -30,6 +29,7 @@ from difftransformer.errors import DataError
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import NullTracker
 
@@ -92,7 +92,7 @@ def _digest(path: Path | None) -> str:
         return ""
     if not path.is_file():
         raise DataError(f"{path}: no such file; run train_tokenizer first")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return digest(path)
 
 
 @command

@@ -1,6 +1,7 @@
 """Settings of a dataset: where text comes from, how it is mixed, split and tokenised."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -102,6 +103,11 @@ class HubSource(Settings):
     licence: str = setting(meaning="Licence of the texts, as it shall stand in the manifest.")
     weight: float = setting(1.0, meaning="Share of tokens, relative to the other sources.", gt=0)
 
+    @property
+    def files(self) -> list[Path]:
+        """What lies in the local folder; nothing for a name on the hub, which has a revision."""
+        return sorted(path for path in Path(self.dataset).rglob("*") if path.is_file())
+
 
 SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discriminator="kind")]
 
@@ -142,6 +148,12 @@ class HuggingFaceTokenizer(Settings):
     eos_token: str | None = setting(
         None, meaning="Token that ends a document; None: the end-of-text token it declares."
     )
+
+    @property
+    def files(self) -> list[Path]:
+        """What a tokenizer may consist of in the local folder; nothing for a name on the hub."""
+        suffixes = {".json", ".txt", ".model"}
+        return sorted(path for path in Path(self.name).glob("*") if path.suffix in suffixes)
 
 
 class NoTokenizer(Settings):

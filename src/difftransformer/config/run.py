@@ -83,11 +83,11 @@ class RunSlice(Settings):
     def decisive(self) -> dict[str, Any]:
         """Return what decides the numbers of the run, up to the rounding of their sums.
 
-        Not by how many processes they are computed, nor how often: another number of them goes on
-        from the same checkpoints.
+        Not by how many processes they are computed, nor how often, nor when a checkpoint is kept:
+        a training goes on from the same checkpoints whatever these become.
         """
         values = self.model_dump(mode="json")
-        for name in ("world", "recompute"):
+        for name in ("world", "recompute", "checkpoint_every", "keep_checkpoints"):
             del values["training"][name]
         return values
 

@@ -15,6 +15,7 @@ from difftransformer.config.data import (
     FilesSource,
     HeldOut,
     HubSource,
+    HuggingFaceTokenizer,
 )
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
@@ -142,8 +143,7 @@ class Files:
 
     def identity(self) -> list[Any]:
         """Return paths, sizes and times of change."""
-        found = [(path, path.stat()) for path in self.files]
-        return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found]
+        return _states(self.files)
 
 
 class Hub:
@@ -202,8 +202,8 @@ class Hub:
             ) from None
 
     def identity(self) -> list[Any]:
-        """Return the settings: the pinned revision says it all."""
-        return [self._config.model_dump(mode="json")]
+        """Return the settings, with the pinned revision; of a local folder what lies in it, too."""
+        return [self._config.model_dump(mode="json"), *_states(self._config.files)]
 
 
 def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
@@ -228,17 +228,27 @@ def open_sources(dataset: DatasetConfig) -> dict[str, Source]:
 
 
 def corpus_files(dataset: DatasetConfig) -> list[Path]:
-    """Return the files a dataset is read from, for a workflow that watches them change.
+    """Return the files a dataset and its tokenizer are read from, for who watches them change.
 
     Raises:
         DataError: A glob matches no file; names the source and the glob.
     """
-    return [
-        path
-        for name, config in dataset.sources.items()
-        if isinstance(config, FilesSource)
-        for path in Files(name, config).files
-    ]
+    found: list[Path] = []
+    for name, config in dataset.sources.items():
+        match config:
+            case FilesSource():
+                found += Files(name, config).files
+            case HubSource():
+                found += config.files
+    if isinstance(dataset.tokenizer, HuggingFaceTokenizer):
+        found += dataset.tokenizer.files
+    return found
+
+
+def _states(files: list[Path]) -> list[list[Any]]:
+    """Return paths, sizes and times of change."""
+    found = [(path, path.stat()) for path in files]
+    return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found]
 
 
 def _matches(name: str, globs: list[str]) -> list[Path]:

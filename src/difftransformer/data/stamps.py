@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import file_state
 
 SMALLEST = 1 << 26
 """Bytes from which a file has a stamp: 64 MiB, a fifth of a second to hash."""
@@ -24,7 +25,7 @@ _SETTLED = 2.0
 
 def known_content(path: Path) -> str | None:
     """Return the SHA-256 that a file was found to have and, as it is untouched, has; else None."""
-    state = _state(path)
+    state = list(file_state(path))
     if state[1] < SMALLEST:
         return None
     try:
@@ -40,17 +41,12 @@ def remember_content(path: Path, sha256: str, started: float) -> None:
 
     Not where it was touched since or just before, and not where its folder cannot be written.
     """
-    state = _state(path)
+    state = list(file_state(path))
     if state[1] < SMALLEST or state[3] / 1e9 > started - _SETTLED:
         return
     stamp = {"sha256": sha256, "state": state, "checked": started}
     with suppress(OSError):
         write_text(_place(path), json.dumps(stamp) + "\n")
-
-
-def _state(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _place(path: Path) -> Path:

@@ -4,7 +4,6 @@ Address and key are read from the environment when a request is due, and stand i
 message. Light as long as nothing is asked: planning checks the environment.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import ConfigError, UserError
+from difftransformer.machine.locks import wait_for_lock
 
 
 class EndpointError(UserError):
@@ -118,7 +118,7 @@ class Pace:
     def wait(self) -> None:
         """Wait for the next free moment and take it."""
         with self._path.open("a+", encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            wait_for_lock(file.fileno())
             file.seek(0)
             now, written = time.time(), file.read()
             try:

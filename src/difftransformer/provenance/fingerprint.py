@@ -133,7 +133,11 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
     _strip(tree, drop_tables=name in _SEAMS)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(sorted(imported))
+    digest = hashlib.sha256(ast.dump(tree).encode())
+    if path.name == "__init__.py":  # measured tables of a package are as good as its code
+        for table in sorted(path.parent.glob("*.json")):
+            digest.update(table.read_bytes())
+    return digest.hexdigest(), tuple(sorted(imported))
 
 
 def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:

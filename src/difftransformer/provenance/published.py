@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -73,7 +74,7 @@ def require_published(path: Path, main: Path, cure: str | None = None) -> None:
         DataError: its content is not what was published, or it is missing, or either file is.
     """
     try:
-        found, recorded = digest(path), _files(main, _state(main))
+        found, recorded = digest(path), _files(main, file_state(main))
     except OSError as error:
         raise DataError(
             f"{error.filename}: cannot be read ({error.strerror}); {cure or _cure(main)}"
@@ -84,7 +85,7 @@ def require_published(path: Path, main: Path, cure: str | None = None) -> None:
 
 def digest(path: Path) -> str:
     """Return the digest of a file, read once a process while it stays untouched."""
-    return _digest(path, _state(path))
+    return _digest(path, file_state(path))
 
 
 def _changed(path: Path, cure: str) -> DataError:
@@ -95,7 +96,7 @@ def _cure(main: Path) -> str:
     return f"delete {main}, and `snakemake {main}` with the same --config makes it again"
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def file_state(path: Path) -> tuple[int, ...]:
     """What changes with every write, whatever a tool makes of the time of modification."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -177,9 +178,10 @@ def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
 
 def content_digest(path: Path) -> str:
     """SHA-256 of what a file holds; of a result file without what differs by its provenance."""
-    content = path.read_bytes()
     if path.suffix == ".json":
-        parsed = json.loads(content)
-        if isinstance(parsed, dict) and "provenance" in parsed:
-            return json_digest({k: v for k, v in parsed.items() if k not in ("provenance", SEAL)})
-    return hashlib.sha256(content).hexdigest()
+        with suppress(ValueError):  # a damaged one differs from a whole one
+            parsed = json.loads(path.read_bytes())
+            if isinstance(parsed, dict) and "provenance" in parsed:
+                own = {k: v for k, v in parsed.items() if k not in ("provenance", SEAL)}
+                return json_digest(own)
+    return digest(path)

@@ -12,7 +12,7 @@ Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabula
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +53,7 @@ GAPS = 2.0
 """How much more an adapted model of transformers takes where freed memory is kept: 1.2 to 1.9
 measured, as its blocks differ more in size."""
 
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _GIB = 2**30
 
 
@@ -254,18 +254,35 @@ def available_bytes(device: torch.device) -> float:
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
     free = float(psutil.virtual_memory().available)
-    for limit, used, kind in (
-        ("memory.max", "memory.current", "memory.stat"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-    ):
+    for folder, limit, used in _groups():
         try:
-            most, taken = ((_CGROUP / name).read_text().strip() for name in (limit, used))
-            cached = _inactive_files((_CGROUP / kind).read_text())
+            most, taken = ((folder / name).read_text().strip() for name in (limit, used))
+            cached = _inactive_files((folder / "memory.stat").read_text())
         except OSError:
-            continue  # not this version of cgroups, or none
+            continue  # a level without a limit, or one that a container does not show
         if most.isdecimal():
             free = min(free, int(most) - int(taken) + cached)
     return free
+
+
+def _groups() -> Iterator[tuple[Path, str, str]]:
+    """Folders of this process's cgroup and of all above it, with the files of limit and use."""
+    try:
+        lines = _OWN_CGROUPS.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if not controllers:
+            mounted, files = _CGROUP, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            mounted, files = _CGROUP / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        own = mounted / place.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(mounted):
+                yield folder, *files
 
 
 def _inactive_files(statistics: str) -> int:

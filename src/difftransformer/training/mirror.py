@@ -124,8 +124,9 @@ class Mirror:
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
         with self._refusing("cannot be read"):
-            for kept in sorted(self._names(KEPT)):
-                if kept.endswith(".safetensors") and not (self._folder / KEPT / kept).exists():
+            there = self._names(KEPT)
+            for kept in sorted(there):  # its sum comes last: without one it is half a copy
+                if f"{kept}.sha256" in there and not (self._folder / KEPT / kept).exists():
                     self._fetch_kept(kept)
             partial = self._folder / f"{name}.partial"
             shutil.rmtree(partial, ignore_errors=True)
@@ -184,7 +185,7 @@ class Mirror:
         with suppress(FileNotFoundError):  # training has dropped it: there is a newer one
             for path in (self._folder / name).iterdir():
                 link(path, aside / path.name)  # training may drop it meanwhile
-            for path in sorted((self._folder / KEPT).glob("*.safetensors")):
+            for path in sorted((self._folder / KEPT).glob("step-*.safetensors")):
                 self._copy_kept(path)
             for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
                 self._fs.put_file(str(path), self._path(name, path.name))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from difftransformer.config.data import DatasetConfig, FilesSource
 from difftransformer.data.documents import Cursor, Document, Source, documents, held_out
-from difftransformer.data.sources import Files, open_sources
+from difftransformer.data.sources import Files, corpus_files, open_sources
 from difftransformer.errors import DataError
 
 
@@ -143,6 +143,23 @@ def test_jsonl_folder_through_datasets(tmp_path: Path) -> None:
     )
     assert [d.text for d in documents(source, "train", 0.5)] == ["one", "two"]
     assert [d.text for d in documents(source, "validation", 0.5)] == ["three"]
+
+
+def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_lines(tmp_path / "data" / "train.jsonl", ["one", "two"])
+    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"}
+    before = open_source(**asked).identity()
+    dataset = DatasetConfig.model_validate(
+        {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tmp_path)}}
+    )
+    (tmp_path / "tokenizer.json").write_text("{}")
+    watched = [tmp_path / "data" / "train.jsonl", tmp_path / "tokenizer.json"]
+    assert set(corpus_files(dataset)) == set(watched)
+    write_lines(tmp_path / "data" / "train.jsonl", ["one", "three"])
+    assert open_source(**asked).identity() != before
+    named = open_source(**asked | {"dataset": "owner/name"})
+    assert named.identity() == open_source(**asked | {"dataset": "owner/name"}).identity()
 
 
 def test_a_glob_without_files_is_named(tmp_path: Path) -> None:

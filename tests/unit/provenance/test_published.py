@@ -165,6 +165,13 @@ def test_a_difference_is_listed_and_fails(tmp_path: Path) -> None:
     assert "0 of 3 files are the same" in ended.output
 
 
+def test_a_damaged_json_differs(tmp_path: Path) -> None:
+    one, other = build(tmp_path / "one"), build(tmp_path / "other")
+    damaged = other / "runs" / "training.json"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    assert [file.same for file in compare_builds(one, other)] == [True, False, True]
+
+
 def test_an_empty_rebuild_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing is built there"):
         compare_builds(build(tmp_path / "one"), tmp_path / "none")

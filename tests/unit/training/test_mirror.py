@@ -72,6 +72,16 @@ def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[P
         train(make_slice(**LONG), "lost", mirror=f"file://{lost[1]}")
 
 
+def test_half_a_copy_of_kept_weights_is_passed_over(train: Train, lost: tuple[Path, Path]) -> None:
+    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+    (kept,) = (copy / "kept").glob("*.safetensors")
+    for name in (".step-00000060.4711.partial.safetensors", "step-00000060.safetensors"):
+        (copy / "kept" / name).write_bytes(kept.read_bytes()[:100])
+    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    assert_same_outcome(undisturbed, folder)
+    assert [path.name for path in folder.glob("out/kept/*.safetensors")] == [kept.name]
+
+
 def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_afresh(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
