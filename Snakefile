@@ -11,6 +11,7 @@ from snakemake.utils import min_version
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
 from difftransformer.machine.gpus import pool
+from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal

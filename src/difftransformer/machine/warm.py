@@ -38,6 +38,8 @@ _INHERITED = (
     "Cpus_allowed", "Mems_allowed",
 )  # fmt: skip
 _LONGEST = 1 << 20
+_IDLE = 0.2
+"""Seconds without a call after which there is time to import."""
 _REFUSED = b"no"
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
@@ -45,7 +47,7 @@ _kept: list[object] = []
 """What lives as long as the head."""
 
 
-def start(command: str, variables: Mapping[str, str]) -> None:
+def start(command: str, variables: Mapping[str, str], modules: Iterable[str] = ()) -> None:
     """Start a warm process that ends with this one, the head, and name its socket to jobs.
 
     Where it cannot be had, on a system other than Linux, say, jobs start as they always do.
@@ -53,13 +55,14 @@ def start(command: str, variables: Mapping[str, str]) -> None:
     Args:
         command: `difftransformer`, as jobs call it.
         variables: Of the environment of jobs, beside those of the head.
+        modules: What many jobs import beside what all do.
     """
     import atexit
     import shutil
     import subprocess
     import tempfile
 
-    if os.environ.get(VARIABLE) == "off" or not sys.platform.startswith("linux"):
+    if os.environ.get(VARIABLE) == "off" or not hasattr(os, "pidfd_open"):
         return
     folder = ""
     try:
@@ -70,7 +73,7 @@ def start(command: str, variables: Mapping[str, str]) -> None:
         listener.listen()
         os.environ[VARIABLE] = f"{folder}/jobs"
         process = subprocess.Popen(
-            [command, COMMAND, str(listener.fileno())],
+            [command, COMMAND, str(listener.fileno()), *modules],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
             env=os.environ | variables, start_new_session=True,
         )  # fmt: skip
@@ -102,8 +105,8 @@ def hand_over() -> None:
         try:
             connection.connect(address)
             call = json.dumps([sys.argv, dict(os.environ), _conditions()]).encode()
+            socket.send_fds(connection, [call], [0, 1, 2])  # before any number of a signal
             previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
-            socket.send_fds(connection, [call], [0, 1, 2])
             answer = connection.recv(len(_REFUSED) + 64)
         except OSError:
             pass
@@ -146,17 +149,15 @@ def _conditions() -> list[object]:
 def serve(modules: Iterable[str]) -> None:
     """Be the warm process; returns in each job, whose call and streams are this process's then.
 
-    Args:
-        modules: What to import.
-    """
-    import gc
+    What the head has named beside these is imported when no call waits for an answer.
 
+    Args:
+        modules: What to import before the first job.
+    """
     server = _Server(socket.socket(fileno=int(sys.argv[2])))
     for module in modules:
         import_module(module)
-    gc.collect()
-    gc.freeze()  # jobs shall not write to the pages of what is shared
-    server.run()
+    server.run(sys.argv[3:])
 
 
 class _Server:
@@ -172,15 +173,31 @@ class _Server:
         self._ready.register(listener, self._read, self._accept)
         self._ready.register(sys.stdin.fileno(), self._read, self._retire)
 
-    def run(self) -> None:
-        """Answer calls until the head has ended and no job runs; returns in each job alone."""
+    def run(self, later: list[str]) -> None:
+        """Answer calls until the head has ended and no job runs; returns in each job alone.
+
+        Between calls the modules of ``later`` are imported.
+        """
         self._conditions = _conditions()
-        self._code = _code()
+        self._share()
         while self._listener is not None or self._jobs:
-            key, _ = self._ready.select()[0]  # one by one: each may unregister others
+            ready = self._ready.select(_IDLE if later else None)
+            if not ready:
+                _import_quietly(later.pop(0))
+                self._share()
+                continue
+            key, _ = ready[0]  # one by one: each may unregister others
             if key.data(key.fileobj):
                 return
         os._exit(0)
+
+    def _share(self) -> None:
+        """Take what there is now for what jobs get."""
+        import gc
+
+        gc.collect()
+        gc.freeze()  # jobs shall not write to the pages of what is shared
+        self._code = _code()
 
     def _accept(self, listener: socket.socket) -> bool:
         connection, _ = listener.accept()
@@ -203,9 +220,10 @@ class _Server:
         self._ready.unregister(connection)
         packet, streams, _, _ = socket.recv_fds(connection, _LONGEST, 3)
         words, variables, conditions = json.loads(packet) if packet else ([], {}, None)
-        job = None
+        server, job = os.getpid(), None
         if conditions == self._conditions and _code() == self._code and _may_fork():
-            server, job = os.getpid(), os.fork()
+            with suppress(OSError):  # no room for one more: the call fails by itself, if it does
+                job = os.fork()
             if job == 0:
                 self._close()
                 connection.close()
@@ -256,6 +274,18 @@ class _Server:
             elif key.fd in self._jobs:
                 os.close(key.fd)
         self._ready.close()
+
+
+def _import_quietly(module: str) -> None:
+    """Import for jobs that will; what is wrong with it they will say themselves."""
+    import logging
+    import warnings
+
+    logging.disable()
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")
+        import_module(module)
+    logging.disable(logging.NOTSET)
 
 
 def _code() -> list[tuple[str, int, int]]:

@@ -76,8 +76,13 @@ class Artifacts:
         code = code_fingerprint(ENTRIES[f"build_{kind}"], tuple(reports))
         return slice_fingerprint([code, templates()])
 
-    def verdicts(self, asked: Sequence[str]) -> VerdictsSlice:
-        """Return the claims of artifacts, and all that are corrected together with them."""
+    def verdicts(self, asked: Sequence[str], given: str = "") -> VerdictsSlice:
+        """Return the claims of artifacts, and all that are corrected together with them.
+
+        Args:
+            asked: Artifacts.
+            given: What a command that decides a claim has to give ``--config``.
+        """
         known = {
             claim: self._declarations.claim(claim)
             for artifact in self.known.values()
@@ -91,7 +96,9 @@ class Artifacts:
             for name, claim in claims.items()
             if (why := not_testable(reasons, name, claim.artifact)) is not None
         }
-        return VerdictsSlice(scale=self.jobs.scale, claims=claims, not_testable=untestable)
+        return VerdictsSlice(
+            scale=self.jobs.scale, given=given, claims=claims, not_testable=untestable
+        )
 
     def seeds(self, name: str) -> list[int]:
         """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""

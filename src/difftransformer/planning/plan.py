@@ -215,14 +215,16 @@ class Plan:
             papers={name: one.title for name, one in self.catalogue.papers.papers.items()},
             commands={name: f"snakemake {name} {self._config()}" for name in shown},
             command=f"snakemake {' '.join(self._as_asked(artifacts))} {self._config()}",
-            given=self._config(seeds=False),
+            given=self._config(without=("seeds",)),
         )
         return self.jobs.write("report", slice)
 
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
         """Return the file of the slice of the verdicts on artifacts and on those that are kept."""
         asked = [*artifacts, *self.kept(artifacts)]
-        return self.jobs.write("verdicts", self.artifacts.verdicts(asked))
+        # Where results lie is no part of a verdict: a build beside another has the same ones.
+        given = self._config(without=("seeds", "results"))
+        return self.jobs.write("verdicts", self.artifacts.verdicts(asked, given))
 
     def verdicts_code(self) -> str:
         """Return the fingerprint of what judges."""
@@ -282,12 +284,12 @@ class Plan:
         names = (name for name, found in self.groups.items() if set(found) == set(artifacts))
         return next(([name] for name in names), list(artifacts))
 
-    def _config(self, *, seeds: bool = True) -> str:
+    def _config(self, without: Collection[str] = ()) -> str:
         """What the call gave --config, with its scale."""
         given = {"scale": self.catalogue.project.scale} | {
             key: value
             for key, value in self.given.items()
-            if value is not None and (seeds or key != "seeds")
+            if value is not None and key not in without
         }
         return f"--config {' '.join(_word(key, value) for key, value in given.items())}"
 

@@ -28,7 +28,7 @@ exec(sys.argv[1])
 HEAD = """
 import os, sys
 from difftransformer.machine import warm
-warm.start(sys.argv[1], {})
+warm.start(sys.argv[1], {}, sys.argv[2:])
 print(os.environ.get(warm.VARIABLE, "none"), flush=True)
 sys.stdin.read()
 """
@@ -39,7 +39,7 @@ WAIT = "import time; print(os.getpid(), flush=True); time.sleep(60)"
 class Warm:
     """A head, its warm process, and calls."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *modules: str) -> None:
         self.command = folder / "bin" / "command"
         self.command.parent.mkdir()
         self.command.write_text(COMMAND)
@@ -47,7 +47,7 @@ class Warm:
         (self.command.parent / "ours.py").write_text("")
         self.variables = {**os.environ, "TMPDIR": str(folder)}
         self.head = subprocess.Popen(
-            [sys.executable, "-c", HEAD, self.command],
+            [sys.executable, "-c", HEAD, self.command, *modules],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.variables,
         )  # fmt: skip
         assert self.head.stdout is not None
@@ -218,6 +218,15 @@ def test_code_that_has_changed_since_is_not_forked(it: Warm) -> None:
     assert it.call(SAY) == (0, "warm")
     (it.command.parent / "ours.py").write_text("new = True")
     assert it.call(f"ours.new; {SAY}") == (0, "cold")
+
+
+def test_what_many_jobs_import_is_imported_between_them(tmp_path: Path) -> None:
+    started = Warm(tmp_path, "fractions", "no_such_module", "statistics")
+    there = "print(how, 'statistics' in sys.modules and 'fractions' in sys.modules)"
+    until(lambda: started.call(there) == (0, "warm True"))
+    assert started.call(f"import statistics; {SAY}") == (0, "warm")
+    started.head.kill()
+    started.head.communicate()
 
 
 def test_threads_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

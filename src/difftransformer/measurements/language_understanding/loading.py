@@ -14,7 +14,6 @@ from typing import Any
 from unittest.mock import patch
 
 import lm_eval.tasks
-import nltk
 from lm_eval.config.group import AggMetricConfig
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
@@ -25,6 +24,7 @@ from difftransformer.measurements.language_understanding.item_checks import chec
 from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
 
+IFEVAL = "ifeval"
 GROUP = "language_understanding"
 """Name of the inline group; of a group of lm-eval its scores are the group's."""
 
@@ -79,7 +79,7 @@ def load_task(manager: TaskManager, suite: Suite, task: str, cache: Path) -> Loa
         if one.OUTPUT_TYPE == "generate_until":
             room = {"max_gen_toks": suite.room(task)}
             one.set_config(key="generation_kwargs", value=room, update=True)
-    if task == "ifeval":
+    if task == IFEVAL:
         _require_nltk_data(loaded["tasks"][task].eval_docs)
     if not known.subjects:
         return loaded | {"groups": {}, "group_map": {}}
@@ -161,11 +161,11 @@ def _checkers(task: str, data: str) -> Iterator[None]:
     lm-eval fetches nltk's data as it is imported, and the checker of programs from the hub.
     """
     with ExitStack() as changes:
-        if data != HUB:
-            changes.enter_context(patch.object(nltk, "download"))
-        if LANGUAGE_TASKS[task].runs_code:
-            changes.enter_context(allowed_code())
         try:
+            if task == IFEVAL and data != HUB:
+                changes.enter_context(patch("nltk.download"))
+            if LANGUAGE_TASKS[task].runs_code:
+                changes.enter_context(allowed_code())
             yield
         except ModuleNotFoundError as error:
             raise DataError(
@@ -190,6 +190,8 @@ def allowed_code() -> Iterator[None]:
 
 
 def _require_nltk_data(items: Any) -> None:
+    import nltk  # two seconds, which the other tasks do not have to wait
+
     asked = {name for item in items for name in item["instruction_id_list"]}
     counted = asked & _COUNTED_BY_NLTK
     if not counted:

@@ -136,11 +136,13 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
         "cut": cut,
         "version": float(versions[0]),
     }
+    config = found["configs"][next(iter(found["configs"]))]
+    # Folders of this machine, no two times the same, are in dataset_kwargs.
     summary = {
         "metrics": {metric_of(task, part): value for part, value in metrics.items()},
         "results": results,
         "lm_eval_version": lm_eval.__version__,
-        "config": found["configs"][next(iter(found["configs"]))],
+        "config": {key: value for key, value in config.items() if key != "dataset_kwargs"},
         "n-samples": found["n-samples"],
         "n-shot": found["n-shot"],
     }
