@@ -90,6 +90,8 @@ def test_nothing_but_reports_is_served(ports: tuple[int, int], made: FakeResults
     assert (made.root / "verdicts.json").is_file()
     for path in ("tiny/../verdicts.json", "tiny/%2e%2e/verdicts.json", "tiny/..%2fverdicts.json"):
         assert status(f"{address}/{path}") == 404
+    for path in ("x%0d%0aSet-Cookie:a=b", "%5Cevil.example", "%C4%80", "%00/", "tiny/%00.html"):
+        assert status(f"{address}/{path}") == 404  # and nothing of it is sent back
     assert status(f"{address}/run/no-such-job") == status(f"{address}/run/a'%20or%201") == 404
     assert status(f"{address}/tiny/", Host="elsewhere.example") == 403
 

@@ -50,6 +50,7 @@ def reproduce(
     with reporting():
         words = [*(artifacts or []), *call.args]
         settings = [f"scale={scale}"] + ([] if seeds is None else [f"seeds={seeds}"])
+        words = [part for word in words for part in _split_settings(word)]
         if _SETTINGS in words:  # given twice, only the last one would count
             after = words.index(_SETTINGS) + 1
             words[after:after] = settings
@@ -128,3 +129,11 @@ def _snakemake(words: Sequence[str]) -> None:
     """Become Snakemake, so that signals, output and exit status are its own."""
     typer.echo(" ".join(["snakemake", *words]), err=True)
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
+
+
+def _split_settings(word: str) -> list[str]:
+    """Return a word of Snakemake's settings in the form that can be added to."""
+    name, _, value = word.partition("=")
+    if word == "-C":
+        return [_SETTINGS]
+    return [_SETTINGS, value] if name == _SETTINGS and value else [word]

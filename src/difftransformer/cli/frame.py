@@ -12,12 +12,12 @@ import typer
 from pydantic import BaseModel
 from typer.core import TyperGroup
 
-from difftransformer.config.project import LARGEST_SEED
+from difftransformer.config.project import LARGEST_SEED, load_project
 from difftransformer.config.validation import nearest
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.tracking import resolve_uri
+from difftransformer.provenance.tracking import adopt, resolve_uri
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
@@ -175,6 +175,19 @@ def load_plan(
 def store(uri: str, results: Path) -> str:
     """Return the address of the tracking store, or "off"."""
     return resolve_uri(uri or None, results) or "off"
+
+
+def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Path, str]:
+    """Return the results folder and the address of the tracking store, or "off".
+
+    What the command line says comes first, then the environment, then config.yaml if it is there.
+    """
+    if (config / "config.yaml").is_file():
+        project, _ = load_project(config, {})
+        results = results or Path(project.results)
+        adopt(project.tracking.uri)
+    found = results or Path("results")
+    return found, store(tracking, found)
 
 
 def state(results: Path, identity: JobIdentity) -> Path:

@@ -30,11 +30,12 @@ def publish(
     """Write a run as a folder for the Hugging Face hub, with a model card; push it if told to."""
     with reporting():
         from difftransformer.publishing import hub
-        from difftransformer.publishing.publish import publish
+        from difftransformer.publishing.publish import is_published, publish
 
         if push_to:  # before anything is written
             hub.require_token()
             hub.require_name(push_to)
-        publish(run, output, format, licence)
+        if not (push_to and is_published(run, output)):  # a push that failed is done again
+            publish(run, output, format, licence)
         if push_to:
             typer.echo(hub.push(output, push_to, private=not public))

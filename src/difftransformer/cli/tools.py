@@ -18,6 +18,7 @@ from difftransformer.cli.frame import (
     Seeds,
     Uri,
     command,
+    find_results,
     load_plan,
     people,
     store,
@@ -158,17 +159,10 @@ def sync_tracking(
     log: Log = None,
 ) -> None:
     """Send everything that jobs tracked locally and could not send yet."""
-    from difftransformer.config.project import load_project
     from difftransformer.provenance.sync import close_stale, sync_tracking
-    from difftransformer.provenance.tracking import adopt
 
     with reporting(log):
-        if (config / "config.yaml").is_file():
-            project, _ = load_project(config, {})
-            results = results or Path(project.results)
-            adopt(project.tracking.uri)
-        root = results or Path("results")
-        uri = store(tracking, root)
+        root, uri = find_results(config, results, tracking)
         report = sync_tracking(root, uri)
         if close:
             close_stale(root, uri)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from difftransformer.cli.frame import BUILD, people, store
+from difftransformer.cli.frame import BUILD, Config, find_results, people
 from difftransformer.provenance.reporting import reporting
 
 Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
@@ -22,10 +22,13 @@ _PATIENCE, _STARTING = 10.0, 60.0  # seconds
 
 @people(BUILD)
 def ui(
-    results: Annotated[Path, typer.Option(help="Folder of everything that is built.")] = Path(
-        "results"
-    ),
-    tracking: Annotated[str, typer.Option(help="MLflow URI; else the environment's.")] = "",
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of everything that is built; else config.yaml's.")
+    ] = None,
+    tracking: Annotated[
+        str, typer.Option(help="MLflow URI or 'off'; else the environment's or config.yaml's.")
+    ] = "",
+    config: Config = Path("config"),
     port: Port = 5000,
 ) -> None:
     """Serve the reports and MLflow's runs on loopback, side by side, until interrupted."""
@@ -33,20 +36,20 @@ def ui(
         from difftransformer.errors import UserError
         from difftransformer.reporting.serving import HOST, report_server, scales
 
-        uri = store(tracking, results)
-        own = not uri.startswith("http")
+        root, uri = find_results(config, results, tracking)
+        own = not uri.startswith("http") and uri != "off"
         mlflow = f"http://{HOST}:{port}" if own else uri.rstrip("/")
         if own:
             _require_free(port)
-        with report_server(results, port + 1, _finder(uri, results, mlflow, port, own)) as server:
-            served = scales(results)
+        with report_server(root, port + 1, _finder(uri, root, mlflow, port, own)) as server:
+            served = scales(root)
             if not served:
                 raise UserError(
-                    f"{results}: has no report yet; `make reproduce` builds tables and a report"
+                    f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
             # A signal ends the server by itself, and with it MLflow's processes.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            running = _start(uri, port) if own and uri != "off" else None
+            running = _start(uri, port) if own else None
             for scale in served:
                 typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
             if uri != "off":

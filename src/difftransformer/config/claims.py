@@ -128,6 +128,7 @@ class VerdictsSlice(Settings):
     """All claims of a scale, for the job that judges those whose tables there are."""
 
     scale: str = setting(meaning="Scale of every result behind them")
+    given: str = setting("", meaning="What a command that decides a claim has to give --config")
     claims: dict[str, ClaimSlice] = setting(meaning="Claims by id")
     not_testable: dict[str, str] = setting(
         {}, meaning="Claims that the scale cannot test whatever comes out, with the reason"

@@ -200,7 +200,7 @@ def forced() -> dict[str, str] | None:
     for name, equals, _ in pairs:
         if name not in _known or not equals:
             raise ConfigError(
-                f"{FORCED}: {said!r} is not {ASSUMED} or way=name of {', '.join(sorted(_known))}, "
+                f"{FORCED}: {said!r} is not {ASSUMED} or what=way, of {', '.join(sorted(_known))}, "
                 "such as products=torch,attention=sdpa"
             )
     return {name: way for name, _, way in pairs}

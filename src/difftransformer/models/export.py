@@ -57,7 +57,7 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
         from difftransformer.models.upstream import to_upstream
 
         face = to_upstream(loaded, format, eos_token_id=eos)
-    with _new_folder(output) as aside:
+    with new_folder(output) as aside:
         face.save_pretrained(aside)
         _copy_tokenizer(model, aside)
 
@@ -82,7 +82,7 @@ def _export_adapter(model: Path, output: Path) -> None:
     import difftransformer.models.dex  # noqa: F401  (the method of peft)
 
     config: PeftConfig = PeftConfig.from_peft_type(**settings)  # type: ignore[no-untyped-call]
-    with _new_folder(output) as aside:
+    with new_folder(output) as aside:
         config.save_pretrained(str(aside))
         save_file(tensors, aside / "adapter_model.safetensors", metadata={"format": "pt"})
 
@@ -107,7 +107,7 @@ def import_model(source: Path, output: Path) -> None:
     ours = from_upstream(
         AutoModelForCausalLM.from_pretrained(source, dtype="float32", use_safetensors=True)
     )
-    with _new_folder(output) as aside:
+    with new_folder(output) as aside:
         save_model(aside, ours, ours.config)
         _copy_tokenizer(source, aside)
 
@@ -155,7 +155,7 @@ def _require_new(output: Path) -> None:
 
 
 @contextmanager
-def _new_folder(output: Path) -> Iterator[Path]:
+def new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder aside that becomes ``output`` when the block ends well."""
     _require_new(output)
     aside = output.with_name(f".{output.name}.{os.getpid()}.partial")

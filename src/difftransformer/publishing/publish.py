@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from difftransformer.errors import CheckpointError
+from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.checkpoint import adapted_model
-from difftransformer.models.export import export_model
+from difftransformer.models.export import export_model, new_folder
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING
 from difftransformer.publishing.card import model_card
@@ -13,7 +13,7 @@ from difftransformer.publishing.card import model_card
 CARD = "README.md"
 ORIGIN = "provenance.json"
 """A copy of training.json. Under that name it would vouch for files that an export wrote anew."""
-_FILES = ("*.safetensors", "config.json", "generation_config.json", "tokenizer*.json")
+_FILES = ("model*.safetensors*", "config.json", "generation_config.json", "tokenizer*.json")
 
 
 def publish(
@@ -29,7 +29,7 @@ def publish(
             can give to what is made of a model from elsewhere.
 
     Raises:
-        ConfigError: A model from elsewhere was adapted and no licence is given.
+        ConfigError: A model from elsewhere was adapted, and no licence is given or a format.
         DataError: ``run`` is no trained run, or damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.
@@ -37,8 +37,13 @@ def publish(
     card = model_card(run, licence, output.resolve().name)
     if adapted_model(run) is None:
         export_model(run, output, format)
-    else:
+    elif format == "huggingface":
         _copy(run, output)
+    else:
+        raise ConfigError(
+            f"{run}: adapts a model from elsewhere, which stays of its class: publish it without "
+            "--format"
+        )
     try:
         shutil.copyfile(run / TRAINING, output / ORIGIN)
         write_text(output / CARD, card)
@@ -46,18 +51,20 @@ def publish(
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
 
 
-def _copy(run: Path, output: Path) -> None:
-    if output.exists():
-        raise CheckpointError(f"{output}: exists; name a new folder")
-    aside = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
+def is_published(run: Path, output: Path) -> bool:
+    """Whether a folder is what publishing this run has written, to the end."""
+    origin = output / ORIGIN
     try:
-        aside.mkdir(parents=True)
-        for pattern in _FILES:
-            for path in run.glob(pattern):
+        same = origin.read_bytes() == (run / TRAINING).read_bytes()
+    except OSError:
+        return False
+    return same and (output / CARD).is_file()
+
+
+def _copy(run: Path, output: Path) -> None:
+    try:
+        with new_folder(output) as aside:
+            for path in (path for pattern in _FILES for path in run.glob(pattern)):
                 shutil.copyfile(path, aside / path.name)
-        aside.replace(output)
     except OSError as error:
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -178,7 +178,7 @@ def _changed(kept: Build, other: Build) -> list[Changed]:
 
 
 def _build(folder: Path) -> Build:
-    tables = [read_table(path) for path in sorted((folder / "tables").glob("*.json"))]
+    tables = [read_table(path) for path in sorted((folder / "tables").glob("[!.]*.json"))]
     if not tables:
         raise DataError(f"{folder}: has no table; name the folder of a scale, such as results/tiny")
     paths = [path for part in PARTS for path in sorted(folder.glob(part))]

@@ -9,8 +9,9 @@ from difftransformer.provenance.result import Result, read_result
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PARTS = ("runs/*/*/training.json", "evaluations/*/*/*.json", "judgements/*/*/*/*.json",
-         "timings/*.json")  # fmt: skip
+PARTS = ("runs/*/*/training.json", "evaluations/*/*/[!.]*.json", "judgements/*/*/*/[!.]*.json",
+         "timings/[!.]*.json")  # fmt: skip
+"""Where results lie in the folder of a scale; a job killed in a write leaves a hidden file."""
 
 
 def results(folder: str | Path) -> "DataFrame":

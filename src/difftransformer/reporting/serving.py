@@ -11,7 +11,7 @@ from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from difftransformer.errors import UserError
 
@@ -71,8 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._lead(parts[1])
         if not parts:
             return self._list()
+        if parts[0] not in scales(self.results):  # what is sent back is a name of ours
+            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if len(parts) == 1 and not self.path.endswith("/"):
-            return self._redirect(f"/{parts[0]}/")
+            return self._redirect(f"/{quote(parts[0])}/")
         return self._file(parts)
 
     do_HEAD = do_GET  # noqa: N815
@@ -80,7 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, parts: Sequence[str]) -> None:
         scale, *rest = parts
         folder = (self.results / scale / REPORT).resolve()
-        path = folder.joinpath(*rest or ["index.html"]).resolve()
+        path = folder.joinpath(*rest or ["index.html"])
+        path = path.resolve() if str(path).isprintable() else folder
         inside = folder.parents[1] == self.results and path.is_relative_to(folder)
         if not inside or path.suffix not in _KINDS or not path.is_file():
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")

@@ -212,9 +212,8 @@ def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Res
     if verdict.seeds_needed is None:
         return verdict
     more = max(verdict.seeds_needed - verdict.seeds, 1)
-    command = (
-        f"snakemake {verdict.artifact} --config scale={asked.scale} seeds={verdict.seeds + more}"
-    )
+    given = asked.given or f"--config scale={asked.scale}"
+    command = f"snakemake {verdict.artifact} {given} seeds={verdict.seeds + more}"
     known = _upstream(verdict.run_ids, jobs)
     if not known:  # of a table that is kept, whose jobs are not among these
         return verdict.model_copy(update={"command": command})

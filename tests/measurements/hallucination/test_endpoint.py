@@ -1,6 +1,7 @@
 """The language model as a judge, against a real HTTP server on loopback."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +80,14 @@ def test_what_was_judged_once_is_never_sent_again(
     endpoint(tmp_path, model="another").judge(ANSWERS)
     endpoint(tmp_path).judge([*ANSWERS, of_facts("v31 k02 v05")])
     assert len(server.requests) == 7
+
+
+def test_two_that_ask_for_the_same_at_once_pay_once(server: JudgingServer, tmp_path: Path) -> None:
+    judges = [endpoint(tmp_path) for _ in range(4)]
+    with ThreadPoolExecutor(len(judges)) as beside:
+        found = list(beside.map(lambda judge: judge.judge(ANSWERS), judges))
+    assert all(one == found[0] for one in found)
+    assert len(server.requests) == len(ANSWERS)
 
 
 def test_what_is_kept_answers_one_request_alone(tmp_path: Path) -> None:

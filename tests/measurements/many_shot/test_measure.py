@@ -146,8 +146,8 @@ def test_sharing_is_counted_and_timed(items: PackedDataset, tmp_path: Path) -> N
     found = run(model, items, tmp_path, demonstrations=[9], order_seeds=1)
     assert found["computed_positions"] == 27 + 20 * 2
     assert found["given_positions"] == 20 * (27 + 2)
-    sharing = json.loads((tmp_path / "prompt_sharing.json").read_text())
-    assert sharing["timed_items"] == 2 and sharing["speed_up"] > 0
+    sharing = json.loads((tmp_path / "prefix_sharing.json").read_text())
+    assert sharing["provenance"]["timed"] == 2 and sharing["provenance"]["speed_up"] > 0
 
 
 def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> None:

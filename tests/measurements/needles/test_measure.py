@@ -102,7 +102,7 @@ def test_prompts_that_share_a_context_share_its_cache(
     # The second question of a sample computes its own token alone.
     assert found["computed_positions"] <= given // 2 + 6
     speed = json.loads((tmp_path / "prefix_sharing.json").read_text())["provenance"]
-    assert speed["speed_up"] > 0 and speed["timed_prompts"] == 4
+    assert speed["speed_up"] > 0 and speed["timed"] == 4
 
 
 def test_every_model_is_asked_the_same(dataset: PackedDataset, tmp_path: Path) -> None:

@@ -97,6 +97,14 @@ def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started
             "reproduce table6 table7 --forceall --config corpus=local_files",
             "--cores {} table6 table7 --forceall --config scale=tiny corpus=local_files",
         ),
+        (
+            "table6 -C corpus=local_files",
+            "--cores {} table6 --config scale=tiny corpus=local_files",
+        ),
+        (
+            "table6 --config=corpus=local_files",
+            "--cores {} table6 --config scale=tiny corpus=local_files",
+        ),
     ],
 )  # fmt: skip
 def test_the_name_of_a_table_builds_it(

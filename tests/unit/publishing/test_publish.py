@@ -107,6 +107,19 @@ def test_a_run_is_pushed(run: Path, tmp_path: Path) -> None:
     assert TOKEN not in ended.stdout + ended.stderr
 
 
+def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
+    words = ["--push-to", "me/model"]
+    with serving(TOKEN) as there:
+        nobody = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN="hf_no")
+        assert nobody.returncode == 2 and "push it again" in nobody.stderr.splitlines()[-1]
+        again = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
+        assert again.returncode == 0, again.stderr
+        assert "model.safetensors" in there.files
+        (tmp_path / "out" / "README.md").unlink()  # half of one
+        half = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
+    assert half.returncode == 2 and "not empty" in half.stderr
+
+
 def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) -> None:
     for words, environment, why in (
         (["--push-to", "me/model"], {}, "HF_TOKEN"),

@@ -52,6 +52,14 @@ def test_a_mean_over_seeds_is_that_of_the_table(fake: FakeResults) -> None:
     assert loss.groupby("run")["value"].mean()["diff"] == pytest.approx(cell.value)
 
 
+def test_what_a_killed_job_left_is_no_result(small: FakeResults) -> None:
+    small.everything((0,))
+    before = len(difftransformer.results(small.root))
+    (path, *_) = (one for one in small.results if one.parts[-4] == "evaluations")
+    path.with_name(".0.4711.partial.json").write_text("{")
+    assert len(difftransformer.results(small.root)) == before
+
+
 def test_an_empty_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no results; name the folder of a scale") as error:
         difftransformer.results(tmp_path)

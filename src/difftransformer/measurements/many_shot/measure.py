@@ -2,7 +2,7 @@
 
 Prompts depend on the suite, the labelled set and the tokenizer alone, so all runs and seeds answer
 the same questions. Beside the numbers stand every answer (predictions.jsonl) and what sharing a
-prompt among its items saved (prompt_sharing.json).
+prompt among its items saved (prefix_sharing.json).
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from tokenizers import Tokenizer
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.sharing import record_sharing
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.many_shot.examples import (
     Example,
@@ -70,12 +70,15 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         right[number][draw.number, seed] = [one["correct"] for one in some]
         lines += some
     write_text(subject.details / "predictions.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
-    positions = {
-        "computed_positions": sum(one.shared.computed for one in draws),
-        "given_positions": sum(one.shared.given for one in draws),
-    }
-    speed = _speed(draws[0], max(numbers))
-    write_text(subject.details / "prompt_sharing.json", json.dumps(positions | speed, indent=2))
+    first = draws[0]
+    prompt, items = first.prompt(max(numbers), 0), first.items[: suite.timed_items]
+    positions = record_sharing(
+        subject.details / "prefix_sharing.json",
+        computed=sum(one.shared.computed for one in draws),
+        given=sum(one.shared.given for one in draws),
+        timed=len(items),
+        ask=lambda share: replace(first.shared, share=share).answers(prompt, items),
+    )
     measured = _measured(suite, right)
     return measured._replace(metrics={**measured.metrics, **positions})
 
@@ -208,17 +211,3 @@ def _measured(suite: Suite, right: Right) -> Measured:
         }
         units[accuracy_metric(number)] = means(unit, found.mean(axis=others))
     return Measured(metrics, units)
-
-
-def _speed(draw: Draw, number: int) -> dict[str, float | int]:
-    """Time some items with a shared prompt, and each alone."""
-    prompt, items = draw.prompt(number, 0), draw.items[: draw.suite.timed_items]
-    if not items:
-        return {}
-    seconds = {}
-    for name, share in (("shared_seconds", True), ("alone_seconds", False)):
-        begun = perf_counter()
-        replace(draw.shared, share=share).answers(prompt, items)
-        seconds[name] = perf_counter() - begun
-    speed_up = seconds["alone_seconds"] / seconds["shared_seconds"]
-    return {"timed_items": len(items), **seconds, "speed_up": speed_up}

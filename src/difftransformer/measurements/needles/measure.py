@@ -10,7 +10,6 @@ model can be given the tasks; ours shares the prefixes of prompts.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.settings import Cell, NeedlePrompt
 from difftransformer.evaluation.retrieval.text import PromptBuilder
-from difftransformer.evaluation.scorer import Scorer
+from difftransformer.evaluation.sharing import record_sharing
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.needles.settings import COUNTS, Suite, group_name
 from difftransformer.provenance.atomic import write_text
@@ -60,14 +59,14 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     lines = [line for cell, some in samples.items() for line in _lines(cell, some)]
     write_text(subject.details / "samples.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
     requests = [model.request(one) for task in tasks.values() for one in task.instances]
-    speed = _speed(suite, subject.scorer, requests)
-    positions = {
-        "computed_positions": model.generator.computed,
-        "given_positions": model.generator.given,
-    }
-    # Seconds are no two times the same: what compares builds leaves out provenance.
-    saved = positions | {"provenance": speed}
-    write_text(subject.details / "prefix_sharing.json", json.dumps(saved, indent=2))
+    some = _neighbours(requests, suite.timed_prompts)
+    positions = record_sharing(
+        subject.details / "prefix_sharing.json",
+        computed=model.generator.computed,
+        given=model.generator.given,
+        timed=len(some),
+        ask=lambda share: Generator(subject.scorer, suite.chunk, share).generate(some),
+    )
     answers = {
         cell: [answered(one["doc"], one["filtered_resps"]) for one in some]
         for cell, some in samples.items()
@@ -172,17 +171,8 @@ def _lines(cell: Cell, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, 
             }
 
 
-def _speed(suite: Suite, scorer: Scorer, requests: list[Request]) -> dict[str, float | int]:
-    """Time some neighbouring prompts with shared prefixes and without."""
+def _neighbours(requests: list[Request], count: int) -> list[Request]:
+    """Return some prompts that follow each other in order, so that they share what they can."""
     ordered = sorted(requests, key=lambda one: one.prompt)
-    start = max(0, (len(ordered) - suite.timed_prompts) // 2)
-    some = ordered[start : start + suite.timed_prompts]
-    if not some:
-        return {}
-    seconds = {}
-    for name, share in (("shared_seconds", True), ("naive_seconds", False)):
-        begun = perf_counter()
-        Generator(scorer, suite.chunk, share).generate(some)
-        seconds[name] = perf_counter() - begun
-    speed_up = seconds["naive_seconds"] / seconds["shared_seconds"]
-    return {"timed_prompts": len(some), **seconds, "speed_up": speed_up}
+    start = max(0, (len(ordered) - count) // 2)
+    return ordered[start : start + count]

@@ -10,10 +10,10 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
@@ -25,6 +25,7 @@ from difftransformer.evaluation.endpoints import ChatEndpoint
 from difftransformer.measurements.hallucination.answers import Answer
 from difftransformer.measurements.hallucination.judges import Judgement, unjudged
 from difftransformer.provenance.published import publish, read_published
+from difftransformer.provenance.spool import locked
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,6 @@ class KeptJudgements:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = Lock()
 
     def find(self, prompt: str, request: dict[str, Any]) -> Kept | None:
         """Return what is kept for a request.
@@ -129,11 +129,15 @@ class KeptJudgements:
                 f"{path}: not a whole judgement as kept; delete it, and it is asked for again"
             ) from None
 
+    @contextmanager
+    def asking(self, prompt: str, request: dict[str, Any]) -> Iterator[None]:
+        """Have others wait, threads and jobs, who would ask for the same meanwhile."""
+        with locked(self._path(prompt, request).with_name("lock")):
+            yield
+
     def keep(self, kept: Kept) -> None:
-        """Keep a judgement, whole or not at all; any thread may."""
-        path = self._path(kept.prompt, kept.request)
-        with self._lock:
-            publish(path, kept.model_dump(mode="json"))
+        """Keep a judgement that was asked for, whole or not at all."""
+        publish(self._path(kept.prompt, kept.request), kept.model_dump(mode="json"))
 
     def _path(self, prompt: str, request: dict[str, Any]) -> Path:
         content = json.dumps([prompt, request], sort_keys=True, ensure_ascii=True)
@@ -198,12 +202,15 @@ class Endpoint:
     def _judge(self, answer: Answer, chat: ChatEndpoint | None) -> Judgement:
         if not answer.output.split():
             return unjudged(answer, "empty", "states nothing")
-        request = self.request(answer)
-        kept = self._kept.find(self._config.prompt, request)
+        prompt, request = self._config.prompt, self.request(answer)
+        kept = self._kept.find(prompt, request)
         if kept is None:
-            assert chat is not None, "an estimate without calls"
-            kept = self._ask(chat, request)
-            self._kept.keep(kept)
+            with self._kept.asking(prompt, request):
+                kept = self._kept.find(prompt, request)  # by who was faster
+                if kept is None:
+                    assert chat is not None, "an estimate without calls"
+                    kept = self._ask(chat, request)
+                    self._kept.keep(kept)
         free = verdict(kept.replies[-1])
         return Judgement(
             set=answer.set,
