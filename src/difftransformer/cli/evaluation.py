@@ -129,10 +129,7 @@ def judge_answers(
 
 @people(LOOK)
 def estimate_judging(
-    artifact: Artifact = "table4",
-    scale: Scale = "tiny",
-    seeds: Seeds = None,
-    config: Config = Path("config"),
+    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = None, config: Config = Path("config")
 ) -> None:
     """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
     with reporting():
@@ -146,7 +143,8 @@ def estimate_judging(
         lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
         found = plan.artifacts.answer_folders(artifact)
         if not found:
-            raise UserError(f"{artifact}: has nothing to judge; table4 has")
+            judged = filter(plan.artifacts.answer_folders, plan.artifacts.known)
+            raise UserError(f"{artifact}: has nothing to judge; what has is {', '.join(judged)}")
         for kind, answers in found.items():
             judge, folders = import_module(module_of(kind, "judge")), [*map(Path, answers)]
             there, said = judge.estimate(plan.catalogue.project.judges.endpoint, folders, kept)

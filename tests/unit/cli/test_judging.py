@@ -178,11 +178,12 @@ def test_the_estimate_for_people_needs_no_key(
     monkeypatch.chdir(tmp_path)
     seed = Plan.load(repository / "config", {}).artifacts.slice("table4", "table").seeds[0]
     answer_file(Path(f"results/tiny/evaluations/hallucination/recall_diff/{seed}.json"))
-    words = ["estimate_judging", "--config", str(repository / "config")]
+    words = ["estimate_judging", "table4", "--config", str(repository / "config")]
     said = CliRunner().invoke(app, words)
     assert said.exit_code == 0, said.output
     assert "3 answers of 1 runs: 3 calls, 0 judgements are kept already" in said.output
     assert "2 runs have not answered yet: `snakemake table4" in said.output
     assert not Path("results/kept_judgements/pace").exists()
-    refused = CliRunner().invoke(app, [*words[:1], "table6", *words[1:]])
-    assert refused.exit_code == 2 and "table6: has nothing to judge" in refused.stderr
+    refused = CliRunner().invoke(app, [words[0], "table6", *words[2:]])
+    assert refused.exit_code == 2
+    assert "table6: has nothing to judge; what has is table4" in refused.stderr
