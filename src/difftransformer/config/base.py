@@ -1,6 +1,6 @@
 """What every configuration model shares: strictness, and fields that explain themselves."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticUndefined
@@ -10,6 +10,8 @@ Value = TypeVar("Value", int, str)
 LONGEST_NAME = 100
 """Characters in a name; file systems take 255 for a folder or a file."""
 
+Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
+"""Ways to compute attention; `models.kernels` has a file for each."""
 Name = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Backend, Settings, setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
@@ -78,7 +78,7 @@ class Suite(Settings):
         "auto",
         meaning="Where to evaluate; auto picks CUDA where there is one, logs and records it.",
     )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn", "fused"] = setting(
+    backend: Literal["auto", Backend] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     precision: Literal["fp32", "bf16"] = setting(

@@ -5,10 +5,9 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
-from difftransformer.config.base import Name, Settings, distinct, setting
+from difftransformer.config.base import Backend, Name, Settings, distinct, setting
 from difftransformer.config.model import ModelConfig
 
-Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
 
 OWN_SIZES = "own_sizes"

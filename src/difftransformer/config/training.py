@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Backend, Settings, setting
 
 
 class ObjectiveConfig(Settings):
@@ -156,7 +156,7 @@ class TrainingConfig(Settings):
     deterministic: bool | None = setting(
         None, meaning="Only deterministic kernels. None: on the CPU yes, on CUDA (slower) no."
     )
-    backend: Literal["auto", "eager", "blocked", "sdpa", "flash_attn", "fused"] = setting(
+    backend: Literal["auto", Backend] = setting(
         "auto", meaning="Attention implementation; auto picks, logs and records its choice."
     )
     device: Literal["auto", "cpu", "cuda"] = setting(

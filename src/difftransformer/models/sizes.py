@@ -27,10 +27,16 @@ _WIDTH, _POSITIONS = 8, 2
 
 def count_parameters(config: ModelConfig) -> int:
     """Return the number of parameters (a tied matrix once), counted without allocating them."""
+    layer, outside = layer_and_outside(config)
+    return outside + config.num_layers * layer
+
+
+def layer_and_outside(config: ModelConfig) -> tuple[int, int]:
+    """Return the number of parameters of a layer, and of all that is no layer."""
     model = _one_layer(config)
     whole = sum(parameter.numel() for parameter in model.parameters())
     layer = sum(parameter.numel() for parameter in model.layers.parameters())
-    return whole + (config.num_layers - 1) * layer
+    return layer, whole - layer
 
 
 def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:

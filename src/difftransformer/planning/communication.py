@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.scale import MachineConfig
 from difftransformer.config.training import TrainingConfig
-from difftransformer.models.sizes import count_parameters, training_flops
+from difftransformer.models.sizes import layer_and_outside, training_flops
 
 _BYTES = 4
 """Of a number that is gathered or reduced."""
@@ -56,10 +56,7 @@ def step_cost(
     sequences = max(training.batch_size, gpus)
     share = sequences / gpus
     micro_batches = -(-int(share) // min(training.micro_batch, int(share)))
-    one, two = (
-        count_parameters(model.model_copy(update={"num_layers": layers})) for layers in (1, 2)
-    )
-    layer, outside = two - one, 2 * one - two
+    layer, outside = layer_and_outside(model)
     # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
     numbers = 3 * model.num_layers * layer + 2 * outside
     collectives = 3 * model.num_layers + 2

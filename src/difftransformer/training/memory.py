@@ -32,7 +32,7 @@ from difftransformer.models.memory import (
     saved_bytes_per_layer,
     selected_bytes_per_layer,
 )
-from difftransformer.models.sizes import count_parameters
+from difftransformer.models.sizes import count_parameters, layer_and_outside
 from difftransformer.training.method import Method
 from difftransformer.training.process import return_freed_memory
 
@@ -134,10 +134,7 @@ def states_per_process(model: ModelConfig, config: TrainingConfig, parameters: i
     bytes_each = 16.0 if config.precision == "fp32" else 18.0
     if config.world == 1:
         return bytes_each * parameters
-    one, two = (
-        count_parameters(model.model_copy(update={"num_layers": layers})) for layers in (1, 2)
-    )
-    layer, outside = two - one, 2 * one - two
+    layer, outside = layer_and_outside(model)
     # Embedding and output stay, of the layers one computes while the next is gathered.
     gathered = (bytes_each - 8.0) * (outside + 2 * layer)
     return bytes_each * parameters / config.world + gathered
