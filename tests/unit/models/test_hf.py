@@ -1,7 +1,5 @@
-"""The transformers face: generation with a cache and padding, saving, Auto classes, lm_eval."""
+"""The transformers face: generation with a cache and padding, saving, Auto classes."""
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ from small_language_models import write_tokenizer
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
-from difftransformer.models.export import export_model
 from difftransformer.models.transformer import Transformer
 
 TEXT = "attention to the relevant context while noise is cancelled"
@@ -202,41 +199,3 @@ def make_folder_with_tokenizer(folder: Path) -> None:
     size = write_tokenizer(folder, TEXT)
     model = build({"variant": "diff_v1"}, vocab_size=size)
     save_model(folder, model, model.config)
-
-
-TASK = """
-task: tiny_{kind}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-test_split: test
-output_type: {kind}
-doc_to_text: "{{{{question}}}}"
-"""
-CHOICE = 'doc_to_choice: ["the relevant context", "noise"]\ndoc_to_target: 0\n'
-UNTIL = 'doc_to_target: "context"\ngeneration_kwargs: {until: ["\\n"], max_gen_toks: 6}\n'
-
-
-@pytest.mark.slow
-def test_the_lm_eval_command_loads_the_folder(tmp_path: Path) -> None:
-    make_folder_with_tokenizer(tmp_path / "trained")
-    export_model(tmp_path / "trained", tmp_path / "exported", "huggingface")
-    questions = [{"question": "attention to"}, {"question": "while noise is cancelled, attention"}]
-    data = tmp_path / "questions.jsonl"
-    data.write_text("".join(json.dumps(line) + "\n" for line in questions))
-    for kind, rest in (("multiple_choice", CHOICE), ("generate_until", UNTIL)):
-        (tmp_path / f"tiny_{kind}.yaml").write_text(TASK.format(kind=kind, data=data) + rest)
-    command = [str(Path(sys.executable).with_name("lm_eval")), "run", "--model", "hf"]
-    command += ["--model_args", f"pretrained={tmp_path / 'exported'}"]
-    command += ["--tasks", "tiny_multiple_choice,tiny_generate_until"]
-    command += ["--include_path", str(tmp_path), "--device", "cpu", "--batch_size", "2"]
-    command += ["--trust_remote_code", "--output_path", str(tmp_path / "results")]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
-    environment = os.environ | offline | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (report,) = (tmp_path / "results").rglob("results_*.json")
-    results = json.loads(report.read_text())["results"]
-    assert 0 <= results["tiny_multiple_choice"]["acc,none"] <= 1
-    assert "exact_match,none" in results["tiny_generate_until"]
