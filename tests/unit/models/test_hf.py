@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_language_models import write_tokenizer
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import UserError
@@ -192,10 +191,3 @@ def test_transformers_is_not_imported_by_the_models_themselves() -> None:
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def make_folder_with_tokenizer(folder: Path) -> None:
-    folder.mkdir()
-    size = write_tokenizer(folder, TEXT)
-    model = build({"variant": "diff_v1"}, vocab_size=size)
-    save_model(folder, model, model.config)
