@@ -66,7 +66,7 @@ test-kernels: install  ## every tile of the fused kernels for every part; the co
 
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
-	pytest tests/slurm -m slurm
+	OMP_NUM_THREADS=1 pytest -n 2 --dist loadfile tests/slurm -m slurm
 
 test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'

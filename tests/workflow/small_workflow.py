@@ -89,7 +89,14 @@ def copy_of(repository: Path, folder: Path) -> Checkout:
 
 
 def build_small(repository: Path, folder: Path) -> Checkout:
-    """Build three rows of table 6 at smoke scale with one seed: several shards and checkpoints."""
+    """Build what `make_small` makes a checkout of."""
+    checkout = make_small(repository, folder)
+    checkout.snakemake("--cores", "2")
+    return checkout
+
+
+def make_small(repository: Path, folder: Path) -> Checkout:
+    """Three rows of table 6 at smoke scale with one seed: several shards and checkpoints."""
     checkout = copy_of(repository, folder)
     config = folder / "config"
     _change(config / "config.yaml", {"scale": "smoke", "headline": ["table6"]})
@@ -118,7 +125,6 @@ def build_small(repository: Path, folder: Path) -> Checkout:
     scale = config / "scales" / "smoke.yaml"
     text = scale.read_text()
     scale.write_text(text[: text.index("\nstand_ins:")])  # rows of artifacts that are gone
-    checkout.snakemake("--cores", "2")
     return checkout
 
 
