@@ -159,25 +159,6 @@ def get_asked():
     return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
 
 
-def get_forced():
-    """What the command line forces, by the names of rules, files and targets."""
-    said = workflow.dag_settings
-    if said is None:
-        return []
-    forced = [*said.forcerun, *(said.targets if said.forcetargets else [])]
-    return forced + (["pretrain", "adapt"] if said.forceall else [])
-
-
-# What is forced starts afresh, though its state would let it go on from where it had finished. Jobs on other
-# machines hear of it, too.
-if not workflow.remote_exec:
-    os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(get_forced()))
-
-
-envvars:
-    "DIFFTRANSFORMER_AFRESH",
-
-
 # One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask
 # for --unlock, so the profiles switch it off; this one goes with its process.
 onstart:
@@ -188,7 +169,12 @@ onstart:
         )
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
-    for name in filter(ARTIFACTS.known.__contains__, get_forced()):
+    # What is forced starts afresh, though its state would let it go on from where it had finished.
+    said = workflow.dag_settings
+    asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
+    asked += ["pretrain", "adapt"] if said.forceall else []
+    os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(asked))
+    for name in filter(ARTIFACTS.known.__contains__, asked):
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
             " and evaluates it again",
