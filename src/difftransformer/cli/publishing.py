@@ -35,7 +35,8 @@ def publish(
         if push_to:  # before anything is written
             hub.require_token()
             hub.require_name(push_to)
-        if not (push_to and is_published(run, output)):  # a push that failed is done again
+        # A push that failed is done again.
+        if not (push_to and is_published(run, output, format, licence)):
             publish(run, output, format, licence)
         if push_to:
             typer.echo(hub.push(output, push_to, private=not public))

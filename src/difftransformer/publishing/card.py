@@ -44,7 +44,7 @@ class _Known:
     verdicts: VerdictsDocument | None
 
 
-def model_card(folder: Path, licence: str | None, name: str) -> str:
+def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) -> str:
     """Return the card, Markdown behind the YAML that the Hugging Face hub reads.
 
     Args:
@@ -52,6 +52,7 @@ def model_card(folder: Path, licence: str | None, name: str) -> str:
             data, evaluations and verdicts.
         licence: Identifier of the licence of the weights, such as apache-2.0; None is mit.
         name: How the model is called.
+        own_code: Whether transformers needs this package to load it.
 
     Raises:
         ConfigError: There is no licence: the weights of a model from elsewhere are not ours to
@@ -81,7 +82,7 @@ def model_card(folder: Path, licence: str | None, name: str) -> str:
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {escape(name)}",
-        *_model(known.training),
+        *_model(known.training, own_code),
         *_use(_USE if base is None else _USE_ADAPTED),
         *_data(known),
         *_budget(known.training),
@@ -122,7 +123,7 @@ def _kind(training: Result) -> str:
     return str(adapt.get("method") or model.get("attention", {}).get("variant", "unknown"))
 
 
-def _model(training: Result) -> Iterator[str]:
+def _model(training: Result, own_code: bool) -> Iterator[str]:
     model: dict[str, Any] = training.settings.get("model", {})
     yield (
         f"Run `{training.run}`, seed {training.seed}, of scale `{training.scale}` of "
@@ -141,12 +142,14 @@ def _model(training: Result) -> Iterator[str]:
         "Vocabulary": f"{model.get('vocab_size')} tokens",
     }
     yield _table(["", ""], sizes.items())
+    remote, needs = "", "It is a model of transformers' own."
+    if own_code:
+        remote = ", trust_remote_code=True"
+        needs = "`pip install difftransformer` brings the code that its config.json names."
     yield (
         "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_ID", trust_remote_code=True)\n'
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_ID")\n```\n\nWhere config.json has '
-        "an `auto_map`, `pip install difftransformer` brings the code that it names; else "
-        "transformers alone is enough, and `trust_remote_code` can go."
+        f'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_ID"{remote})\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_ID")\n```\n\n{needs}'
     )
 
 

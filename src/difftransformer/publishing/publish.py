@@ -34,16 +34,11 @@ def publish(
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.
     """
-    card = model_card(run, licence, output.resolve().name)
+    card = _card(run, output, format, licence)
     if adapted_model(run) is None:
         export_model(run, output, format)
-    elif format == "huggingface":
-        _copy(run, output)
     else:
-        raise ConfigError(
-            f"{run}: adapts a model from elsewhere, which stays of its class: publish it without "
-            "--format"
-        )
+        _copy(run, output)
     try:
         shutil.copyfile(run / TRAINING, output / ORIGIN)
         write_text(output / CARD, card)
@@ -51,14 +46,27 @@ def publish(
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
 
 
-def is_published(run: Path, output: Path) -> bool:
-    """Whether a folder is what publishing this run has written, to the end."""
-    origin = output / ORIGIN
+def is_published(
+    run: Path, output: Path, format: str = "huggingface", licence: str | None = None
+) -> bool:
+    """Whether a folder is what `publish` would write now; arguments and errors are its own."""
+    card = _card(run, output, format, licence)
     try:
-        same = origin.read_bytes() == (run / TRAINING).read_bytes()
+        same = (output / ORIGIN).read_bytes() == (run / TRAINING).read_bytes()
+        return same and (output / CARD).read_text(encoding="utf-8") == card
     except OSError:
         return False
-    return same and (output / CARD).is_file()
+
+
+def _card(run: Path, output: Path, format: str, licence: str | None) -> str:
+    elsewhere, as_it_is = adapted_model(run) is not None, format == "huggingface"
+    if elsewhere and not as_it_is:
+        raise ConfigError(
+            f"{run}: adapts a model from elsewhere, which stays of its class: publish it without "
+            "--format"
+        )
+    own_code = as_it_is and not elsewhere
+    return model_card(run, licence, output.resolve().name, own_code=own_code)
 
 
 def _copy(run: Path, output: Path) -> None:

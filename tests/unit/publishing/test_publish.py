@@ -62,6 +62,8 @@ def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
 def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_path: Path) -> None:
     publish(run, tmp_path / "ours")
     publish(run, tmp_path / "theirs", format="diffllama")
+    cards = [(tmp_path / name / "README.md").read_text() for name in ("ours", "theirs")]
+    assert ["trust_remote_code=True" in card for card in cards] == [True, False]
     tokens = torch.arange(12)[None]
     with torch.no_grad():
         expected = load_model(run)(tokens)
@@ -115,6 +117,10 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
         again = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
         assert again.returncode == 0, again.stderr
         assert "model.safetensors" in there.files
+        for other in (["--licence", "cc0-1.0"], ["--format", "diffllama"]):
+            refused = pushed(run, tmp_path / "out", *words, *other, HF_ENDPOINT=there.address,
+                             HF_TOKEN=TOKEN)  # fmt: skip
+            assert refused.returncode == 2 and "not empty" in refused.stderr
         (tmp_path / "out" / "README.md").unlink()  # half of one
         half = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
     assert half.returncode == 2 and "not empty" in half.stderr

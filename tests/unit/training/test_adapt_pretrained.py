@@ -204,12 +204,15 @@ def test_what_adapting_made_is_published_under_a_licence_that_is_named(
     out = train(child(base, "lora"), "lora", dataset=write_data(tmp_path / "data", base)) / "out"
     with pytest.raises(UserError, match=r"whose licence holds for it, too; name it: --licence"):
         publish(out, tmp_path / "published")
+    with pytest.raises(UserError, match="stays of its class: publish it without --format"):
+        publish(out, tmp_path / "published", "llama", "apache-2.0")
     assert not (tmp_path / "published").exists()
     publish(out, tmp_path / "published", licence="apache-2.0")
     card = (tmp_path / "published" / "README.md").read_text()
     assert re.search(rf"\| Made from +\| {base.name} +\|", card)
     assert re.search(r"\| By +\| lora", card) and str(tmp_path) not in card
     assert "license: apache-2.0" in card and "unknown" not in card
+    assert "trust_remote_code" not in card
     AutoModelForCausalLM.from_pretrained(tmp_path / "published")
 
 
