@@ -13,6 +13,12 @@ from difftransformer.config.generated_rows import (
     GeneratedRows,
     RecallConfig,
 )
+from difftransformer.config.tokenizers import (
+    BpeTokenizer,
+    NoTokenizer,
+    TiktokenTokenizer,
+    TokenizerConfig,
+)
 from difftransformer.errors import ConfigError
 
 TIKTOKEN_VOCABULARIES = {
@@ -110,62 +116,6 @@ class HubSource(Settings):
 
 
 SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discriminator="kind")]
-
-
-class BpeTokenizer(Settings):
-    """Byte-level BPE trained on the training split."""
-
-    kind: Literal["bpe"] = setting(meaning="Discriminator of the kinds of tokenizer.")
-    vocab_size: int = setting(
-        4096,
-        meaning="Size of the vocabulary, <|endoftext|> (id 0) included.",
-        unit="tokens",
-        ge=257,
-        le=2**24,
-    )
-    sample_bytes: int = setting(
-        16_000_000, meaning="Text the merges are learned from.", unit="bytes", gt=0
-    )
-
-
-class TiktokenTokenizer(Settings):
-    """An encoding of the tiktoken package."""
-
-    kind: Literal["tiktoken"] = setting(meaning="Discriminator of the kinds of tokenizer.")
-    name: Literal["gpt2", "r50k_base", "p50k_base", "cl100k_base"] = setting(
-        "cl100k_base", meaning="Name of the encoding.", source="Differential Transformer, 3.1"
-    )
-
-
-class HuggingFaceTokenizer(Settings):
-    """Any fast tokenizer of the Hugging Face hub, or of a local folder."""
-
-    kind: Literal["huggingface"] = setting(meaning="Discriminator of the kinds of tokenizer.")
-    name: str = setting(meaning="Name on the hub (owner/name) or a local folder.", min_length=1)
-    revision: str | None = setting(
-        None, meaning="Commit or tag; required on the hub, unused for a local folder."
-    )
-    eos_token: str | None = setting(
-        None, meaning="Token that ends a document; None: the end-of-text token it declares."
-    )
-
-    @property
-    def files(self) -> list[Path]:
-        """What a tokenizer may consist of in the local folder; nothing for a name on the hub."""
-        suffixes = {".json", ".txt", ".model"}
-        return sorted(path for path in Path(self.name).glob("*") if path.suffix in suffixes)
-
-
-class NoTokenizer(Settings):
-    """For generated rows, whose tokens are numbers from the start; they get words by formula."""
-
-    kind: Literal["none"] = setting(meaning="Discriminator of the kinds of tokenizer.")
-
-
-TokenizerConfig = Annotated[
-    BpeTokenizer | TiktokenTokenizer | HuggingFaceTokenizer | NoTokenizer,
-    Field(discriminator="kind"),
-]
 
 
 class LengthUpsampling(Settings):

@@ -10,10 +10,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from difftransformer.config import scales
+from difftransformer.config import retokenised, scales
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.base import Settings
-from difftransformer.config.data import DatasetConfig, HuggingFaceTokenizer, require_same_text
+from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import suite_class, timing_class
@@ -30,6 +30,7 @@ from difftransformer.config.project import (
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSettings, RunSlice
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
+from difftransformer.config.tokenizers import vocabulary
 from difftransformer.config.validation import lookup, validate, validate_part
 from difftransformer.config.yaml_files import read_yaml
 from difftransformer.errors import ConfigError
@@ -38,10 +39,6 @@ S = TypeVar("S", bound=Settings)
 
 SECOND_TEXT = "second_text"
 """Dataset that `second_corpus` stands in for."""
-RETOKENISED = "_of_"
-"""Stands between a dataset and the model from elsewhere whose token ids it is in, by its run."""
-VOCABULARY_MULTIPLE = 64
-"""Vocabularies are padded to a multiple of this; cl100k_base gives the paper's 100288."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +109,9 @@ class Catalogue:
         scale, file = self.scale, self.scale_file
         runs_file = str(self.folder / "runs.yaml")
         scales.check_entries(scale, file, self.runs, runs_file, self.datasets, self.suites)
-        if self.project.corpus is not None:
-            place = f"{self.folder / 'config.yaml'}: corpus"
-            lookup(self.datasets, self.project.corpus, "dataset", place)
-        if self.project.second_corpus is not None:
-            place = f"{self.folder / 'config.yaml'}: second_corpus"
-            lookup(self.datasets, self.project.second_corpus, "dataset", place)
+        for key in ("corpus", "second_corpus"):
+            if (named := getattr(self.project, key)) is not None:
+                lookup(self.datasets, named, "dataset", f"{self.folder / 'config.yaml'}: {key}")
         for name in self.datasets:
             self.dataset(name)
         for name, changes in self.project.set.items():
@@ -148,14 +142,10 @@ class Catalogue:
             ConfigError: An unknown name or base, or something that must be as in the base.
         """
         if (reader := self._reader(name)) is not None:
-            text = self.dataset(name.removesuffix(RETOKENISED + reader))
             model = self.pretrained(reader)
             assert model is not None
-            ids = HuggingFaceTokenizer(kind="huggingface", name=model.name, revision=model.revision)
-            changes: dict[str, Any] = {"tokenizer": ids}
-            if reader != PRETRAINED_BASE and (held_out := text.validation_budget) is not None:
-                changes |= {"tokens": held_out, "validation_tokens": held_out}
-            return text.model_copy(update=changes)
+            text = self.dataset(retokenised.text_of(name, reader))
+            return retokenised.in_ids_of(text, model, trained=reader == PRETRAINED_BASE)
         place = f"{self.folder / 'datasets.yaml'}: datasets"
         lookup(self.datasets, name, "dataset", place)
         layers = Layers()
@@ -257,13 +247,8 @@ class Catalogue:
         foreign = self.project.pretrained if parent == PRETRAINED_BASE else None
         model = dict(values.get("model", {})) if foreign is None else self._foreign_sizes
         if size is not None:
-            model.setdefault("vocab_size", -(-size // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE)
-            given = model["vocab_size"]
-            if isinstance(given, int) and given < size:
-                raise ConfigError(
-                    f"{layers.origin(('model', 'vocab_size'))}: model.vocab_size: {given} is less "
-                    f"than the {size} token ids of dataset {dataset}; raise it, or leave it out"
-                )
+            place_of_size = layers.origin(("model", "vocab_size"))
+            model["vocab_size"] = vocabulary(model.get("vocab_size"), size, dataset, place_of_size)
         resolved = {
             "dataset": dataset,
             "init_from": parent,
@@ -296,12 +281,12 @@ class Catalogue:
         """Return the dataset that stands in for ``dataset`` in the token ids of a run."""
         found, owners = self.dataset_of(dataset), (run, self.parent(run))
         foreign = [one for one in owners if one is not None and self.pretrained(one) is not None]
-        return found + RETOKENISED + foreign[0] if foreign else found
+        return retokenised.name_of(found, foreign[0]) if foreign else found
 
     def _reader(self, dataset: str) -> str | None:
         """Return the model from elsewhere whose token ids a dataset is in, by its run."""
         foreign = (run for run, entry in self.runs.items() if entry.pretrained is not None)
-        return next((run for run in foreign if dataset.endswith(RETOKENISED + run)), None)
+        return retokenised.reader_of(dataset, foreign)
 
     @cached_property
     def _foreign_sizes(self) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from difftransformer.config.data import (
     FilesSource,
     HeldOut,
     HubSource,
-    HuggingFaceTokenizer,
 )
+from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.readers import (

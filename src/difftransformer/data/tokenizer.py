@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.data import (
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.tokenizers import (
     BpeTokenizer,
-    DatasetConfig,
     HuggingFaceTokenizer,
     NoTokenizer,
     TiktokenTokenizer,

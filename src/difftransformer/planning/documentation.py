@@ -8,13 +8,14 @@ from pydantic import BaseModel, Field, create_model
 
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import setting
-from difftransformer.config.data import DatasetConfig, SourceConfig, TokenizerConfig
+from difftransformer.config.data import DatasetConfig, SourceConfig
 from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.measurements import measurement, measurements
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile
 from difftransformer.config.run import RunSettings
 from difftransformer.config.scale import ScaleConfig
+from difftransformer.config.tokenizers import TokenizerConfig
 from difftransformer.models.attention.registry import attention_class, variants
 from difftransformer.provenance.atomic import write_text
 

@@ -7,7 +7,8 @@ import pytest
 
 from difftransformer.config.resolve import Catalogue
 from difftransformer.planning.artifacts import Artifacts
-from difftransformer.planning.plan import Plan, paper_contents
+from difftransformer.planning.contents import paper_contents
+from difftransformer.planning.plan import Plan
 
 
 @pytest.mark.parametrize(("name", "tables", "figures"), [("diff_v1", 10, 11), ("dex", 9, 19)])

@@ -1,0 +1,37 @@
+"""Text in the token ids of a model from elsewhere: a dataset of its own, named after both."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from difftransformer.config.data import DatasetConfig
+from difftransformer.config.run import PretrainedModel
+from difftransformer.config.tokenizers import HuggingFaceTokenizer
+
+_BETWEEN = "_of_"
+
+
+def name_of(text: str, run: str) -> str:
+    """Return the name of a dataset in the token ids of the model that a run is."""
+    return text + _BETWEEN + run
+
+
+def text_of(dataset: str, run: str) -> str:
+    """Return the name of the dataset whose text it is."""
+    return dataset.removesuffix(_BETWEEN + run)
+
+
+def reader_of(dataset: str, runs: Iterable[str]) -> str | None:
+    """Return the run, of these, whose token ids a dataset is in by its name."""
+    return next((run for run in runs if dataset.endswith(_BETWEEN + run)), None)
+
+
+def in_ids_of(text: DatasetConfig, model: PretrainedModel, *, trained: bool) -> DatasetConfig:
+    """Return a dataset with the tokenizer of a model.
+
+    One that nothing trains on is as long as what is held out of it.
+    """
+    ids = HuggingFaceTokenizer(kind="huggingface", name=model.name, revision=model.revision)
+    changes: dict[str, Any] = {"tokenizer": ids}
+    if not trained and (held_out := text.validation_budget) is not None:
+        changes |= {"tokens": held_out, "validation_tokens": held_out}
+    return text.model_copy(update=changes)

@@ -1,0 +1,49 @@
+"""What has become of each table and figure of the papers at a scale."""
+
+from collections.abc import Collection
+
+from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
+from difftransformer.planning.artifacts import Artifacts
+
+_OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as the paper does."
+
+
+def paper_contents(artifacts: Artifacts, reported: Collection[str]) -> list[PaperStatus]:
+    """Return one line for each table and figure that the papers print, in their order.
+
+    ``reported`` are the artifacts that the report shows, of those that the scale can build.
+    """
+
+    def status(item: PaperItem) -> ItemStatus:
+        states, words = _become(item, artifacts, reported)
+        shown = item.model_dump(include={"item", "shows", "artifact"})
+        return ItemStatus(**shown, states=states, words=words)
+
+    papers = artifacts.jobs.catalogue.papers.papers.values()
+    return [
+        PaperStatus(title=one.title, source=one.source, items=[status(item) for item in one.items])
+        for one in papers
+    ]
+
+
+def _become(
+    item: PaperItem, artifacts: Artifacts, reported: Collection[str]
+) -> tuple[list[State], str]:
+    """What has become of one table or figure, and what is missing."""
+    catalogue, name = artifacts.jobs.catalogue, item.artifact
+    scale = catalogue.project.scale
+    if name is None:
+        state: State = "nothing to measure" if item.missing is None else "not built yet"
+        return [state], f"{item.reason or item.missing}."
+    if name not in artifacts.known:
+        return ["needs scale"], f"Scale {scale} has no setting for it."
+    if name not in reported:
+        command = f"snakemake {name} --config scale={scale}"
+        return ["not in this report"], f"Build it with {command}."
+    stand_ins = catalogue.scale.stand_ins.get(name, {})
+    left_out = [catalogue.runs[run].label for run, other in stand_ins.items() if other is None]
+    if left_out:
+        return ["built here", "needs scale"], f"Without {', '.join(left_out)}."
+    if artifacts.answer_folders(name) and "endpoint" not in catalogue.project.judge:
+        return ["built here", "needs a judge"], _OFFLINE
+    return ["built here"], ""
