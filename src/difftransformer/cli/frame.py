@@ -134,6 +134,17 @@ Artifact = Annotated[
         help="Table, figure or ablation of config/artifacts.", autocompletion=beginning_with
     ),
 ]
+FoundResults = Annotated[
+    Path | None,
+    typer.Option("--results", help="Folder of everything that is built; else config.yaml's."),
+]
+FoundUri = Annotated[
+    str,
+    typer.Option(
+        "--tracking", help="MLflow URI or 'off'; else the environment's or config.yaml's."
+    ),
+]
+"""The two that `find_results` completes."""
 Scale = Annotated[str, typer.Option(help="File of config/scales.")]
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="Number of seeds; without it as the scale says.")

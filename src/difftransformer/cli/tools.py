@@ -11,6 +11,8 @@ from difftransformer.cli.frame import (
     LOOK,
     TAKE,
     Config,
+    FoundResults,
+    FoundUri,
     Log,
     Output,
     Root,
@@ -146,12 +148,8 @@ def initialise_tracking(
 
 @people(CARE)
 def sync_tracking(
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of everything that is built; else config.yaml's.")
-    ] = None,
-    tracking: Annotated[
-        str, typer.Option(help="MLflow URI or 'off'; else the environment's or config.yaml's.")
-    ] = "",
+    results: FoundResults = None,
+    tracking: FoundUri = "",
     close: Annotated[
         bool, typer.Option("--close-stale", help="End our runs that stayed RUNNING without a job.")
     ] = False,

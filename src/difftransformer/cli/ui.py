@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from difftransformer.cli.frame import BUILD, Config, find_results, people
+from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, find_results, people
 from difftransformer.provenance.reporting import reporting
 
 Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
@@ -22,12 +22,8 @@ _PATIENCE, _STARTING = 10.0, 60.0  # seconds
 
 @people(BUILD)
 def ui(
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of everything that is built; else config.yaml's.")
-    ] = None,
-    tracking: Annotated[
-        str, typer.Option(help="MLflow URI or 'off'; else the environment's or config.yaml's.")
-    ] = "",
+    results: FoundResults = None,
+    tracking: FoundUri = "",
     config: Config = Path("config"),
     port: Port = 5000,
 ) -> None:

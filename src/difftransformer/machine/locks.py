@@ -7,6 +7,8 @@ import fcntl
 import logging
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -42,3 +44,12 @@ def sign(descriptor: int) -> None:
         os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except OSError as error:
         logger.debug("no name in the lock: %s", error)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        wait_for_lock(file.fileno())
+        yield

@@ -154,16 +154,16 @@ class Jobs:
             return code_fingerprint(module_of(kind, "judge"), (judge_module(kind, parts[0]),))
         return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
 
-    def modules(self, rule: str, *parts: str) -> set[str]:
+    def modules(self, rule: str, *parts: str) -> list[str]:
         """Return the modules that a job imports beside what all do; arguments as for `code`."""
         found = (name.partition(":")[0] for name in self._selected(rule, parts))
-        return {ENTRIES[rule], *found}
+        return list(dict.fromkeys([ENTRIES[rule], *found]))
 
     def gpus(self, run: str, suite: str | None = None) -> int:
         """Return the GPUs that a run's training, or what a suite measures of it, asks for."""
         if suite is not None:
             device = self.catalogue.suite(suite).device
-            if device == "cpu" or _gpus(device):
+            if device != "auto" or gpus.pool():
                 return _gpus(device)
         if not self.trained(run):
             return 0

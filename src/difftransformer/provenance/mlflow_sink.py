@@ -31,6 +31,7 @@ from mlflow.entities import Run, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
+from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
@@ -43,7 +44,6 @@ from difftransformer.provenance.spool import (  # noqa: E402
     forget_sent,
     is_written,
     last_sign,
-    locked,
     read_records,
     sqlite_file,
     statuses,

@@ -15,13 +15,12 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from difftransformer.errors import UserError
-from difftransformer.machine.locks import try_lock, wait_for_lock
+from difftransformer.machine.locks import try_lock
 from difftransformer.provenance.atomic import write_text
 
 JOURNAL = "tracking.jsonl"
@@ -166,15 +165,6 @@ def is_written(state: Path) -> bool:
     """Whether a living process holds the journal."""
     with (state / JOURNAL).open("rb") as file:
         return not try_lock(file.fileno())
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        wait_for_lock(file.fileno())
-        yield
 
 
 def _load_sent(state: Path) -> dict[str, Any]:

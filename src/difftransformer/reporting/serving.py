@@ -71,7 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._lead(parts[1])
         if not parts:
             return self._list()
-        if parts[0] not in scales(self.results):  # what is sent back is a name of ours
+        # What is sent back is a name of ours, and no file has a name that cannot be printed.
+        if parts[0] not in scales(self.results) or not "".join(parts).isprintable():
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if len(parts) == 1 and not self.path.endswith("/"):
             return self._redirect(f"/{quote(parts[0])}/")
@@ -82,8 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, parts: Sequence[str]) -> None:
         scale, *rest = parts
         folder = (self.results / scale / REPORT).resolve()
-        path = folder.joinpath(*rest or ["index.html"])
-        path = path.resolve() if str(path).isprintable() else folder
+        path = folder.joinpath(*rest or ["index.html"]).resolve()
         inside = folder.parents[1] == self.results and path.is_relative_to(folder)
         if not inside or path.suffix not in _KINDS or not path.is_file():
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")

@@ -22,10 +22,10 @@ from difftransformer.config.base import Settings
 from difftransformer.config.judges import EndpointJudge
 from difftransformer.errors import DataError
 from difftransformer.evaluation.endpoints import ChatEndpoint
+from difftransformer.machine.locks import locked
 from difftransformer.measurements.hallucination.answers import Answer
 from difftransformer.measurements.hallucination.judges import Judgement, unjudged
 from difftransformer.provenance.published import publish, read_published
-from difftransformer.provenance.spool import locked
 
 logger = logging.getLogger(__name__)
 
