@@ -3,8 +3,8 @@
 import logging
 import math
 import shutil
+from collections.abc import Collection
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def evaluate(
     settings |= {"resolved": resolved, "upstream": list(job.identity.upstream)}
     beside = [path for path in details.rglob("*") if path.is_file() and path.name[0] != "."]
     job.write_result(output, "evaluation", metrics, settings, beside, units=units)
-    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics))
+    logger.info("%s of %s seed %d: %s", slice.suite, slice.run, seed, _headline(metrics, units))
 
 
 def _load(
@@ -153,6 +153,8 @@ def _require_finite(metrics: Metrics, model: str) -> None:
             )
 
 
-def _headline(metrics: Metrics) -> str:
-    known = (f"{name} {value:.4g}" for name, value in metrics.items() if value is not None)
-    return ", ".join(islice(known, _SAID))
+def _headline(metrics: Metrics, means: Collection[str]) -> str:
+    """Name the first numbers: means over what was asked, where there are any."""
+    known = {name: value for name, value in metrics.items() if value is not None}
+    chosen = [name for name in known if name in means] or list(known)
+    return ", ".join(f"{name} {known[name]:.4g}" for name in chosen[:_SAID])
