@@ -4,6 +4,7 @@ A pod is a process in an empty folder here: sources, inputs, outputs and checkpo
 bucket alone. That images are pulled, pods scheduled and GPUs handed out, no cluster here can show.
 """
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from s3_server import Server, serving
 from small_cluster import wait_for
 from small_workflow import ROWS, Checkout, copy_of
 
+from difftransformer.models.choices import FORCED
 from difftransformer.planning.plan import Plan
 
 pytestmark = pytest.mark.s3
@@ -110,7 +112,7 @@ def image(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     (download,) = re.findall(r"^RUN python -m pip (download .*)$", text, re.MULTILINE)
     words = [str(wheels) if word == "/wheels" else word for word in download.split()]
     subprocess.run([sys.executable, "-m", "pip", *words, "-q"], cwd=repository, check=True)
-    (values,) = re.findall(r"^ENV (.*)$", text, re.MULTILINE)
+    values = " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE))
     said = dict(one.split("=") for one in values.split())
     return said | {"PIP_FIND_LINKS": str(wheels)}
 
@@ -126,7 +128,10 @@ def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
     checkout.edit("config/scales/smoke.yaml", known, str(corpus))
     said = checkout.folder / "said"
     with cluster(tmp_path / "cluster", runs=True) as pods:
-        pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
+        pods.image |= image | {
+            "PYTHONPATH": str(checkout.folder / "src"),
+            FORCED: ways_of(finished),
+        }
         process = head(checkout.folder, pods, server, "run", "table6")
         try:
             there = lambda: server.copies("pods", "run/state")  # noqa: E731
@@ -153,6 +158,13 @@ def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
     for part in ("runs/", "evaluations/", "tables/", "data/stdlib_text/shards/"):
         assert_same(finished.folder / "results" / "smoke", built, part)
     assert not server.keys("pods", "run/state")
+
+
+def ways_of(finished: Checkout) -> str:
+    """What the reference was multiplied by: its machine chose, pods take what they are told."""
+    result = finished.folder / "results" / "smoke" / "runs" / "diff" / "0" / "training.json"
+    ways = json.loads(result.read_text())["settings"]["resolved"]["arithmetic"]
+    return ",".join(f"{name}={way}" for name, way in ways.items())
 
 
 def running(pods: Cluster, job: str) -> str:
