@@ -240,7 +240,7 @@ class _Asked:
 
         world = self.config.training.world
         if world > 1 and not is_launched():
-            with reporting():  # the log is that of the process that leads
+            with reporting(log, mode="a"):  # the process that leads begins it
                 on_gpus = self.config.training.device != "cpu" and bool(gpus.pool())
                 status = launch(world, sys.argv[1:], on_gpus)
             raise SystemExit(status)

@@ -45,16 +45,19 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def reporting(log: Path | None = None, level: int = logging.INFO) -> Iterator[None]:
+def reporting(
+    log: Path | None = None, level: int = logging.INFO, mode: str = "w"
+) -> Iterator[None]:
     """Log to stderr and ``log``; turn an exception into its ``error:`` line and exit status.
 
     Args:
         log: A file.
         level: Lines of less weight are left out.
+        mode: "w" for a new log, "a" to write into one that is another process's, too.
     """
     handlers: list[logging.Handler] = []
     try:
-        _set_up_logging(log, level, handlers)
+        _set_up_logging(log, level, mode, handlers)
         check_variables()
         yield
     except SystemExit as stop:
@@ -130,7 +133,9 @@ class _LogFile(logging.FileHandler):
         pass
 
 
-def _set_up_logging(log: Path | None, level: int, handlers: list[logging.Handler]) -> None:
+def _set_up_logging(
+    log: Path | None, level: int, mode: str, handlers: list[logging.Handler]
+) -> None:
     """Add the handlers to the root logger and to ``handlers``, stderr first: a log may fail."""
     root = logging.getLogger()
     root.setLevel(max(level, logging.WARNING))
@@ -146,7 +151,7 @@ def _set_up_logging(log: Path | None, level: int, handlers: list[logging.Handler
     add(logging.StreamHandler(sys.stderr))
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        add(_LogFile(log, mode="w", encoding="utf-8"))
+        add(_LogFile(log, mode=mode, encoding="utf-8"))
 
 
 def _fault(error: Exception) -> SystemExit:

@@ -85,7 +85,8 @@ def _torchrun(world: int, options: Sequence[str], words: Sequence[str]) -> int:
         # What they say of an end we say ourselves.
         logging.getLogger(f"torch.distributed.elastic.{name}").setLevel(logging.CRITICAL)
     try:
-        asked = parse_args([*options, "-m", "difftransformer", *words])  # type: ignore[no-untyped-call]
+        asked = parse_args([*options, "-m", "difftransformer"])  # type: ignore[no-untyped-call]
+        asked.training_script_args = [*words]  # parsed, `--log` would be one of its own options
         run(asked)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         rank, failure = min(

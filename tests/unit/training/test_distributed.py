@@ -51,6 +51,7 @@ class Run:
         path.write_text(slice.model_dump_json())
         words = ["pretrain", "--slice", path, "--dataset", self._dataset / "manifest.json"]
         words += ["--output", self.folder / "out" / "training.json", "--tracking", "off"]
+        words += ["--log", self.folder / "training.log"]  # as the rule does
         if self._parent is not None:
             words += ["--model", self._parent.folder / "out" / "training.json"]
         limited = [] if limit is None else ["prlimit", f"--fsize={limit}"]
@@ -190,6 +191,7 @@ def test_a_killed_process_costs_nothing_that_was_written(
     assert status == 2
     assert "error: process 1 of 2 was ended by SIGKILL" in said
     assert_one_line(said)
+    assert_one_line((run.folder / "training.log").read_text())
     run(2)
     assert_same_bytes(run, together)
 
