@@ -146,17 +146,19 @@ def test_jsonl_folder_through_datasets(tmp_path: Path) -> None:
 
 
 def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    write_lines(tmp_path / "data" / "train.jsonl", ["one", "two"])
-    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"}
+    corpus, tokenizer = tmp_path / "corpus", tmp_path / "tokenizer"
+    for folder in (corpus / "data", tokenizer):
+        folder.mkdir(parents=True)
+    text = corpus / "data" / "train.jsonl"
+    write_lines(text, ["one", "two"])
+    (tokenizer / "tokenizer.json").write_text("{}")
+    asked = {"kind": "hub", "dataset": str(corpus), "revision": "1", "licence": "x"}
     before = open_source(**asked).identity()
     dataset = DatasetConfig.model_validate(
-        {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tmp_path)}}
+        {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
     )
-    (tmp_path / "tokenizer.json").write_text("{}")
-    watched = [tmp_path / "data" / "train.jsonl", tmp_path / "tokenizer.json"]
-    assert set(corpus_files(dataset)) == set(watched)
-    write_lines(tmp_path / "data" / "train.jsonl", ["one", "three"])
+    assert set(corpus_files(dataset)) == {text, tokenizer / "tokenizer.json"}
+    write_lines(text, ["one", "three"])
     assert open_source(**asked).identity() != before
     named = open_source(**asked | {"dataset": "owner/name"})
     assert named.identity() == open_source(**asked | {"dataset": "owner/name"}).identity()

@@ -1,0 +1,21 @@
+"""What decides the numbers of a run."""
+
+from typing import Any
+
+import pytest
+from tiny_training import make_slice
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"world": 2}, {"recompute": "layer"}, {"checkpoint_every": 7}, {"keep_checkpoints": 3}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_how_a_run_is_computed_and_kept_is_not_decisive(changed: dict[str, Any]) -> None:
+    plain, other = make_slice(), make_slice(**changed)
+    assert other != plain
+    assert other.decisive() == plain.decisive()
+
+
+def test_what_is_trained_is_decisive() -> None:
+    assert make_slice(lr=0.5).decisive() != make_slice().decisive()
