@@ -160,6 +160,27 @@ def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
     assert not server.keys("pods", "run/state")
 
 
+def test_a_pod_that_fails_after_its_successor_takes_nothing_out_of_the_bucket(
+    repository: Path, server: Server, tmp_path: Path
+) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    waits = f"touch {begun}; while [ ! -e {go} ]; do sleep 0.1; done; exit 1"
+    rule = f'rule one:\n    output: "whole"\n    shell: "{waits}"\n'
+    (tmp_path / "Snakefile").write_text(rule)
+    words = ["--workflow-profile", str(repository / PROFILE), "--executor", "local"]
+    words += ["--default-storage-prefix", "s3://pods/late", "--retries", "0"]
+    environment = server.environment | {"DIFFTRANSFORMER_STATE": "s3://pods/late/state"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *words], cwd=tmp_path, env=environment
+    )
+    wait_for(lambda: begun.exists() or process.poll() is not None, "the job", 60)
+    assert begun.exists()
+    server.client().put_object(Bucket="pods", Key="late/whole", Body=b"the successor's")
+    go.touch()
+    assert process.wait(60) != 0
+    assert server.keys("pods", "late/whole") == ["late/whole"]
+
+
 def ways_of(finished: Checkout) -> str:
     """What the reference was multiplied by: its machine chose, pods take what they are told."""
     result = finished.folder / "results" / "smoke" / "runs" / "diff" / "0" / "training.json"
