@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,21 +17,14 @@ PROFILE = ("--workflow-profile", "profiles/slurm")
 
 
 def with_a_long_training(
-    repository: Path, folder: Path, steps: int = 4000, checkpoint_every: int = 200, world: int = 1
+    repository: Path, folder: Path, tables: Sequence[str] = ("table6", "long"), **training: int
 ) -> Checkout:
     """Two tables: one of a short training, and one of `diff`, which takes longer."""
     folder.mkdir(parents=True)
     copy = make_small(repository, folder)
-    settings = (
-        f"{{world: {world}}}",
-        f"{{world: {world}, steps: {steps}, checkpoint_every: {checkpoint_every}}}",
-    )
-    entries = (
-        f"  {run}: {{set: {{training: {one}}}}}\n"
-        for run, one in zip(ROWS[:2], settings, strict=True)
-    )
-    runs = f"\nruns:\n{''.join(entries)}"
-    copy.edit("config/scales/smoke.yaml", "\nruns:\n", runs)
+    settings = {"steps": 4000, "checkpoint_every": 200} | training
+    runs = {"runs": {"diff": {"set": {"training": settings}}}}
+    copy.edit("config/scales/smoke.yaml", "\nruns:\n", f"\n{yaml.safe_dump(runs)}")
     short = folder / "config" / "artifacts" / "table6.yaml"
     table = yaml.safe_load(short.read_text()) | {"claims": {}}
     for file, rows in ((short, ROWS[:1]), (short.with_name("long.yaml"), ROWS[1:2])):
@@ -39,7 +32,7 @@ def with_a_long_training(
         table["sections"][0]["rows"] = [{"run": run} for run in rows]
         file.write_text(yaml.safe_dump(table))
     project = folder / "config" / "config.yaml"
-    both = yaml.safe_load(project.read_text()) | {"headline": ["table6", "long"]}
+    both = yaml.safe_load(project.read_text()) | {"headline": [*tables]}
     project.write_text(yaml.safe_dump(both))
     return copy
 

@@ -157,12 +157,17 @@ class Cluster:
         self._start("slurmd", "-D", "-N", node, "-f", self.environment["SLURM_CONF"], name=node)
         wait_for(lambda: self._node_is(node, "idle", "mixed", "allocated"), "the node")
 
-    def lose_node(self, node: str = "node1") -> None:
-        """Kill a node's daemon and all that runs on it; wait until the controller knows."""
+    def lose_node(self, node: str = "node1", *, told: bool = False) -> None:
+        """Kill a node's daemon and all that runs on it; wait until the controller knows.
+
+        It misses the node by itself, after a while, unless it is ``told``.
+        """
         lost = self._daemons.pop(node)
         lost.kill()
         lost.wait()
         self._kill_steps(node)
+        if told:
+            self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
         wait_for(lambda: self._node_is(node, "down"), "the controller to miss the node")
 
     def _kill_steps(self, node: str = "") -> None:
