@@ -78,7 +78,7 @@ class Training:
         with (self._folder / "said.log").open("ab") as log:
             subprocess.run(
                 [sys.executable, "-m", "snakemake", *words], cwd=self._folder,
-                env=self._cluster.environment, stdout=log, stderr=log, check=True, timeout=200,
+                env=self._cluster.environment, stdout=log, stderr=log, check=True, timeout=400,
             )  # fmt: skip
         for path in self._folder.glob(".snakemake/slurm_logs/**/*.log"):
             with (self._folder / "said.log").open("a") as log:
