@@ -78,7 +78,7 @@ def disturb(run: Workflow, cluster: Cluster) -> None:
         training = run.training_job()
         with held(run.processes()):  # however fast the machine is, its time is over before its work
             wait_for(lambda: cluster.restarts(training) == 1, "the time limit", 150)
-        assert head.wait(300) == 0, run.said()
+        assert head.wait(600) == 0, run.said()
     assert {name: run.finished()[name] for name in before} == before
     assert "Error in rule" not in run.said() and "Trying to restart" not in run.said()
 
