@@ -85,9 +85,9 @@ class Board:
         ``said`` is what its executor says of it: all there is of a job that never started.
         """
         ended = self.running.pop(job, None)
-        where = ", ".join(logs) or "none"
-        self.failed.append(f"{ended or rule} (log: {where})")
-        return f"FAILED {ended or rule}\n    log: {where}\n    {error_line(logs, said)}"
+        where, who, reason = ", ".join(logs) or "none", ended or rule, error_line(logs, said)
+        self.failed.append(f"{who} (log: {where})\n    {reason}")
+        return f"FAILED {who}\n    log: {where}\n    {reason}"
 
     def lines(self) -> list[str]:
         """Describe the state now: a head line, then one for each running job."""
@@ -109,7 +109,7 @@ class Board:
         return [head, *(self._line(job, beat) for job, beat in running)]
 
     def ending(self) -> str:
-        """One line on the whole, and one for each failure."""
+        """One line on the whole, and two for each failure, the error last."""
         self._remaining.plan({})
         if self._home is not None:
             self._remaining.keep(self._home)

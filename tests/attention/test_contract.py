@@ -28,6 +28,12 @@ def gradients(layer: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str,
     return dict(zip(["x", *names], found, strict=True))
 
 
+def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
+    for module in build(options, CPU_BACKENDS[0]).modules():
+        loose = [name for name, value in vars(module).items() if isinstance(value, torch.Tensor)]
+        assert not loose, f"{loose}: make each an nn.Parameter, or a buffer if it is not to train"
+
+
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_forward_and_gradients_are_those_of_the_reference(

@@ -70,8 +70,9 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
     )
     assert block in ended.stderr
     assert [line[:17] for line in lines if line.startswith("[")] == ["[1/3] train a 0 i"]
-    assert lines[-2].startswith("1 of 3 jobs done, 1 failed, 0:0")
-    assert lines[-1] == "failed: other (log: elsewhere/logs/other.log)"
+    assert lines[-3].startswith("1 of 3 jobs done, 1 failed, 0:0")
+    assert lines[-2] == "failed: other (log: elsewhere/logs/other.log)"
+    assert lines[-1] == "    error: corpus.txt is empty: give more"
     assert not any("Shell command" in line or "Building DAG" in line for line in lines)
 
 
