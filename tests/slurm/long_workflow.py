@@ -86,11 +86,12 @@ class Workflow:
 
     def processes(self) -> list[psutil.Process]:
         """What trains, of whichever job: processes that start others, and these."""
-        return [
+
+        return [  # Snakemake in a job names the rule, too
             process
             for process in psutil.process_iter(["cmdline", "cwd"])
-            if "pretrain" in (process.info["cmdline"] or [])
-            and process.info["cwd"] == str(self.folder)
+            if process.info["cwd"] == str(self.folder)
+            and {"pretrain", "snakemake"} & {*(process.info["cmdline"] or ())} == {"pretrain"}
         ]
 
     def step(self) -> int:
