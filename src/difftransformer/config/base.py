@@ -1,5 +1,6 @@
 """What every configuration model shares: strictness, and fields that explain themselves."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -30,6 +31,7 @@ def setting(
     meaning: str,
     unit: str | None = None,
     source: str | None = None,
+    holds: Iterable[str] = (),
     **limits: Any,
 ) -> Any:
     """Declare a field with its documentation.
@@ -39,9 +41,11 @@ def setting(
         meaning: One sentence on what the setting does.
         unit: Unit of the value, such as "tokens"; None for names and switches.
         source: Where the default or the definition comes from (paper section, equation).
+        holds: Keys of a mapping that is typed later, for hints to those who write them beside it.
         **limits: pydantic constraints such as ``gt=0``.
     """
-    documentation: Any = {key: text for key, text in (("unit", unit), ("source", source)) if text}
+    said = {"unit": unit, "source": source, "holds": list(holds)}
+    documentation: Any = {key: one for key, one in said.items() if one}
     return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)
 
 

@@ -7,7 +7,7 @@ import ast
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
@@ -30,6 +30,8 @@ class Measurement(NamedTuple):
     options: type[Options]
     suite: type[Suite] | None
     timing: type[Timing] | None
+    makes: frozenset[str]
+    """What its ``report.py`` has: ``section``, ``figure``, or both."""
 
 
 @cache
@@ -63,9 +65,9 @@ def measurement(name: str, where: str = "measurement") -> Measurement:
                 f"measurements/{name}/settings.py: {kind.__name__} is not that of "
                 f"config.{kind.__module__.rpartition('.')[2]}; {_PAGE}"
             )
-    if suite is not None and suite.model_fields["kind"].annotation != Literal[name]:
-        raise ConfigError(f"measurements/{name}/settings.py: kind of Suite is not {name!r}")
-    return Measurement(name, options, suite, timing)
+    if suite is not None:
+        _check_suite(suite, name)
+    return Measurement(name, options, suite, timing, _makes(_ROOM / name))
 
 
 def module_of(name: str, role: Role) -> str:
@@ -95,6 +97,15 @@ def timing_class(name: str, where: str = "measurement") -> type[Timing]:
     return found
 
 
+def _check_suite(suite: type[Suite], name: str) -> None:
+    place = f"measurements/{name}/settings.py: Suite"
+    if get_args(suite.model_fields["kind"].annotation) != (name,):
+        raise ConfigError(f'{place} needs the line `kind: Literal["{name}"] = ...`; {_PAGE}')
+    for method in ("metric_names",) if suite.repeats else ("metric_names", "reading"):
+        if getattr(suite, method) is getattr(Suite, method):
+            raise ConfigError(f"{place} has no {method}(self, model, ...); {_PAGE}")
+
+
 def _check_folder(folder: Path) -> None:
     """Check what can be seen without an import, so that a half-made folder is named at once."""
     place = f"measurements/{folder.name}"
@@ -102,10 +113,17 @@ def _check_folder(folder: Path) -> None:
         if not (folder / file).is_file():
             raise ConfigError(f"{place}: lacks {file}; {_PAGE}")
     classes = _defined(folder / "settings.py")
-    if {"Suite", "Timing"} & classes and "measure" not in _defined(folder / "measure.py"):
+    asked, measured = {"Suite", "Timing"} & classes, "measure" in _defined(folder / "measure.py")
+    if asked and not measured:
         raise ConfigError(f"{place}: measure.py has no function measure; {_PAGE}")
-    if not {"section", "figure"} & _defined(folder / "report.py"):
+    if measured and not asked:
+        raise ConfigError(f"{place}: settings.py has no class Suite for what is measured; {_PAGE}")
+    if not _makes(folder):
         raise ConfigError(f"{place}/report.py: has neither section(view) nor figure(view); {_PAGE}")
+
+
+def _makes(folder: Path) -> frozenset[str]:
+    return frozenset({"section", "figure"} & _defined(folder / "report.py"))
 
 
 def _defined(path: Path) -> set[str]:

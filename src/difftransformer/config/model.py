@@ -125,7 +125,8 @@ class ModelConfig(Settings):
         le=2**20,
     )
     attention: dict[str, Any] = setting(
-        meaning="Variant and its options, checked by models.attention.registry.configure."
+        meaning="Variant and its options, checked by models.attention.registry.configure.",
+        holds=AttentionConfig.model_fields,
     )
     max_positions: int = setting(
         meaning="Longest sequence the model accepts.", unit="positions", gt=0, le=2**27

@@ -173,7 +173,7 @@ def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
         case "string_pattern_mismatch":
             text = f"{_short(found)} is no name: take 1 to {LONGEST_NAME} letters, digits and _"
         case _ if kind in _NEEDED:
-            text = f"needs {_NEEDED[kind]}, {got}{_hint(kind, found)}"
+            text = f"needs {_NEEDED[kind]}, {got}{_hint(kind, found) or _only_key(adapter, detail)}"
         case _:
             text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, {got}"
     return text
@@ -202,6 +202,15 @@ def _number_hint(text: str, *, whole: bool) -> str:
     if "e" in text.lower():
         return f"; YAML reads a number like 1e-4 as text: write {_with_point(text)}"
     return f"; write {number!r} without quotes"
+
+
+def _only_key(adapter: TypeAdapter[Any], detail: ErrorDetails) -> str:
+    """How to write a mapping whose one required key got its value in the mapping's place."""
+    name, found = detail.get("ctx", {}).get("class_name"), detail.get("input")
+    required = adapter.json_schema().get("$defs", {}).get(name, {}).get("required", [])
+    if detail["type"] == "model_type" and isinstance(found, str) and len(required) == 1:
+        return f"; write {{{required[0]}: {_short(found)[1:-1]}}}"
+    return ""
 
 
 _DIGIT = re.compile("[0-9]")
@@ -242,9 +251,13 @@ def _inside(adapter: TypeAdapter[Any], key: str) -> str:
     """Hint for a key that belongs into one of the groups beside it; '' for any other."""
     schema = adapter.json_schema()
     for group, one in schema.get("properties", {}).items():
-        inner = schema.get("$defs", {}).get(one.get("$ref", "").rpartition("/")[2], {})
-        if key in inner.get("properties", {}):
+        if key in one.get("holds", ()):
             return f"; did you mean '{group}.{key}'?"
+        inner = schema.get("$defs", {}).get(one.get("$ref", "").rpartition("/")[2], {})
+        for name, field in inner.get("properties", {}).items():
+            if key in (name, *field.get("holds", ())):
+                path = f"{group}.{key}" if key == name else f"{group}.{name}.{key}"
+                return f"; did you mean '{path}'?"
     return ""
 
 

@@ -13,6 +13,7 @@ import torch
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
+from difftransformer.config.validation import nearest
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
@@ -102,7 +103,9 @@ def evaluate(
     measure = import_module(module_of(slice.config.kind, "measure")).measure
     found: Metrics | Measured = measure(slice.config, subject)
     metrics, units = found if isinstance(found, Measured) else (found, {})
-    _require_finite(metrics, slice.run if model is None else str(model))
+    _require_finite(metrics, subject, slice.run if model is None else str(model))
+    if model is not None and isinstance(subject, Subject):
+        _require_named(metrics, slice.config.metric_names(read_config(model)), slice.config.kind)
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
     settings = slice.model_dump(mode="json")
@@ -144,13 +147,35 @@ def _load_foreign(
     return scorer, {"device": str(device), "backend": attention}
 
 
-def _require_finite(metrics: Metrics, model: str) -> None:
-    for name, value in metrics.items():
-        if value is not None and not math.isfinite(value):
-            raise CheckpointError(
-                f"{model}: {name} is {value}: the model's weights are damaged or diverged; train "
-                "it again"
-            )
+def _require_finite(metrics: Metrics, subject: Subject | PretrainedSubject, model: str) -> None:
+    odd = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
+    if odd is None:
+        return
+    weights = subject.scorer.model.parameters() if isinstance(subject, Subject) else ()
+    if all(bool(one.isfinite().all()) for one in weights):
+        raise CheckpointError(
+            f"{model}: {odd} is {metrics[odd]}, with weights that are finite: either the model "
+            "computes such numbers (train it again), or measure should return None for what is "
+            "undefined"
+        )
+    raise CheckpointError(
+        f"{model}: {odd} is {metrics[odd]}: the model's weights are damaged or diverged; train it "
+        "again"
+    )
+
+
+def _require_named(metrics: Metrics, promised: Collection[str], kind: str) -> None:
+    """Hold a measurement to the names that its settings promise; some of them may not fit."""
+    unnamed = [name for name in metrics if name not in promised]
+    if unnamed:
+        raise ConfigError(
+            f"measurements/{kind}: measure returns {unnamed[0]}, which metric_names in its "
+            f"settings.py does not have{nearest(unnamed[0], promised)}"
+        )
+    missing = [name for name in promised if name not in metrics]
+    if missing:
+        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
+        logger.warning("%s measured no %s%s of its metric_names", kind, missing[0], more)
 
 
 def _headline(metrics: Metrics, means: Collection[str]) -> str:

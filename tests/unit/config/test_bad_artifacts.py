@@ -16,6 +16,16 @@ CASES: dict[str, Case] = {
         lambda content: content["sections"][0]["rows"].append({"run": "difff"}),
         ["table6.yaml: sections[0].rows[10].run: unknown run 'difff'; did you mean 'diff'?"],
     ),
+    "rows as names": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(rows=["diff"]),
+        ["sections[0].rows[0]: needs a mapping of keys, got 'diff'; write {run: diff}"],
+    ),
+    "a figure of a measurement that draws none": (
+        "artifacts/dex_table9.yaml",
+        put("figure", value={"caption": "c", "alt": "a"}),
+        ["figure: measurement hyperparameters makes none, its report.py has no figure(view)"],
+    ),
     "an artifact with an unknown suite": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(suites=["recal"]),

@@ -30,6 +30,11 @@ CASES: dict[str, Case] = {
         put("runs", "diff", "set", value={"model": {"d_modle": 64}}),
         ["runs.diff.set: model.d_modle: unknown key; did you mean 'd_model'?"],
     ),
+    "an attention key beside attention": (
+        "runs.yaml",
+        put("runs", "diff", "set", value={"model": {"variant": "diff_v1"}}),
+        ["runs.diff.set: model.variant: unknown key; did you mean 'model.attention.variant'?"],
+    ),
     "misspelt attention key": (
         "runs.yaml",
         put("runs", "diff", "set", "model", "attention", "lambda_innit", value=0.8),

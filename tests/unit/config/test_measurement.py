@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -48,6 +49,7 @@ def test_what_has_a_folder_is_a_measurement(room: Path) -> None:
         ({"report": None}, "measurements/entropy: lacks report.py"),
         ({"measure": None}, "measurements/entropy: measure.py has no function measure"),
         ({"measure": "def mesure():\n    pass\n"}, "measure.py has no function measure"),
+        ({"settings": "x = 1\n"}, "settings.py has no class Suite for what is measured"),
         ({"report": "x = 1\n"}, "entropy/report.py: has neither section(view) nor figure(view)"),
     ],
 )
@@ -65,6 +67,41 @@ def test_a_folder_with_broken_python_is_one_line(room: Path) -> None:
     with pytest.raises(ConfigError, match=r"entropy/report\.py:1: not valid Python: ") as caught:
         found.measurements()
     assert "\n" not in str(caught.value)
+
+
+KIND = """
+    kind: Literal["sinks"] = setting(meaning="Which.")"""
+NAMES = """
+    def metric_names(self, model):
+        return []"""
+
+
+@pytest.mark.parametrize(
+    ("base", "body", "said"),
+    [
+        ("WindowSuite", "pass", 'Suite needs the line `kind: Literal["sinks"] = ...`'),
+        ("WindowSuite", KIND, "Suite has no metric_names(self, model, ...)"),
+        ("Suite", KIND + NAMES, "Suite has no reading(self, model, ...)"),
+    ],
+)
+def test_a_suite_says_what_it_lacks(
+    base: str, body: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ModuleType("settings")
+    code = f"""
+from typing import Literal
+from difftransformer.config import measurement
+from difftransformer.config.base import setting
+class Suite(measurement.{base}):
+    {body.strip()}
+"""
+    exec(code, vars(settings))
+    monkeypatch.setattr(found, "import_module", lambda name: settings)
+    with pytest.raises(ConfigError) as caught:
+        found.measurement.__wrapped__("sinks")
+    assert str(caught.value) == (
+        f"measurements/sinks/settings.py: {said}; see docs/adding_a_measurement.md"
+    )
 
 
 def test_a_misspelt_measurement_is_answered_with_the_nearest() -> None:

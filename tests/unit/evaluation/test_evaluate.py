@@ -1,6 +1,7 @@
 """The whole job: from folders to a result file, and what stops it."""
 
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,47 @@ def refused(output: Path, kind: type[UserError], config: dict[str, Any], **input
     assert not output.exists()
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def measuring(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the recall suite's own function change what it returns."""
+    module = import_module(module_of("recall", "measure"))
+    whole = module.measure
+    monkeypatch.setattr(module, "measure", lambda *args: {**whole(*args).metrics, **change})
+
+
+def test_a_number_that_is_none_of_sound_weights_names_the_measurement(
+    tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring({"accuracy_n2": float("nan")}, monkeypatch)
+    inputs = {"model": recall_run, "dataset": recall}
+    line = refused(tmp_path / "r", CheckpointError, RECALLS, **inputs)
+    assert f"{recall_run}: accuracy_n2 is nan, with weights that are finite" in line
+    assert "measure should return None for what is undefined" in line
+
+
+def test_a_metric_that_no_setting_names_is_refused(
+    tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring({"acuracy_n2": 0.5}, monkeypatch)
+    line = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
+    assert line == (
+        "measurements/recall: measure returns acuracy_n2, which metric_names in its settings.py "
+        "does not have; did you mean 'accuracy_n2'?"
+    )
+
+
+def test_a_metric_that_is_promised_and_not_measured_is_told(
+    tmp_path: Path,
+    recall: Path,
+    recall_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    module = import_module(module_of("recall", "measure"))
+    monkeypatch.setattr(module, "measure", lambda *args: {"accuracy_n2": 0.5})
+    run(tmp_path / "r.json", RECALLS, model=recall_run, dataset=recall)
+    assert re.search(r"recall measured no \S+ and \d+ more of its metric_names", caplog.text)
 
 
 def test_missing_model_folder(tmp_path: Path, recall: Path) -> None:

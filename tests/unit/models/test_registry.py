@@ -1,10 +1,14 @@
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from difftransformer.errors import ConfigError
+from difftransformer.models import attention
+from difftransformer.models.attention import registry
 from difftransformer.models.attention.registry import (
     attention_class,
     configure,
@@ -90,6 +94,49 @@ def test_the_file_of_a_variant_is_imported_only_when_selected() -> None:
         "assert 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def register(location: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a line for the variant `gain`, whose file may be in a folder."""
+    monkeypatch.setattr(attention, "__path__", [*attention.__path__, str(folder)])
+    monkeypatch.setitem(registry._VARIANTS, "gain", registry.Variant(location))
+    monkeypatch.delitem(sys.modules, f"{attention.__name__}.gain", raising=False)
+    importlib.invalidate_caches()
+
+
+WHOLE = """
+class GainAttention:
+    config_class = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("location", "file", "said"),
+    [
+        ("gain:GainAttention", None, "registry.py: gain: there is no gain.py beside it; write it"),
+        ("gain:GainAtention", WHOLE, "class of gain.py 'GainAtention'; did you mean 'GainAttenti"),
+        ("gain:GainAttention", WHOLE.replace("config_", "my_"), "no Attention with a config_class"),
+        ("gain:GainAttention", "class GainAttention(:\n", "gain.py:1: not valid Python: "),
+    ],
+)
+def test_a_line_that_fits_no_file_is_named(
+    location: str, file: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if file is not None:
+        (tmp_path / "gain.py").write_text(file)
+    register(location, tmp_path, monkeypatch)
+    with pytest.raises(ConfigError) as caught:
+        attention_class("gain")
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_a_file_fails_to_import_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gain.py").write_text("import nowhere_to_be_found\n")
+    register("gain:GainAttention", tmp_path, monkeypatch)
+    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
+        attention_class("gain")
 
 
 def test_what_a_source_leaves_open_is_told() -> None:

@@ -1,5 +1,7 @@
 """Every verdict from verdicts.csv alone, by pandas and scipy, sharing no code with the package."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from test_tables import TABLES
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
+
+GIVEN = f"--config scale={SCALE} corpus=local_files"
 
 
 def again(row: pd.Series) -> tuple[float, bool]:
@@ -52,7 +56,8 @@ def again(row: pd.Series) -> tuple[float, bool]:
 
 
 @pytest.fixture(scope="module")
-def lines(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+def judged(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of all verdicts."""
     folder = tmp_path_factory.mktemp("judged")
     for name in TABLES:
         build_table(artifact_slice(name), fake.results, folder / name)
@@ -60,12 +65,17 @@ def lines(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> pd.Dat
     claims = {
         name: declared.claim(name) for one in declared.artifacts.values() for name in one.claims
     }
-    asked = VerdictsSlice(scale=SCALE, claims=claims)
+    asked = VerdictsSlice(scale=SCALE, claims=claims, given=GIVEN)
     tables = [folder / f"{name}.json" for name in TABLES]
     build_verdicts(
         asked, tables=tables, results=fake.results, output=folder / "v" / "verdicts.json"
     )
-    return pd.read_csv(Path(folder, "v", "verdicts.csv"), dtype=str, keep_default_na=False)
+    return folder / "v"
+
+
+@pytest.fixture(scope="module")
+def lines(judged: Path) -> pd.DataFrame:
+    return pd.read_csv(judged / "verdicts.csv", dtype=str, keep_default_na=False)
 
 
 def test_all_verdicts_come_out_again(lines: pd.DataFrame) -> None:
@@ -94,3 +104,11 @@ def test_the_first_columns_are_those_that_readers_look_for(lines: pd.DataFrame) 
         "declared", "post_hoc", "run_ids",
     ]  # fmt: skip
     assert lines.claim.is_unique and not (lines.run_ids == "")[lines.verdict != "no data"].any()
+
+
+def test_what_would_decide_a_claim_keeps_the_settings_of_the_call(judged: Path) -> None:
+    found = json.loads((judged / "verdicts.json").read_text())["verdicts"]
+    commands = [one["command"] for one in found if one["seeds_needed"] is not None]
+    assert len(commands) > 1
+    for command in commands:
+        assert re.fullmatch(rf"snakemake \w+ {GIVEN} seeds=\d+", command)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from difftransformer.models.attention.base import Attention
 
 
+_PAGE = "docs/adding_a_variant.md"
+
+
 class Variant(NamedTuple):
     """Where a variant is, and whether all of it is published."""
 
@@ -98,10 +101,28 @@ def attention_class(name: str) -> type[Attention]:
     """Return the module class of a variant; imports its file (and no other variant's).
 
     Raises:
-        ConfigError: no variant of that name.
+        ConfigError: no variant of that name, or its line here names no class of its file.
     """
     module, _, attribute = variant_location(name).partition(":")
-    found: type[Attention] = getattr(import_module(module), attribute)
+    place, file = f"models/attention/registry.py: {name}", f"{module.rpartition('.')[2]}.py"
+    try:
+        classes = vars(import_module(module))
+    except ModuleNotFoundError as error:
+        if error.name != module:  # something that the file imports
+            raise
+        raise ConfigError(f"{place}: there is no {file} beside it; write it, see {_PAGE}") from None
+    except SyntaxError as error:
+        raise ConfigError(
+            f"{error.filename}:{error.lineno}: not valid Python: {error.msg}"
+        ) from None
+    found: type[Attention] = lookup(
+        {n: one for n, one in classes.items() if isinstance(one, type) and n[0] != "_"},
+        attribute, f"class of {file}", place,
+    )  # fmt: skip
+    if not hasattr(found, "config_class"):
+        raise ConfigError(
+            f"{place}: {attribute} of {file} is no Attention with a config_class; see {_PAGE}"
+        )
     return found
 
 
