@@ -8,6 +8,10 @@ from tempfile import gettempdir
 
 from snakemake.utils import min_version
 
+from difftransformer.machine.collection import search_rarely
+
+search_rarely()  # before what imports torch
+
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
 from difftransformer.machine.gpus import pool

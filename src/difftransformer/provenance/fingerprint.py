@@ -7,7 +7,7 @@ anything. It holds every module of this package that is reached by an import sta
 inside a function, and the ``__init__`` of each package on the way. Left out of it are
 
 * comments, docstrings, texts below constants and fields, and the documenting keywords of
-  ``setting(...)`` (meaning, unit, source);
+  ``setting(...)`` (meaning, unit, source, holds);
 * imports under ``if TYPE_CHECKING``;
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
@@ -46,7 +46,7 @@ _OBSERVERS = frozenset(
         *("mlflow_batch", "mlflow_sink", "reporting", "spool", "sync", "tracking"),
     )
 )
-_DOCUMENTING = frozenset({"meaning", "unit", "source"})
+_DOCUMENTING = frozenset({"meaning", "unit", "source", "holds"})
 
 
 def slice_fingerprint(obj: Any) -> str:
@@ -124,15 +124,16 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
     """Digest of a module's own code, and the modules of the package that it imports."""
     path = _source(name, root)
     assert path is not None, name
+    source = path.read_bytes()
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(source)
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid Python: {error.msg}") from None
     imported = _imports(tree, name, path.name == "__init__.py", root)
     if name in _SEAMS:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
-    _strip(tree, drop_tables=name in _SEAMS)
+    _strip(tree, drop_tables=name in _SEAMS, has_settings=b"setting(" in source)
     digest = hashlib.sha256(ast.dump(tree).encode())
     if path.name == "__init__.py":  # measured tables of a package are as good as its code
         for table in sorted(path.parent.glob("*.json")):
@@ -162,7 +163,7 @@ def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[s
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker sees."""
+    """All statements but those that only a type checker sees."""
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -170,17 +171,27 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             stack.extend(node.orelse)
         else:
-            stack.extend(ast.iter_child_nodes(node))
+            stack.extend(_inside(node))
 
 
-def _strip(tree: ast.Module, *, drop_tables: bool) -> None:
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements of a statement, which are a tenth of its nodes; no expression has any."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        yield from getattr(node, field, ())
+
+
+def _strip(tree: ast.Module, *, drop_tables: bool, has_settings: bool) -> None:
     """Remove what documents and does not compute."""
     if drop_tables:
         tree.body = [node for node in tree.body if not _is_class_table(node)]
-    for node in ast.walk(tree):
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [one for one in node.body if not _is_text(one)]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
+        stack.extend(_inside(node))
+    for node in ast.walk(tree) if has_settings else ():
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
             node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
 
 
