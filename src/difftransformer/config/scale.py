@@ -60,7 +60,8 @@ class ScaleConfig(Settings):
     )
     learning_rates: dict[str, float] = setting(
         {},
-        meaning="Peak learning rate of single runs, chosen by the sweep; others use their setup's",
+        meaning="Peak learning rate of single runs, chosen by the sweep; others use that of their "
+        "nearest base at the same setup, or their setup's",
         unit="per step",
     )
     timings: dict[Name, dict[str, Any]] = setting(

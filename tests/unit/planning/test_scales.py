@@ -149,3 +149,23 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
             assert base is not None, run
             tried = base
         assert rate in swept[tried], run
+
+
+def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_setup(config_folder: Path) -> None:
+    """Else a reader's variant would train at another rate than the row that it is compared with."""
+    path = config_folder / "runs.yaml"
+    mine = """runs:
+  mine: {label: Mine, base: diff}
+  mine_again: {label: Mine, base: mine}
+  mine_elsewhere: {label: Mine, base: diff, setup: recall}
+  mine_slower: {label: Mine, base: diff, set: {training: {lr: 1.0e-4}}}
+"""
+    path.write_text(path.read_text().replace("runs:\n", mine, 1))
+    catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
+    chosen = catalogue.scale.learning_rates["diff"]
+    rates = {run: catalogue.run(run).training.lr for run in catalogue.runs if "mine" in run}
+    setup = catalogue.scale.setups["recall"].training["lr"]
+    assert setup != chosen
+    assert rates == {
+        "mine": chosen, "mine_again": chosen, "mine_elsewhere": setup, "mine_slower": 1e-4
+    }  # fmt: skip
