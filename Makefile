@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-faults test-kernels test-slurm test-s3 test-postgres lint pictures schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-s3 test-postgres lint pictures schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -54,8 +54,11 @@ verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all
 	difftransformer compare_builds results/$(SCALE) results-verify/$(SCALE)
 	rm -rf results-verify
 
-test: install  ## the whole test suite, a worker for each core
+test: install  ## the tests, but for those below, a worker for each core
 	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile
+
+test-slow: install  ## those that take long and show more of what a quicker one shows
+	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile -m slow
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	pytest tests/faults tests/unit/training/test_distributed.py -m ""

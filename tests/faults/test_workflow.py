@@ -128,6 +128,7 @@ def workflow(finished: Checkout, tmp_path: Path) -> Workflow:
     return Workflow(finished, tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_killed_with_all_jobs_then_twice_at_once(workflow: Workflow) -> None:
     """The quick one: a kill of the whole group, and two calls in one folder after it."""
     one = workflow.start()

@@ -49,6 +49,7 @@ def test_the_old_text_is_that_of_the_parent(adapted: Checkout) -> None:
     assert found["metrics"]["loss"] > 0
 
 
+@pytest.mark.slow
 def test_its_jobs_run_on_their_declared_inputs_alone(adapted: Checkout, tmp_path: Path) -> None:
     jobs = [job for job in declared_jobs(adapted, TARGET, *SCALE) if "lora" in job.outputs[0]]
     assert {job.rule for job in jobs} == {"adapt", "evaluate"}

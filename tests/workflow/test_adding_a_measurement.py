@@ -5,12 +5,14 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import pytest
 from small_workflow import Checkout
 
 PLACE = "src/difftransformer/measurements/entropy"
 MOST_LINES, MOST_FILES, MOST_FOLDERS = 120, 8, 4
 
 
+@pytest.mark.slow
 def test_the_page_makes_a_measurement_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from small_workflow import Checkout
 
 REGISTRY = "src/difftransformer/models/attention/registry.py"
 
 
+@pytest.mark.slow
 def test_the_page_makes_a_variant_and_its_table(
     finished: Checkout, repository: Path, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def test_the_child_continues_its_parent_on_the_same_token_ids(extended: Checkout
     assert parent["job_id"] in header.read_text()
 
 
+@pytest.mark.slow
 def test_its_jobs_run_on_their_declared_inputs_alone(extended: Checkout, tmp_path: Path) -> None:
     jobs = [job for job in declared_jobs(extended, TARGET, *SCALE) if "long" in job.outputs[0]]
     assert {job.rule for job in jobs} == {"train_tokenizer", "tokenise", "pretrain", "evaluate"}

@@ -35,7 +35,13 @@ def others_of(checkout: Checkout) -> list[Path]:
 
 @pytest.mark.parametrize(
     "words",
-    [("table6", "--forcerun", RESULT), ("-f", RESULT), (RESULT, "-R", "pretrain")],
+    [
+        ("table6", "--forcerun", RESULT),
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (("-f", RESULT), (RESULT, "-R", "pretrain"))
+        ),
+    ],
     ids=" ".join,
 )
 def test_a_forced_training_starts_afresh(built: Checkout, words: tuple[str, ...]) -> None:
@@ -52,6 +58,7 @@ def test_outputs_that_are_gone_are_published_again(built: Checkout) -> None:
     assert PUBLISHED in said and "resuming from the checkpoint of step 200" in said
 
 
+@pytest.mark.slow
 def test_forcing_a_target_says_what_trains_it_again(built: Checkout) -> None:
     ended = built.snakemake("table6", "-R", "table6", "--cores", "1")
     said = [line for line in ended.stderr.splitlines() if line.startswith("table6: ")]

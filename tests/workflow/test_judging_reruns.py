@@ -22,6 +22,7 @@ def answered(repository: Path, tmp_path: Path) -> Checkout:
     return checkout
 
 
+@pytest.mark.slow
 def test_another_judge_judges_what_is_there(
     answered: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,8 +70,8 @@ def test_editing_a_report_rebuilds_what_it_shows(checkout: Checkout) -> None:
     ("measurement", "file", "evaluates"),
     [
         ("validation_slices", "measure", True),
-        ("validation_slices", "settings", True),
-        ("sinks", "measure", False),
+        pytest.param("validation_slices", "settings", True, marks=pytest.mark.slow),
+        pytest.param("sinks", "measure", False, marks=pytest.mark.slow),
         ("sinks", "settings", False),
     ],
 )

@@ -52,7 +52,17 @@ SIZES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "size",
+    [
+        *("logits", "maps", "cache"),
+        *(
+            pytest.param(size, marks=pytest.mark.slow)
+            for size in SIZES
+            if size not in ("logits", "maps", "cache")
+        ),
+    ],
+)
 def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
     prepare(tmp_path, **SIZES[size])
     rooms = [Path(__file__).parent, Path(__file__).parents[1] / "training"]

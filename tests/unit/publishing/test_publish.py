@@ -109,6 +109,7 @@ def test_a_run_is_pushed(run: Path, tmp_path: Path) -> None:
     assert TOKEN not in ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
 def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
     words = ["--push-to", "me/model"]
     with serving(TOKEN) as there:

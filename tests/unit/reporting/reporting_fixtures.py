@@ -1,20 +1,28 @@
 """Fixtures of the reports: made-up results of everything, and every figure drawn from them."""
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice, declarations
 
+from difftransformer.provenance.published import file_state
+from difftransformer.provenance.result import read_result
+from difftransformer.reporting import collect
 from difftransformer.reporting.figure_job import build_figure
 
 FIGURES = [name for name, one in declarations().artifacts.items() if one.figure]
 
 
 @pytest.fixture(scope="session")
-def fake(tmp_path_factory: pytest.TempPathFactory) -> FakeResults:
-    """Everything, three seeds; tests only read it."""
-    return FakeResults(tmp_path_factory.mktemp("tiny")).everything()
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeResults]:
+    """Everything, three seeds; tests only read it, and each file once while it stays untouched."""
+    read = cache(lambda path, state: read_result(path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collect, "read_result", lambda path: read(path, file_state(path)))
+        yield FakeResults(tmp_path_factory.mktemp("tiny")).everything()
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def test_every_figure_of_the_configuration_is_drawn(drawn: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same_bytes(drawn: Path, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parent)}
     names = sorted({path.stem for path in drawn.glob("*.svg")})[::4]  # all of them take a minute

@@ -196,6 +196,7 @@ def test_a_killed_process_costs_nothing_that_was_written(
     assert_same_bytes(run, together)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, steps=20, keep_weights=[])
     said, status = run.disturbed(signal.SIGTERM, "launcher", step=10)
@@ -207,11 +208,13 @@ def test_a_full_disk_is_one_line_and_keeps_what_there_is(tmp_path: Path, text: P
     assert run.steps() == before
 
 
+@pytest.mark.slow
 def test_weights_that_find_no_room_are_one_line(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, keep_weights=[0.1])
     assert "error: weights of step 4 could not be written to" in run.refused(2)  # by the leader
 
 
+@pytest.mark.slow
 def test_a_divergence_of_all_is_said_once(tmp_path: Path, text: Path) -> None:
     run = Run(tmp_path / "run", text, divergence_loss=1.0, warmup_steps=0)
     assert "error: training diverged at step 1/40" in run.refused(2, limit=None)
@@ -241,6 +244,7 @@ def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, te
     assert_same_bytes(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_goes_on_within_rounding(
     tmp_path: Path, text: Path, alone: Run
 ) -> None:
@@ -258,6 +262,7 @@ def test_another_number_of_processes_goes_on_within_rounding(
     assert distance(run, alone) < 1e-6
 
 
+@pytest.mark.slow
 def test_two_processes_continue_what_one_has_trained(
     tmp_path: Path, text: Path, alone: Run
 ) -> None:

@@ -64,12 +64,14 @@ def test_who_fails_speaks_and_the_other_leaves(failing: int) -> None:
     assert f"stopped: process {failing} of 2 failed: the disk is full: make room" in said
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_in_one_is_the_line_of_all() -> None:
     status, said = outcome("pass", "torch.empty(2**60)")
     assert error_line(said).startswith("error: out of memory")
     assert status == [os.EX_UNAVAILABLE, 2]
 
 
+@pytest.mark.slow
 def test_what_is_refused_to_one_is_refused_to_all() -> None:
     write = "team.together(lambda: open('/tmp', 'w') if team.leads else None)"
     status, said = outcome(write, write)
@@ -77,6 +79,7 @@ def test_what_is_refused_to_one_is_refused_to_all() -> None:
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_traceback() -> None:
     status, said = outcome("pass", "import os; os.kill(os.getpid(), 9)")
     assert "process 0 of 2 has lost the others" in error_line(said)
@@ -96,6 +99,7 @@ def test_a_process_that_is_missing() -> None:
     assert status == [2]
 
 
+@pytest.mark.slow
 def test_a_rendezvous_where_nobody_is() -> None:
     rank_1 = "import os; os.environ['RANK'] = '1'"
     status, said = outcome("pass", before=[rank_1])

@@ -45,7 +45,13 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(size, marks=[pytest.mark.slow] * (size in ("recomputed", "selected")))
+        for size in SIZES
+    ],
+)
 def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("measured_training.py")
     ended = subprocess.run(
@@ -72,11 +78,16 @@ def test_processes_share_the_states_but_not_what_they_compute() -> None:
 @pytest.mark.parametrize(
     ("kind", "method"),
     [
-        *(("llama", one) for one in ("full", "dex", "lora", "galore")),
-        ("qwen2", "dex"), ("mistral", "lora"),
-        *(pytest.param("llama", one, marks=pytest.mark.slow) for one in ("kvo", "pissa", "apollo")),
+        *(("llama", method) for method in ("full", "dex", "lora")),
+        *(
+            pytest.param(kind, method, marks=pytest.mark.slow)
+            for kind, method in (
+                *(("llama", method) for method in ("galore", "kvo", "pissa", "apollo")),
+                *(("qwen2", "dex"), ("mistral", "lora")),
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_estimate_of_an_adaptation_is_near_the_measured_peak(kind: str, method: str) -> None:
     script = Path(__file__).with_name("measured_adaptation.py")
     ended = subprocess.run(
