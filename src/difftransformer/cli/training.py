@@ -28,7 +28,7 @@ from difftransformer.cli.frame import (
 from difftransformer.errors import DataError
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import JobIdentity
+from difftransformer.provenance.job import JobIdentity, exclusive
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.tracking import NullTracker
@@ -241,6 +241,8 @@ class _Asked:
         world = self.config.training.world
         if world > 1 and not is_launched():
             with reporting(log, mode="a"):  # the process that leads begins it
+                with exclusive(state(results, self.identity)):
+                    pass  # a job that is left over ends first: else all but one lose patience
                 on_gpus = self.config.training.device != "cpu" and bool(gpus.pool())
                 status = launch(world, sys.argv[1:], on_gpus)
             raise SystemExit(status)

@@ -162,9 +162,10 @@ class CheckpointStore:
         A run resumed from before the step writes the same bytes again.
 
         Raises:
-            CheckpointError: the file system refused.
+            CheckpointError: the file system refused, now or to the checkpoint before.
         """
         path = self.kept_weights(step)
+        self.settle()  # the processes talk about one file at a time
         try:
             self._team.together(lambda: save_weights(path, model) if self._team.leads else None)
         except OSError as error:

@@ -12,6 +12,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
@@ -29,6 +30,8 @@ from difftransformer.training.team import Fill, M, T, Team
 
 PATIENCE = "DIFFTRANSFORMER_PATIENCE"
 """Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
+
+_SECONDS_BETWEEN_MEETINGS = 1.0
 
 
 def patience() -> timedelta:
@@ -195,6 +198,15 @@ class ShardedTeam(Team):
         if failures:
             raise failure or failures[0]
         return found
+
+    def leading(self, act: Callable[[], T]) -> T | None:
+        """See `Team.leading`: in a thread, while all meet often enough to lose no patience."""
+        with ThreadPoolExecutor(1, "leading") as pool:
+            acting = pool.submit(act) if self.leads else None
+            while not self.from_leader(acting is None or acting.done()):
+                if acting is not None:
+                    wait([acting], timeout=_SECONDS_BETWEEN_MEETINGS)
+            return self.together(lambda: None if acting is None else acting.result())
 
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
         """See `Team.write`: safetensors, by torch.distributed.checkpoint."""

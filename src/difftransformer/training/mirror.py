@@ -14,6 +14,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.provenance.atomic import link
+from difftransformer.training.interrupt import Interrupted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +54,6 @@ class Mirror:
     def __init__(self, folder: Path, url: str, team: "Team") -> None:
         self._folder, self._url, self._team = folder, url.rstrip("/"), team
         self._uploaded: set[str] = set()
-        self._through = False
         self._active = bool(url) and team.leads
         if not self._active:
             return
@@ -65,19 +66,40 @@ class Mirror:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
-        """Copy what is new while the block trains, and once more at its end."""
-        if not self._active:
+        """Copy what is new while the block trains, and once more at its end.
+
+        However long that takes: where all processes end, trained or told to stop, all wait.
+        """
+        if not self._url:
             yield
             return
         end = Event()
         thread = Thread(target=self._copy_until, args=(end,), name="mirror", daemon=True)
-        thread.start()
-        try:
-            yield
-            self._through = True
-        finally:
+        if self._active:
+            thread.start()
+
+        def copy_the_last() -> None:
             end.set()
             thread.join()
+
+        try:
+            yield
+        except Interrupted:  # of all processes, after the same step
+            self._team.leading(copy_the_last)
+            raise
+        except BaseException:
+            if self._active:
+                copy_the_last()
+            raise
+        self._team.leading(copy_the_last)
+
+    def finish(self) -> None:
+        """Set the mark of a training whose outputs are published, where its last state is."""
+        if self._active and self._newest_here() in self._uploaded:
+            try:
+                self._fs.pipe_file(self._path(FINISHED), b"")
+            except Exception as error:
+                logger.warning("%s: cannot be written (%s)", self._url, in_one_line(error))
 
     def newest_whole(
         self, store: "CheckpointStore", like: "Mapping[str, Tensor]"
@@ -87,15 +109,16 @@ class Mirror:
         Raises:
             CheckpointError: See `CheckpointStore.newest_whole`; or the copy cannot be read.
         """
-        newer = self._team.from_leader(self._newer() if self._active else None) if self._url else []
-        for step in newer:
-            if self._active:
-                self._fetch(_name(step))
+        found = store.newest_whole(like)  # first, for what is damaged here may be whole there
+        here = -1 if found is None else found.step
+        newer = self._team.leading(lambda: self._newer(here)) if self._url else []
+        for step in self._team.from_leader(newer):
+            self._team.leading(partial(self._fetch, _name(step)))
             found = store.newest_whole(like)
             if found is not None and found.step == step:
                 self._uploaded.add(_name(step))
-                return found
-        return store.newest_whole(like)
+                break
+        return found
 
     def clear(self) -> None:
         """Drop the copy, so that the run starts afresh on any machine."""
@@ -115,11 +138,15 @@ class Mirror:
             return set()
         return {str(path).rstrip("/").rpartition("/")[2] for path in listed}
 
-    def _newer(self) -> list[int]:
-        """Steps of the copy behind the newest one here, the last first."""
+    def _newer(self, here: int) -> list[int]:
+        """Steps of the copy behind the newest whole one here, the last first."""
         with self._refusing("cannot be read"):
-            there, here = _steps(self._names()), _steps(p.name for p in self._folder.iterdir())
-        return sorted((step for step in there if step > max(here, default=-1)), reverse=True)
+            there = _steps(self._names())
+        return sorted((step for step in there if step > here), reverse=True)
+
+    def _newest_here(self) -> str:
+        steps = _steps(path.name for path in self._folder.iterdir())
+        return _name(max(steps)) if steps else ""
 
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
@@ -171,37 +198,45 @@ class Mirror:
                 return
 
     def _copy(self) -> None:
-        """Copy the newest checkpoint and, at the end, set the mark."""
-        steps = _steps(path.name for path in self._folder.iterdir())
-        if steps and _name(max(steps)) not in self._uploaded:
-            self._copy_checkpoint(_name(max(steps)))
-        if self._through:
-            self._fs.pipe_file(self._path(FINISHED), b"")
+        """Copy the newest checkpoint, if there is one that has no copy."""
+        newest = self._newest_here()
+        if newest and newest not in self._uploaded:
+            self._copy_checkpoint(newest)
 
     def _copy_checkpoint(self, name: str) -> None:
         """Copy a checkpoint after the kept weights that it needs; drop all but the one before."""
         aside = self._folder / _ASIDE
         shutil.rmtree(aside, ignore_errors=True)
-        with suppress(FileNotFoundError):  # training has dropped it: there is a newer one
+        try:
             for path in (self._folder / name).iterdir():
                 link(path, aside / path.name)  # training may drop it meanwhile
-            for path in sorted((self._folder / KEPT).glob("step-*.safetensors")):
-                self._copy_kept(path)
-            for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
-                self._fs.put_file(str(path), self._path(name, path.name))
-            others = set(map(_name, _steps(self._names()))) - {name}
-            keep = max(others & self._uploaded, default="")
-            for old in others - {keep}:
-                self._fs.rm(self._path(old), recursive=True)
-            self._uploaded.add(name)
+        except FileNotFoundError:  # it has: there is a newer one
+            shutil.rmtree(aside, ignore_errors=True)
+            return
+        for path in sorted((self._folder / KEPT).glob("step-*.safetensors")):
+            self._copy_kept(path)
+        for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
+            self._fs.put_file(str(path), self._path(name, path.name))
+        others = set(map(_name, _steps(self._names()))) - {name}
+        keep = max(others & self._uploaded, default="")
+        for old in others - {keep}:
+            self._fs.rm(self._path(old), recursive=True)
+        self._uploaded.add(name)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _copy_kept(self, path: Path) -> None:
-        if path.name not in self._uploaded:
-            self._fs.put_file(str(path), self._path(KEPT, path.name))
-            there = self._path(KEPT, f"{path.name}.sha256")
-            self._fs.pipe_file(there, file_sha256(path).encode())
-            self._uploaded.add(path.name)
+        if path.name in self._uploaded:
+            return
+        copy, its_sum, own = path.name, f"{path.name}.sha256", file_sha256(path).encode()
+        there, names = self._path(KEPT, its_sum), self._names(KEPT)
+        # The process that trained before may have copied it; a sum comes after what it is of.
+        known = self._fs.cat_file(there) if its_sum in names else None
+        if known != own or copy not in names:
+            if known is not None:
+                self._fs.rm_file(there)  # no sum stands beside half a copy
+            self._fs.put_file(str(path), self._path(KEPT, copy))
+            self._fs.pipe_file(there, own)
+        self._uploaded.add(copy)
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:

@@ -171,6 +171,7 @@ def train_run(
         kept = [store.kept_weights(step) for step in config.kept_steps]
         publish(frame["output"], finished, history, dataset, result, kept, adapter)
         (frame["state"] / FINISHED).touch()
+        mirror.finish()
 
 
 def open_weights(

@@ -109,6 +109,13 @@ class Team:
         """
         return act()
 
+    def leading(self, act: Callable[[], T]) -> T | None:
+        """Return what an act of the leading process gives, which the others wait for without end.
+
+        The act asks nothing of the others, who get None. What is refused to it is refused to all.
+        """
+        return act()
+
     def write(self, tensors: dict[str, Tensor], folder: Path) -> list[str]:
         """Write this process's shards of a checkpoint; return the names of its files.
 

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from tiny_training import make_slice
 
 from difftransformer.models.attention.registry import variants
+from difftransformer.provenance.job import exclusive
 
 STEPS = 40
 SETTINGS = {
@@ -193,6 +194,22 @@ def test_a_killed_process_costs_nothing_that_was_written(
     assert_one_line(said)
     assert_one_line((run.folder / "training.log").read_text())
     run(2)
+    assert_same_bytes(run, together)
+
+
+@pytest.mark.slow
+def test_it_waits_for_a_job_that_is_left_over_before_it_starts_processes(
+    tmp_path: Path, text: Path, together: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "run", text)
+    run.disturbed(signal.SIGTERM, "launcher")
+    monkeypatch.setenv("DIFFTRANSFORMER_PATIENCE", "3")
+    with exclusive(run.state()):
+        process = run.start(2)
+        time.sleep(12)  # more than the processes would wait for each other
+        assert process.poll() is None and not _children(process.pid)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and "waiting until it ends" in said, said
     assert_same_bytes(run, together)
 
 

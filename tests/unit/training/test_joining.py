@@ -79,6 +79,20 @@ def test_what_is_refused_to_one_is_refused_to_all() -> None:
     assert sorted(status) == [2, os.EX_UNAVAILABLE]
 
 
+def test_the_others_wait_for_what_the_leader_does_alone_however_long() -> None:
+    act = "import time; assert team.leading(lambda: time.sleep(6) or 'done') == {}"
+    status, said = outcome(act.format("'done'"), act.format("None"))
+    assert status == [0, 0], said  # twice their patience
+
+
+@pytest.mark.slow
+def test_what_is_refused_to_the_leader_alone_is_refused_to_all() -> None:
+    act = "team.leading(lambda: open('/tmp', 'w'))"
+    status, said = outcome(act, act)
+    assert "/tmp: Is a directory" in error_line(said)
+    assert sorted(status) == [2, os.EX_UNAVAILABLE]
+
+
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_traceback() -> None:
     status, said = outcome("pass", "import os; os.kill(os.getpid(), 9)")

@@ -1,6 +1,7 @@
 """Weights kept on the way: those of their step, published, and the same after a kill."""
 
 import signal
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -8,6 +9,9 @@ import pytest
 from safetensors.torch import load_file
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
+
+from difftransformer.training import checkpoint
+from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 
 KEPT = ["step-00000010.safetensors", "step-00000020.safetensors"]
 
@@ -43,6 +47,24 @@ def test_killed_after_one_of_them_it_ends_with_the_same_bytes(train: Train, tmp_
     train(slice, "killed")
     assert_same_outcome(undisturbed, tmp_path / "killed")
     assert kept(undisturbed) == kept(tmp_path / "killed")
+
+
+def test_they_are_written_after_the_checkpoint_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes talk about one file at a time."""
+    written: list[str] = []
+
+    def slowly(folder: Path, snapshot: Snapshot) -> None:
+        time.sleep(0.3)
+        written.append("checkpoint")
+
+    with CheckpointStore(tmp_path, keep=2, identity="one") as store:
+        monkeypatch.setattr(store, "_write", slowly)
+        monkeypatch.setattr(checkpoint, "save_weights", lambda *_: written.append("weights"))
+        store.save(Snapshot(8, {}, {}), behind=True)
+        store.keep_weights(9, Mock())
+    assert written == ["checkpoint", "weights"]
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.51], [0.01], [0.99]])

@@ -4,12 +4,16 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice
 
+from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
+from difftransformer.training import run as training
 from difftransformer.training.mirror import FINISHED, forget_finished
 
 LONG = {"steps": 301, "checkpoint_every": 20, "keep_weights": [0.1]}
@@ -105,6 +109,74 @@ def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_a
     afresh = train(slice, "three", mirror=url, afresh=True)
     assert "it starts afresh" in caplog.text and "resuming" not in caplog.text
     assert_same_outcome(undisturbed, afresh)
+
+
+def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    undisturbed, copy = train(make_slice(**LONG), "undisturbed"), tmp_path / "copy"
+    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}")
+    wait_until(lambda: len(whole(copy)) >= 2, process)
+    process.kill()
+    process.join()
+    for tensors in (tmp_path / "one" / "state").glob("checkpoint-*/tensors.safetensors"):
+        tensors.write_bytes(tensors.read_bytes()[:-9])
+    newest = int(whole(copy)[-1][-8:])
+    caplog.set_level(logging.INFO)
+    train(make_slice(**LONG), "one", mirror=f"file://{copy}")
+    assert "is damaged" in caplog.text
+    assert f"resuming from the checkpoint of step {newest}" in caplog.text
+    assert_same_outcome(undisturbed, tmp_path / "one")
+
+
+def test_whole_copies_of_kept_weights_are_left_alone(train: Train, lost: tuple[Path, Path]) -> None:
+    """Written anew, one would be half there for a while, beside its sum."""
+    folder, copy = lost
+    (kept,) = (copy / "kept").glob("*.safetensors")
+    before = kept.stat().st_mtime_ns
+    train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    assert kept.stat().st_mtime_ns == before
+    (published,) = folder.glob("out/kept/*.safetensors")
+    assert kept.read_bytes() == published.read_bytes()
+
+
+def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
+    train: Train, tmp_path: Path
+) -> None:
+    slice, copy = make_slice(steps=40, keep_weights=[0.5], checkpoint_every=20), tmp_path / "copy"
+    name = "step-00000020.safetensors"
+    (copy / "kept").mkdir(parents=True)
+    (copy / "kept" / name).write_bytes(b"of another time")
+    (copy / "kept" / f"{name}.sha256").write_text("0" * 64)
+    published = train(slice, "one", mirror=str(copy)) / "out" / "kept" / name
+    assert (copy / "kept" / name).read_bytes() == published.read_bytes()
+    assert (copy / "kept" / f"{name}.sha256").read_text() == file_sha256(published)
+
+
+def test_a_forced_training_that_could_not_be_published_is_not_trained_again(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice, url = make_slice(), f"file://{tmp_path}/copy"
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "publish", Mock(side_effect=CheckpointError("full: make room")))
+        with pytest.raises(CheckpointError, match="make room"):
+            train(slice, "one", mirror=url, afresh=True)
+    assert not (tmp_path / "copy" / FINISHED).exists()
+    caplog.set_level(logging.INFO)
+    train(slice, "one", mirror=url, afresh=True)
+    assert "resuming from the checkpoint of step 8" in caplog.text
+    assert (tmp_path / "copy" / FINISHED).exists()
+
+
+def test_a_bucket_that_goes_away_is_told(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(*_: object) -> None:
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", gone)
+    train(make_slice(), "one", mirror=f"file://{tmp_path}/copy")
+    assert "cannot be written (FileNotFoundError: The specified bucket" in caplog.text
 
 
 def test_an_older_copy_is_left_where_it_is(
