@@ -143,7 +143,7 @@ def job(
     """
     with reporting(log), _termination(), ExitStack() as stack:
         stack.enter_context(exclusive(state))
-        job_id, tags, delivery = identity.job_id, identity.tags(), Delivery(root=root)
+        job_id, tags, delivery = identity.job_id, identity.tags(), Delivery.here(root)
         tracking = start_job(
             identity.stage, identity.name, job_id, state, params, tags, uri, delivery
         )

@@ -27,6 +27,7 @@ _SIGNS = r"\w\-./: "
 _NAME, _FOREIGN = re.compile(rf"[{_SIGNS}]{{1,250}}"), re.compile(rf"[^{_SIGNS}]")
 _T = TypeVar("_T")
 _LONGEST_PAUSE = 300.0  # seconds between attempts while a store is down
+_LONGEST_WAIT = 60.0  # seconds that a job waits at its end where nothing is sent after it
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,20 @@ class Delivery:
     close_wait: float = 3.0
     system_every: float = 10.0
     root: Path = Path("results")
+    leaves_rest: bool = True
+    """Whether what was not sent stays on the disk, for `sync_tracking`."""
+
+    @classmethod
+    def here(cls, root: Path) -> Delivery:
+        """Return when to send on this machine: before the end, where its disk goes with the job."""
+        if disk_passes():
+            return cls(close_wait=_LONGEST_WAIT, root=root, leaves_rest=False)
+        return cls(root=root)
+
+
+def disk_passes() -> bool:
+    """Whether the disk goes with the job, as that of a pod does: envs/Containerfile says so."""
+    return os.environ.get("DIFFTRANSFORMER_DISK", "").strip() == "passing"
 
 
 class Sender:
@@ -51,7 +66,7 @@ class Sender:
 
     def __init__(self, state: Path, uri: str, delivery: Delivery) -> None:
         self._state, self._uri, self._root = state, uri, delivery.root
-        self._live_every = delivery.live_every
+        self._live_every, self._leaves_rest = delivery.live_every, delivery.leaves_rest
         self._starts_at = time.monotonic() + delivery.live_after
         self._wake, self._ending = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -61,16 +76,22 @@ class Sender:
         if self._thread is None:
             if time.monotonic() < self._starts_at:
                 return
-            self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
-            self._thread.start()
+            self._start()
         self._wake.set()
 
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
+        self._thread.start()
+
     def finish(self, patience: float) -> None:
-        """Send the rest for at most ``patience`` seconds; a job that never sent leaves it all."""
-        if self._thread is None:
+        """Send the rest, for at most ``patience`` seconds; who never sent may leave it all."""
+        if self._thread is None and self._leaves_rest:
             return
         self._ending.set()
         self._wake.set()
+        if self._thread is None:
+            self._start()
+        assert self._thread is not None
         self._thread.join(patience)
         size = (self._state / JOURNAL).stat().st_size
         if Sent.load(self._state, self._uri).offset < size:

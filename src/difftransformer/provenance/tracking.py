@@ -5,7 +5,8 @@ and never waits for a server. Sending is done by
 
 * `difftransformer sync_tracking`, once at the end of a workflow or by hand: one process sends
   everything with one import of mlflow (4 s of CPU, which a job of seconds must not pay);
-* a background thread of a job that has run for ``live_after`` seconds, from then on.
+* a background thread of a job that has run for ``live_after`` seconds, from then on, and of every
+  job at its end where its disk goes with it.
 
 Points carry the time they were made, so what is sent twice after a crash is the same point, which
 the store keeps once. A training job flushes *before* it writes a checkpoint and, when it resumes,
@@ -14,6 +15,7 @@ makes the points behind that checkpoint again; the journal knows them and keeps 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -22,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker
+from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker, disk_passes
 from difftransformer.provenance.reporting import displayed
 
 OFF = "off"
 ROOT = Path("results")
 _VARIABLE = "MLFLOW_TRACKING_URI"
+logger = logging.getLogger(__name__)
+
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
 
 
@@ -78,6 +82,8 @@ def start_job(
     delivery = delivery or Delivery()
     store = resolve_uri(uri, delivery.root)
     if store is None:
+        if disk_passes() and not os.environ.get(_VARIABLE, "").strip():
+            logger.warning("tracking is off: this disk goes with the job, no %s is set", _VARIABLE)
         yield NullTracker(job_id)
         return
     sender = Sender(state, store, delivery)
@@ -111,12 +117,14 @@ def adopt(configured: str | None) -> None:
 def resolve_uri(uri: str | None, root: Path = ROOT) -> str | None:
     """Address of the store: ``uri``, else MLFLOW_TRACKING_URI, else SQLite in ``root/mlflow``.
 
-    Returns None for "off".
+    Returns None for "off", and where that SQLite would go with the disk of a pod.
 
     Raises:
         ConfigError: a kind of address that MLflow cannot write runs to.
     """
     given = uri or os.environ.get(_VARIABLE, "").strip()
+    if not given and disk_passes():
+        return None
     if not given:
         return f"sqlite:///{root.resolve()}/mlflow/mlflow.db"
     _require_known(given, "tracking uri" if uri else f"environment variable {_VARIABLE}")
