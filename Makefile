@@ -35,7 +35,7 @@ reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, f
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
 	snakemake $(ARTIFACT) --dry-run $(CONFIG)
-	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE))
+	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
 	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }

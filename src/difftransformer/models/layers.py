@@ -67,8 +67,9 @@ class AttentionLayer(Attention):
             num_kv_heads: Key/value heads G, a divisor of H; None: H.
             layer_index: 0-based index of the layer, which is its slot in a cache; some variants
                 start by depth (V1's lambda_init).
-            backend: "eager", "blocked", "sdpa", "flash_attn", or "auto", which takes the fastest
-                that runs on the device and in the precision of the weights, now and after `to`.
+            backend: "eager", "blocked", "sdpa", "flash_attn", "fused", or "auto", which takes the
+                fastest that runs on the device and in the precision of the weights, now and after
+                `to`.
             rope_theta: Base of the rotary positions; None: without positions, unless `forward`
                 is given some.
             **settings: The variant's own, such as ``lambda_init``; see the class.

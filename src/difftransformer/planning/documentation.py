@@ -18,6 +18,7 @@ from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.tokenizers import TokenizerConfig
 from difftransformer.models.attention.registry import attention_class, variants
 from difftransformer.provenance.atomic import write_text
+from difftransformer.training.methods import methods, settings_class
 
 
 def _meaning(key: str) -> str | None:
@@ -113,4 +114,5 @@ def _pages() -> dict[str, type[BaseModel]]:
         **{f"`timings` of measurement `{x.name}`": x.timing for x in found if x.timing},
         "`papers.yaml`": PapersFile,
         **{f"`model.attention` with variant `{name}`": kind for name, kind in attention.items()},
+        **{f"`adapt` with method `{name}`": settings_class(name) for name in methods()},
     }

@@ -20,15 +20,30 @@ if TYPE_CHECKING:
     from difftransformer.training.method import Method, MethodSettings, Task
 
 
+def methods() -> tuple[str, ...]:
+    """Names of all methods; imports none of them."""
+    return tuple(sorted(found.name for found in iter_modules(__path__)))
+
+
 def method_module(name: str, where: str = "adapt.method") -> str:
     """Module of a method, without importing it.
 
     Raises:
         ConfigError: no method of that name.
     """
-    known = {found.name: f"{__name__}.{found.name}" for found in iter_modules(__path__)}
+    known = {found: f"{__name__}.{found}" for found in methods()}
     module: str = lookup(known, name, "method", where)
     return module
+
+
+def settings_class(name: str, where: str = "adapt.method") -> type[MethodSettings]:
+    """Return the settings of a method; imports its file.
+
+    Raises:
+        ConfigError: no method of that name.
+    """
+    found: type[MethodSettings] = import_module(method_module(name, where)).Settings
+    return found
 
 
 def configure(options: dict[str, Any], where: str = "adapt") -> MethodSettings:
@@ -43,9 +58,7 @@ def configure(options: dict[str, Any], where: str = "adapt") -> MethodSettings:
     """
     if not isinstance(options.get("method"), str):
         raise ConfigError(f"{where}.method: missing; name a file of training/methods")
-    module = import_module(method_module(options["method"], f"{where}.method"))
-    settings: MethodSettings = validate(module.Settings, options, where)
-    return settings
+    return validate(settings_class(options["method"], f"{where}.method"), options, where)
 
 
 def prepare(model: CausalModel, settings: MethodSettings, task: Task) -> Method:
