@@ -180,6 +180,12 @@ onstart:
             " and evaluates it again",
             file=sys.stderr,
         )
+    if spent := ARTIFACTS.spent():
+        print(
+            f"seeds {', '.join(map(str, spent))} are spent at scale {JOBS.scale}: they were seen while the"
+            " protocol was chosen, so tables show them and no claim is judged by them; seeds=3 takes three others",
+            file=sys.stderr,
+        )
     # How many jobs may start in a second is no question on one machine. Snakemake would ask it again a
     # second after each look at what is ready, once for every job that has ended: dozens of looks a second.
     if workflow.local_exec:

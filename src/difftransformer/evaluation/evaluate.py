@@ -104,7 +104,7 @@ def evaluate(
     found: Metrics | Measured = measure(slice.config, subject)
     metrics, units = found if isinstance(found, Measured) else (found, {})
     _require_finite(metrics, subject, slice.run if model is None else str(model))
-    if model is not None and isinstance(subject, Subject):
+    if model is not None and foreign is None:
         _require_named(metrics, slice.config.metric_names(read_config(model)), slice.config.kind)
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)

@@ -112,6 +112,12 @@ class Artifacts:
         unspent = (seed for seed in count() if seed not in scale.spent_seeds)
         return list(islice(unspent, asked or scale.seeds.get(name, 1)))
 
+    def spent(self) -> list[int]:
+        """Return the seeds that are asked for by number and judge no claim at this scale."""
+        asked = self.jobs.catalogue.project.seeds
+        spent = self.jobs.catalogue.scale.spent_seeds
+        return [seed for seed in asked if seed in spent] if isinstance(asked, list) else []
+
     def runs(self, name: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
         swept = [row.run_id for rows in self._sweep_rows(name).values() for row in rows]

@@ -95,6 +95,7 @@ class Evidence(Settings):
 
     claim: str
     seeds: list[int]
+    spent: list[int] = Field(default=[], description="Seeds of the table that judge nothing")
     ours: list[float | None]
     theirs: list[float | None]
     beyond: float | None = Field(

@@ -52,7 +52,7 @@ class _Judged:
         spent: Collection[int] = (),
     ) -> None:
         self.name, self.claim, self.table, self.paper = name, claim, table, paper
-        self.spent = spent
+        self.spent = set(spent)
 
     def evidence(self) -> Evidence:
         claim = self.claim
@@ -77,6 +77,7 @@ class _Judged:
         return Evidence(
             claim=self.name,
             seeds=[one.seed for one, _ in pairs],
+            spent=[] if claim.over == "repeats" else sorted(self.spent & set(self.table.seeds)),
             ours=[one.value for one, _ in pairs],
             theirs=[number if two is None else two.value for _, two in pairs],
             beyond=min(beyond) if beyond else None,

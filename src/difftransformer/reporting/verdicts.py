@@ -169,6 +169,11 @@ class _Case:
 
     def _reason(self, name: VerdictName, adjusted: float, needed: int | None) -> str:
         claim, seeds = self.claim, len(self.pairs)
+        if name == "no data" and self.evidence.spent:
+            return (
+                f"seeds {', '.join(map(str, self.evidence.spent))} are spent: they were seen while "
+                "the protocol was chosen, and judge nothing"
+            )
         if name == "no data":
             return f"no {claim.over.removesuffix('s')} has a value on both sides"
         words = [] if self.obstacle is None else [self.obstacle]

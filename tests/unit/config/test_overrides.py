@@ -64,6 +64,7 @@ def test_seeds_are_a_list_or_a_count_of_unspent_ones(
     artifacts = Plan.load(config_folder, {"seeds": given}).artifacts
     assert artifacts.seeds("table6") == artifacts.slice("table6", "table").seeds == meant
     assert artifacts.slice("table6", "table").spent_seeds == [1, 3]
+    assert artifacts.spent() == ([1] if 1 in meant else [])
 
 
 def test_an_artifact_has_the_seeds_of_its_scale_where_nobody_says(config_folder: Path) -> None:

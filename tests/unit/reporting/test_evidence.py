@@ -256,6 +256,15 @@ def test_spent_seeds_are_shown_and_judge_nothing(fake: FakeResults) -> None:
     assert cell is not None and [seed.seed for seed in cell.seeds] == [0, 1, 2]
     assert {tuple(found.seeds) for found in table.evidence} == {(2,)}
     assert all(len(found.ours) == 1 for found in table.evidence)
+    assert all(found.spent == [0, 1] for found in table.evidence)
+
+
+def test_where_all_seeds_are_spent_the_verdict_says_so(fake: FakeResults) -> None:
+    artifact = artifact_slice("table6", seeds=(0, 1)).model_copy(update={"spent_seeds": [0, 1, 5]})
+    table = make_table(artifact, load_results(fake.results, "tiny"))
+    found = verdicts_of(artifact, table).values()
+    assert {one.verdict for one in found} == {"no data"}
+    assert all(one.reason.startswith("seeds 0, 1 are spent: ") for one in found)
 
 
 def test_repeats_are_no_seeds_that_could_be_spent(fake: FakeResults) -> None:
