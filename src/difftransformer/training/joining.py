@@ -29,7 +29,7 @@ LEFT = os.EX_UNAVAILABLE
 
 _LOST = re.compile(r"gloo|NCCL|Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|TCPStore")
 _FAILURES, _SAID, _READ = (f"difftransformer/{word}" for word in ("failures", "said", "read"))
-_TO_SPEAK, _TO_BE_ENDED, _PAUSE = 5.0, 10.0, 0.1
+_TO_SPEAK, _TO_BE_ENDED, _PAUSE = 5.0, 10.0, 0.3
 
 T = TypeVar("T")
 
@@ -176,8 +176,8 @@ def _leave_with_who_spoke(store: Store, seconds: float) -> None:
             time.sleep(_PAUSE)
         said = store.get(_SAID).decode()
         store.add(_READ, 1)
-        if dist.is_torchelastic_launched():
-            time.sleep(_TO_BE_ENDED)
+        # Without torchrun a pause as of who speaks, see `_let_others_read`.
+        time.sleep(_TO_BE_ENDED if dist.is_torchelastic_launched() else _PAUSE)
     except RuntimeError:  # the store is gone with its host
         return
     except SystemExit:  # SIGTERM

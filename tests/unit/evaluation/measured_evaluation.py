@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from measured_training import peak
+from measured_training import peak, resident
 from small_evaluation import evaluate_as_job, model_config
 
 from difftransformer.config.measurements import EvaluationSlice, module_of
@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     import_module(module_of(suite.kind, "measure"))
     device = torch.device("cpu")
     working_bytes(model_config(16), suite.backend, 8, 8, device)  # loads what computes
-    before = peak()
+    before = resident()
     estimated = estimate_evaluation(
         suite, read_config(folder / "run"), suite.backend, device,
         dataset.manifest.row_length,
