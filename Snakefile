@@ -8,7 +8,7 @@ from tempfile import gettempdir
 
 from snakemake.utils import min_version
 
-from difftransformer.machine.collection import search_rarely
+from difftransformer.machine import search_rarely
 
 search_rarely()  # before what imports torch
 

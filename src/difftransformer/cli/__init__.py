@@ -6,7 +6,7 @@ its own name. Everything heavy is imported inside the command that needs it.
 
 from difftransformer.cli import everyday, ui, publishing, tools, training, evaluation, reports  # isort: skip - the order of the help
 from difftransformer.cli.frame import app
-from difftransformer.machine.collection import search_rarely
+from difftransformer.machine import search_rarely
 
 __all__ = [
     "app", "evaluation", "everyday", "main", "publishing", "reports", "tools", "training", "ui",

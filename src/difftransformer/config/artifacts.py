@@ -181,12 +181,12 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
         _typed_section(part, f"{place}: sections[{index}]")
         for index, part in enumerate(artifact.sections)
     ]
-    shown = {"section": artifact.sections if artifact.table else []}
-    shown["figure"] = artifact.sections[:1] if artifact.figure else []
-    for function, parts in shown.items():
-        for one in (part.measurement for part in parts):
+    for key, function, parts in (
+        ("table", "section", sections),
+        ("figure", "figure", sections[:1]),
+    ):
+        for one in (part.measurement for part in parts if getattr(artifact, key)):
             if function not in measurement(one).makes:
-                key = "table" if function == "section" else function
                 raise ConfigError(
                     f"{place}: {key}: measurement {one} makes none, its report.py has no "
                     f"{function}(view); remove the key or write that function"

@@ -4,7 +4,7 @@
 an entry's own changes, and validate the outcome. A slice refers to nothing outside itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -228,20 +228,15 @@ class Catalogue:
         for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
             layers.add(changes, f"{self.scale_file}: setups.{setup}")
-        tuned = self._tuned(chain, name, setup)
+        rates = self.scale.learning_rates
+        tuned = scales.tuned_as(self.runs, rates, name, setup, self.runs_place)
         if tuned is not None:
-            rate = {"training": {"lr": self.scale.learning_rates[tuned]}}
+            rate = {"training": {"lr": rates[tuned]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, entry in chain.items():
             layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
-
-    def _tuned(self, chain: Iterable[str], name: str, setup: str) -> str | None:
-        """Whose tuned learning rate a run has: its own, or its nearest base's at the same setup."""
-        tuned = [one for one in chain if one in self.scale.learning_rates]
-        fitting = (one for one in reversed(tuned) if one == name or self.setup(one) == setup)
-        return next(fitting, None)
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values

@@ -47,6 +47,21 @@ def setup_of(runs: Runs, name: str, where: str) -> str | None:
     return next((entry.setup for entry in chain if entry.setup), None)
 
 
+def tuned_as(
+    runs: Runs, rates: Mapping[str, float], name: str, setup: str, where: str
+) -> str | None:
+    """Return whose tuned learning rate a run has at a setup; None: that of the setup.
+
+    Its own, or that of its nearest base at the same setup.
+
+    Raises:
+        ConfigError: See `setup_of`.
+    """
+    tuned = [one for one in ancestry(runs, name, where) if one in rates]
+    fitting = (one for one in reversed(tuned) if one == name or setup_of(runs, one, where) == setup)
+    return next(fitting, None)
+
+
 def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:
     """Return run id -> setup of a run at every setup of a family, in their order.
 

@@ -300,19 +300,6 @@ def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
     assert run.info.status == "FINISHED" and len(curve(client, run)) == 3
 
 
-def test_where_the_disk_goes_with_the_job_no_database_is_made_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    root = tmp_path / "results"
-    with start_job(
-        "pretrain", "in a pod", "j", root / "state", {}, {}, None, Delivery.here(root)
-    ) as one:
-        log(one, range(1, 4))
-    assert not root.exists() and "no MLFLOW_TRACKING_URI is set" in caplog.text
-
-
 def test_a_store_that_is_down_stops_nothing_and_gets_all_later(
     client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
