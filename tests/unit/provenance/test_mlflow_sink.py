@@ -292,9 +292,8 @@ def test_a_job_sends_all_before_its_end_where_its_disk_goes_with_it(
 ) -> None:
     monkeypatch.setenv("DIFFTRANSFORMER_DISK", "passing")
     root = tmp_path / "results"
-    with start_job(
-        "pretrain", "in a pod", "j", root / "state", {}, {}, uri, Delivery.here(root)
-    ) as one:
+    here = Delivery.here(root)
+    with start_job("pretrain", "in a pod", "j", root / "state", {}, {}, uri, here) as one:
         log(one, range(1, 4))
     (run,) = runs(client, "in a pod")
     assert run.info.status == "FINISHED" and len(curve(client, run)) == 3
