@@ -20,6 +20,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import handle_non_serializable
+from transformers import AutoTokenizer
 
 from difftransformer.config.measurement import AVERAGE, Suite
 from difftransformer.config.pretrained import source, unreadable
@@ -27,6 +28,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
 from difftransformer.evaluation.subject import PretrainedSubject, Subject
+from difftransformer.models.hf import DiffTransformerForCausalLM
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.model_files import model_files
 from difftransformer.provenance.result import Number, Units
@@ -86,10 +88,6 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
         options["mixed_precision_dtype"] = "bfloat16"
     if isinstance(subject, PretrainedSubject):
         return _from_elsewhere(subject, options)
-    from transformers import AutoTokenizer
-
-    from difftransformer.models.hf import DiffTransformerForCausalLM
-
     model, folder = subject.scorer.model, subject.dataset.folder
     if not (folder / "tokenizer.json").is_file():
         raise CheckpointError(

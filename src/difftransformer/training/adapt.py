@@ -18,9 +18,11 @@ from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import BackendError, ConfigError
+from difftransformer.models.hf import BACKENDS
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
+from difftransformer.models.upstream import from_upstream, to_upstream
 from difftransformer.training.memory import require_memory_to_adapt
 from difftransformer.training.method import Adapter, Task
 from difftransformer.training.methods import configure, prepare
@@ -94,8 +96,6 @@ def _opened(
     slice: RunSlice, folder: Path | None, dataset: PackedDataset, device: torch.device
 ) -> CausalModel:
     """The parent: one of ours as transformers' Llama, with the positions of this run."""
-    from difftransformer.models.hf import BACKENDS
-
     config = slice.training
     backend = choose_backend(config.backend, device.type, config.precision)
     theirs = {ours: name for name, ours in BACKENDS.items()}
@@ -113,8 +113,6 @@ def _opened(
 
 def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> CausalModel:
     if slice.pretrained is None:
-        from difftransformer.models.upstream import to_upstream
-
         assert folder is not None, slice.run
         return CausalModel(
             to_upstream(open_weights(slice, folder, Transformer(slice.model)), "llama")
@@ -129,8 +127,6 @@ def _parent(slice: RunSlice, folder: Path | None, dataset: PackedDataset) -> Cau
 
 def _closed(slice: RunSlice, model: CausalModel) -> Transformer:
     """Return the folded model as ours, with the settings of its run."""
-    from difftransformer.models.upstream import from_upstream
-
     device = model.output_weight.device
     ours = Transformer(slice.model)
     ours.load_state_dict(from_upstream(model.inner.cpu()).state_dict())

@@ -1,7 +1,12 @@
 """What the process that jobs are forked from imports for them."""
 
+import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 from difftransformer.planning.imports import MANY, common_modules
 from difftransformer.planning.plan import Plan
@@ -25,3 +30,24 @@ def test_adapting_counts_and_what_is_named_is_there(repository: Path) -> None:
     assert "difftransformer.training.methods.lora" in found
     for name in found:
         import_module(name)
+
+
+@pytest.mark.slow
+def test_what_is_imported_for_jobs_leaves_a_process_that_may_be_forked(repository: Path) -> None:
+    """Else every job from then on would start by itself: slower than with nothing imported."""
+    plan = Plan.load(repository / "config", {"scale": "tiny", "seeds": 3})
+    modules = [name for group in plan.groups.values() for name in common_modules(plan, group)]
+    assert "difftransformer.measurements.language_understanding.measure" in modules
+    asked = (
+        "import importlib, sys\n"
+        "from difftransformer import __main__\n"
+        "from difftransformer.machine import warm\n"
+        "for name in (*__main__._WARM, *sys.argv[1:]): importlib.import_module(name)\n"
+        "print(warm._may_fork())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", asked, *modules],
+        env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["True"]
