@@ -2,8 +2,10 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -18,6 +20,13 @@ os.environ.setdefault("DIFFTRANSFORMER_ARITHMETIC", "assumed")
 
 settings.register_profile("any machine", deadline=None)  # a busy one is slow and not wrong
 settings.load_profile("any machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting_for_disks() -> Iterator[None]:
+    """What is written survives a killed process without it, and no test pulls a plug."""
+    with patch.object(os, "fsync", lambda descriptor: None):
+        yield
 
 
 @pytest.fixture(scope="session")

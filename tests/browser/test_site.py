@@ -235,4 +235,6 @@ def test_it_paints_within_a_second(site: Path, visit: Open) -> None:
             page = visit(f"file://{site}/{name}.html")
             page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
             times.append(page.evaluate(first))
+            if times[-1] < 1000:
+                break
         assert min(times) < 1000, (name, times)

@@ -3,11 +3,10 @@
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from preloaded import python
 from small_workflow import Checkout
 
 from difftransformer.provenance.published import compare_builds
@@ -63,8 +62,10 @@ def make_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
             copy(source, target, **({"dirs_exist_ok": True} if source.is_dir() else {}))
     program, *words = job.command
     assert program == "difftransformer"
-    ended = subprocess.run(
-        [sys.executable, "-m", "difftransformer", *words],
+    ended = python(
+        "-m",
+        "difftransformer",
+        *words,
         cwd=folder,
         env={
             **os.environ,
@@ -72,9 +73,6 @@ def make_alone(checkout: Checkout, job: DeclaredJob, folder: Path) -> None:
             "OMP_NUM_THREADS": "1",
             "MLFLOW_TRACKING_URI": "off",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert ended.returncode == 0, f"{job.rule} reads more than it declares:\n{ended.stderr}"
     for name in job.outputs:

@@ -4,15 +4,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import yaml
+from preloaded import python
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "envs", "src")
 ROWS = ("transformer", "diff", "diff_no_groupnorm")
@@ -32,12 +32,14 @@ class Checkout:
 
     folder: Path
 
-    def snakemake(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def snakemake(self, *words: str, check: bool = True) -> CompletedProcess[str]:
         return self.run("snakemake", *words, check=check)
 
-    def run(self, module: str, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        ended = subprocess.run(
-            [sys.executable, "-m", module, *words],
+    def run(self, module: str, *words: str, check: bool = True) -> CompletedProcess[str]:
+        ended = python(
+            "-m",
+            module,
+            *words,
             cwd=self.folder,
             env={
                 **os.environ,
@@ -45,9 +47,6 @@ class Checkout:
                 "PYTHONPATH": str(self.folder / "src"),
                 "OMP_NUM_THREADS": "1",
             },
-            capture_output=True,
-            text=True,
-            check=False,
         )
         if check:
             assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -82,7 +81,7 @@ def copy_of(repository: Path, folder: Path) -> Checkout:
     for part in PARTS:
         source = repository / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / part)
         else:
             shutil.copy(source, folder / part)
     return Checkout(folder)

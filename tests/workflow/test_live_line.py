@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from preloaded import python
 
 from snakemake_logger_plugin_difftransformer.board import Board
 from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
@@ -44,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 def command(*more: str) -> list[str]:
     options = ["--logger", "difftransformer", "--logger-difftransformer-interval", "0.4"]
-    return [sys.executable, "-m", "snakemake", "--cores", "2", *options, *more]
+    return ["-m", "snakemake", "--cores", "2", *options, *more]
 
 
 def environment() -> dict[str, str]:
@@ -53,14 +54,7 @@ def environment() -> dict[str, str]:
 
 def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> None:
     (folder / "Snakefile").write_text(SNAKEFILE.replace("FAIL ", FAIL))
-    ended = subprocess.run(
-        command("--keep-going"),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = python(*command("--keep-going"), cwd=folder, env=environment())
     lines = ended.stderr.splitlines()
     assert ended.returncode == 1
     assert "3 jobs to do" in lines
@@ -77,14 +71,7 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
 
 
 def test_a_dry_run_looks_as_ever(folder: Path) -> None:
-    dry = subprocess.run(
-        command("--dry-run"),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    dry = python(*command("--dry-run"), cwd=folder, env=environment())
     assert dry.returncode == 0
     assert "rule train:" in dry.stdout + dry.stderr
     assert "wildcards: run=a, seed=0" in dry.stdout + dry.stderr
@@ -93,7 +80,11 @@ def test_a_dry_run_looks_as_ever(folder: Path) -> None:
 def test_a_terminal_is_refreshed_in_place(folder: Path) -> None:
     master, terminal = pty.openpty()
     process = subprocess.Popen(
-        command(), cwd=folder, env=environment(), stdout=terminal, stderr=terminal
+        [sys.executable, *command()],
+        cwd=folder,
+        env=environment(),
+        stdout=terminal,
+        stderr=terminal,
     )
     os.close(terminal)
     screen = b""

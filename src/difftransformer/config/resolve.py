@@ -132,6 +132,7 @@ class Catalogue:
         """Path of the scale's file, for errors."""
         return str(self.folder / "scales" / f"{self.project.scale}.yaml")
 
+    @cache  # noqa: B019 - a catalogue lives as long as the process
     def dataset(self, name: str) -> DatasetConfig:
         """Return a dataset with what its base gives and with the scale's changes.
 

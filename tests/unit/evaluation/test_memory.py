@@ -55,11 +55,11 @@ SIZES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "size",
     [
-        *("logits", "maps", "cache"),
+        *("logits", "cache"),
         *(
             pytest.param(size, marks=pytest.mark.slow)
             for size in SIZES
-            if size not in ("logits", "maps", "cache")
+            if size not in ("logits", "cache")
         ),
     ],
 )

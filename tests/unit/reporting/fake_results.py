@@ -2,12 +2,10 @@
 
 import json
 import math
-import os
 import random
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from unittest.mock import patch
 
 from fake_adaptation import METHODS, adaptations, swept_adaptations
 from fake_curvature import curvature
@@ -54,7 +52,6 @@ class FakeResults:
         self.results: list[Path] = []
         self.histories: list[Path] = []
 
-    @patch.object(os, "fsync", lambda descriptor: None)  # thousands of files
     def everything(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
         for row in SHAPES:
             for seed in seeds:

@@ -7,15 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import TokenizerEntry
 from difftransformer.data.recall import answer_positions, training_rows
-from difftransformer.provenance.tracking import NullTracker, Tracker
-from difftransformer.training.adapt import adapt
-from difftransformer.training.pretrain import pretrain
 
 sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
-from tiny_training import RECALL, VOCAB, Train, write_dataset
+from tiny_training import RECALL, VOCAB, Train, train_in, write_dataset
 
 
 @pytest.fixture(scope="session")
@@ -53,32 +49,4 @@ def recall(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def train(tmp_path: Path, text: Path) -> Train:
     """Train or adapt in ``tmp_path/name`` (folders out and state) and give that folder."""
-
-    def run(
-        slice: RunSlice,
-        name: str = "run",
-        *,
-        dataset: Path = text,
-        seed: int = 0,
-        tracker: Tracker | None = None,
-        afresh: bool = False,
-        parent: Path | None = None,
-        mirror: str = "",
-    ) -> Path:
-        folder = tmp_path / name
-        (pretrain if slice.adapt is None else adapt)(
-            slice,
-            model=None if parent is None else parent / "out",
-            dataset=dataset,
-            output=folder / "out",
-            state=folder / "state",
-            seed=seed,
-            threads=1,
-            tracker=tracker or NullTracker(),
-            code="unit test",
-            afresh=afresh,
-            mirror=mirror,
-        )
-        return folder
-
-    return run
+    return train_in(tmp_path, text)

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from stopping import assert_killed_ends_alike, metrics
-from tiny_training import Train, column, make_slice
+from tiny_training import Train, column, make_slice, train_in
 
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import ConfigError, UserError
@@ -40,9 +40,10 @@ def _loaded() -> None:
     import difftransformer.models.hf  # noqa: F401
 
 
-@pytest.fixture
-def base(train: Train) -> Path:
-    return train(make_slice("softmax", steps=40), "base")
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    """A finished run, which tests only read."""
+    return train_in(tmp_path_factory.mktemp("base"), text)(make_slice("softmax", steps=40))
 
 
 def child(method: str, changes: dict[str, Any] | None = None, **training: Any) -> RunSlice:

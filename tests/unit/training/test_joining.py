@@ -2,11 +2,10 @@
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import pytest
+from preloaded import Python
 
 START = """
 import torch
@@ -33,13 +32,9 @@ def outcome(
     for rank, code in enumerate(within):
         first = before[rank] if before else "pass"
         words = START.format(before=first, within=code, world=world)
-        process = subprocess.Popen(
-            [sys.executable, "-c", words], env=environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        processes.append(process)
-    said = [process.communicate(timeout=60)[0] for process in processes]
-    return [process.returncode for process in processes], "".join(said)
+        processes.append(Python("-c", words, env=environment | {"RANK": str(rank)}))
+    ended = [process.ended(timeout=60) for process in processes]
+    return [one.returncode for one in ended], "".join(one.stdout + one.stderr for one in ended)
 
 
 def free_port() -> int:

@@ -48,7 +48,7 @@ SIZES = {
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param(size, marks=[pytest.mark.slow] * (size in ("recomputed", "selected")))
+        pytest.param(size, marks=[pytest.mark.slow] * (size in ("recomputed", "selected", "maps")))
         for size in SIZES
     ],
 )
@@ -78,11 +78,11 @@ def test_processes_share_the_states_but_not_what_they_compute() -> None:
 @pytest.mark.parametrize(
     ("kind", "method"),
     [
-        *(("llama", method) for method in ("full", "dex", "lora")),
+        *(("llama", method) for method in ("dex", "lora")),
         *(
             pytest.param(kind, method, marks=pytest.mark.slow)
             for kind, method in (
-                *(("llama", method) for method in ("galore", "kvo", "pissa", "apollo")),
+                *(("llama", method) for method in ("full", "galore", "kvo", "pissa", "apollo")),
                 *(("qwen2", "dex"), ("mistral", "lora")),
             )
         ),

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from stopping import assert_same_outcome, checkpoints, start, wait_until
-from tiny_training import Train, make_slice
+from tiny_training import Train, make_slice, train_in
 
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
@@ -36,6 +36,11 @@ def is_json(path: Path) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    return train_in(tmp_path_factory.mktemp("undisturbed"), text)(make_slice(**LONG))
+
+
 @pytest.fixture
 def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     """Folder of a training whose machine was lost with all on it, and the copy of its state."""
@@ -49,9 +54,9 @@ def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_another_machine_goes_on_to_the_same_bytes(
-    train: Train, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+    train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+    folder, copy = lost
     newest = int(whole(copy)[-1][-8:])
     caplog.set_level(logging.INFO)
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
@@ -59,14 +64,14 @@ def test_another_machine_goes_on_to_the_same_bytes(
     assert_same_outcome(undisturbed, folder)
     kept = "out/kept/step-00000030.safetensors"
     assert (folder / kept).read_bytes() == (undisturbed / kept).read_bytes()
-    assert whole(copy) == names(copy) and names(copy)[-1] == "checkpoint-00000301"
+    assert whole(copy) == names(copy) and names(copy)[-1] == f"checkpoint-{LONG['steps']:08d}"
     assert (copy / FINISHED).exists() and len(names(copy)) <= 2
 
 
 def test_a_damaged_copy_is_passed_over(
-    train: Train, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+    train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+    folder, copy = lost
     before, newest = whole(copy)[-2:]
     tensors = copy / newest / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-9])
@@ -86,8 +91,10 @@ def test_kept_weights_that_changed_are_not_published(train: Train, lost: tuple[P
         train(make_slice(**LONG), "lost", mirror=f"file://{lost[1]}")
 
 
-def test_half_a_copy_of_kept_weights_is_passed_over(train: Train, lost: tuple[Path, Path]) -> None:
-    undisturbed, (folder, copy) = train(make_slice(**LONG), "undisturbed"), lost
+def test_half_a_copy_of_kept_weights_is_passed_over(
+    train: Train, undisturbed: Path, lost: tuple[Path, Path]
+) -> None:
+    folder, copy = lost
     (kept,) = (copy / "kept").glob("*.safetensors")
     for name in (".step-00000060.4711.partial.safetensors", "step-00000060.safetensors"):
         (copy / "kept" / name).write_bytes(kept.read_bytes()[:100])
@@ -112,9 +119,9 @@ def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_a
 
 
 def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
-    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    train: Train, undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    undisturbed, copy = train(make_slice(**LONG), "undisturbed"), tmp_path / "copy"
+    copy = tmp_path / "copy"
     process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}")
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()

@@ -11,6 +11,9 @@ import numpy as np
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
+from difftransformer.provenance.tracking import NullTracker, Tracker
+from difftransformer.training.adapt import adapt
+from difftransformer.training.pretrain import pretrain
 
 VOCAB = 64
 RECALL = RecallConfig(
@@ -19,6 +22,39 @@ RECALL = RecallConfig(
 
 MakeSlice = Callable[..., RunSlice]
 Train = Callable[..., Path]
+
+
+def train_in(home: Path, text: Path) -> Train:
+    """Return what trains or adapts in ``home/name`` and gives that folder."""
+
+    def run(
+        slice: RunSlice,
+        name: str = "run",
+        *,
+        dataset: Path = text,
+        seed: int = 0,
+        tracker: Tracker | None = None,
+        afresh: bool = False,
+        parent: Path | None = None,
+        mirror: str = "",
+    ) -> Path:
+        folder = home / name
+        (pretrain if slice.adapt is None else adapt)(
+            slice,
+            model=None if parent is None else parent / "out",
+            dataset=dataset,
+            output=folder / "out",
+            state=folder / "state",
+            seed=seed,
+            threads=1,
+            tracker=tracker or NullTracker(),
+            code="unit test",
+            afresh=afresh,
+            mirror=mirror,
+        )
+        return folder
+
+    return run
 
 
 def make_slice(variant: str = "diff_v1", vocab_size: int = VOCAB, **training: Any) -> RunSlice:
