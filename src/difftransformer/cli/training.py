@@ -31,6 +31,7 @@ from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity, exclusive
 from difftransformer.provenance.published import digest
 from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.spool import COPY, address_key
 from difftransformer.provenance.tracking import NullTracker
 
 if TYPE_CHECKING:
@@ -282,6 +283,8 @@ class _Asked:
                 call(tracker=NullTracker())
             return
         with job(self.identity, self.config, results, tracking, log) as running:
+            if state_url:
+                running.tracker.set_tags({COPY: address_key(mirror(state_url, self.identity))})
             call(tracker=running.tracker)
             for name in ("history.csv", self.output.name):
                 running.tracker.log_artifact(self.output.parent / name)

@@ -8,6 +8,9 @@ when one has finished, the others get the tag ``superseded_by`` and are deleted 
 default view of the UI shows what the tables use; the UI's filter "State: Deleted" shows them and
 can restore them. One that finishes anew is restored. Only runs of this results folder are
 touched, by a workspace id kept in ``results/mlflow/workspace``.
+
+A training that went on from the copy of a machine that was lost is a run of its own. When it has
+finished, it ends the run that stayed behind, which no process of that machine can end any more.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
+    COPY,
     JOURNAL,
     SENDING,
     TERMINAL,
@@ -44,6 +48,7 @@ from difftransformer.provenance.spool import (  # noqa: E402
     forget_sent,
     is_written,
     last_sign,
+    last_start,
     read_records,
     sqlite_file,
     statuses,
@@ -62,6 +67,7 @@ _NOTES = {
 }
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
 _SEEN = f"{PREFIX}.seen"
+_CONTINUED = "continued_by"
 """When a run ended last; its end says when it ended first, if it was done again."""
 
 for _name in ("mlflow", "alembic"):
@@ -213,20 +219,21 @@ class MlflowSink:
             else:
                 logger.warning("tracking: artifact %s is gone, not sent", path)
         if batch.status is not None:
-            self._set_status(run_id, batch.status, job, first_finish(state))
+            self._set_status(run_id, batch.status, job, state)
         Sent(run_id, batch.offset).save(state, self._uri)
 
-    def _set_status(self, run_id: str, record: Record, job: Record, first: int | None) -> None:
-        """Pass a status on; done again, a job of ``first`` keeps its time and gets no longer."""
+    def _set_status(self, run_id: str, record: Record, job: Record, state: Path) -> None:
+        """Pass a status on; a job that is done again keeps its time and gets no longer."""
         status = record["status"]
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
             return
         self.client.set_tag(run_id, "resumable", str(status == "KILLED").lower())
-        again = status == "FINISHED" and first is not None
-        self.client.set_terminated(run_id, status, end_time=first if again else record["at"])
+        first = first_finish(state) if status == "FINISHED" else None
+        self.client.set_terminated(run_id, status, end_time=first or record["at"])
         if status == "FINISHED":
             self.client.set_tag(run_id, _SEEN, str(record["at"]))
+            self._end_those_left_behind(run_id, job, last_start(state))
             self._supersede(run_id, record["at"], job)
 
     def _open_run(self, job: Record, run_id: str | None) -> str:
@@ -266,6 +273,35 @@ class MlflowSink:
                 return
         if "superseded_by" in self.client.get_run(run_id).data.tags:
             self.client.delete_tag(run_id, "superseded_by")
+
+    def _end_those_left_behind(self, run_id: str, job: Record, began: int) -> None:
+        """End the runs of this training that machines left RUNNING when they were lost.
+
+        They have the same job and copy of its state, and no point since this attempt ``began``.
+        No lock keeps such machines apart: should one live and be silent, it corrects this when it
+        ends.
+        """
+        tags = self.client.get_run(run_id).data.tags
+        if _CONTINUED in tags:
+            self.client.delete_tag(run_id, _CONTINUED)
+        if COPY not in tags:
+            return
+        same = f"tags.`{COPY}` = '{tags[COPY]}' and tags.job_id = '{job['job_id']}'"
+        running = f"{same} and attributes.status = 'RUNNING'"
+        for other in self.client.search_runs([self.experiment(job["stage"])], running):
+            left, seen = other.info.run_id, self._last_point(other)
+            if left != run_id and seen < began:
+                self.client.set_tag(left, _CONTINUED, run_id)
+                self.client.set_tag(left, "resumable", "false")
+                self.client.set_terminated(left, "KILLED", end_time=seen)
+
+    def _last_point(self, run: Run) -> int:
+        """When the last point of a run was made; where it has none, when it began."""
+        histories = (
+            self.client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+        )
+        times = (point.timestamp for history in histories for point in history)
+        return int(max(times, default=run.info.start_time))
 
     def _retire(self, run_id: str, successor: str) -> None:
         self.client.set_tag(run_id, "superseded_by", successor)

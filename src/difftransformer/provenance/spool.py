@@ -27,6 +27,9 @@ JOURNAL = "tracking.jsonl"
 SENT = "tracking.sent.json"
 SENDING = "tracking.lock"
 """Held by one sender at a time: the job's own thread, or a later synchronisation."""
+COPY = "difftransformer.copy"
+"""Tag of a training whose checkpoints are copied: where to, as `address_key` names it. Machines
+that share nothing else share that."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 _LOCK_PATIENCE = 5.0  # seconds; `is_written` takes the lock for a moment
 
@@ -103,12 +106,12 @@ class Sent:
     @classmethod
     def load(cls, state: Path, uri: str) -> Sent:
         """Read the position for ``uri``; the start when there is none or it is unreadable."""
-        entry = _load_sent(state).get(_store_key(uri))
+        entry = _load_sent(state).get(address_key(uri))
         return cls(**entry) if entry else cls()
 
     def save(self, state: Path, uri: str) -> None:
         """Write the position for ``uri`` atomically, keeping those of other stores."""
-        _save_sent(state, _load_sent(state) | {_store_key(uri): vars(self)})
+        _save_sent(state, _load_sent(state) | {address_key(uri): vars(self)})
 
 
 def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
@@ -143,6 +146,12 @@ def first_finish(state: Path) -> int | None:
     return next((one["at"] for one in records if one.get("status") == "FINISHED"), None)
 
 
+def last_start(state: Path) -> int:
+    """When the job of a journal began for the last time, in milliseconds since 1970."""
+    records = (record for record, _ in read_records(state / JOURNAL))
+    return max((one["at"] for one in records if one.get("status") == "RUNNING"), default=0)
+
+
 def last_sign(state: Path) -> int | None:
     """When the job of a journal last wrote something that has a time."""
     return max((one["at"] for one, _ in read_records(state / JOURNAL) if "at" in one), default=None)
@@ -152,7 +161,7 @@ def forget_sent(root: Path, uri: str) -> None:
     """Drop the positions for ``uri`` of all journals below ``root``: its store was made anew."""
     for path in root.rglob(SENT):
         entries = _load_sent(path.parent)
-        if entries.pop(_store_key(uri), None) is not None:
+        if entries.pop(address_key(uri), None) is not None:
             _save_sent(path.parent, entries)
 
 
@@ -179,6 +188,6 @@ def _save_sent(state: Path, entries: dict[str, Any]) -> None:
     write_text(state / SENT, json.dumps(entries, indent=1, sort_keys=True) + "\n")
 
 
-def _store_key(uri: str) -> str:
-    """Name of a store without what may be secret in its address."""
+def address_key(uri: str) -> str:
+    """Name of a place without what may be secret in its address."""
     return hashlib.sha256(uri.encode()).hexdigest()[:16]

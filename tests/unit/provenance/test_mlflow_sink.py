@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from difftransformer.provenance.journal import Delivery, SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.spool import JOURNAL, SENT, Sent
+from difftransformer.provenance.spool import COPY, JOURNAL, SENT, Sent
 from difftransformer.provenance.sync import STAGES, initialise_tracking, sync_tracking
 from difftransformer.provenance.tracking import Tracker, start_job
 
@@ -209,6 +209,52 @@ def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
+
+
+def on_a_machine(folder: Path, uri: str, name: str, copy: str, job_id: str = "j") -> SpoolTracker:
+    """A training of a machine with a disk of its own, which has sent two points."""
+    tracker = SpoolTracker(folder / "state", stage="pretrain", name=name, job_id=job_id)
+    tracker.set_tags({COPY: copy})
+    log(tracker, range(1, 3))
+    sync_tracking(folder, uri)
+    time.sleep(0.01)
+    return tracker
+
+
+def test_who_goes_on_elsewhere_ends_the_run_of_the_lost_machine(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    name = "lost"
+    on_a_machine(tmp_path / "lost", uri, name, "a")
+    on_a_machine(tmp_path / "of another copy", uri, name, "b")
+    on_a_machine(tmp_path / "another training", uri, name, "a", job_id="k")
+    after = on_a_machine(tmp_path / "after", uri, name, "a")
+    alive = on_a_machine(tmp_path / "alive", uri, name, "a")  # its points are newer
+    after.close("FINISHED")
+    sync_tracking(tmp_path / "after", uri)
+    by_journal = {run.data.tags["difftransformer.spool"]: run for run in runs(client, name)}
+    statuses = sorted(run.info.status for run in by_journal.values())
+    assert statuses == ["FINISHED", "KILLED", "RUNNING", "RUNNING", "RUNNING"]
+    (lost,) = (run for run in by_journal.values() if run.info.status == "KILLED")
+    (goes_on,) = (run for run in by_journal.values() if run.info.status == "FINISHED")
+    assert lost.data.tags["continued_by"] == goes_on.info.run_id
+    assert (lost.data.tags["resumable"], lost.data.tags[COPY]) == ("false", "a")
+    assert lost.info.end_time <= goes_on.info.start_time
+    alive.close("FINISHED")
+
+
+def test_one_that_lived_all_the_same_puts_itself_right(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    silent = on_a_machine(tmp_path / "silent", uri, "silent", "a")
+    on_a_machine(tmp_path / "after", uri, "silent", "a").close("FINISHED")
+    sync_tracking(tmp_path / "after", uri)
+    assert {run.info.status for run in runs(client, "silent")} == {"KILLED", "FINISHED"}
+    silent.close("FINISHED")
+    sync_tracking(tmp_path / "silent", uri)
+    found = runs(client, "silent")
+    assert {run.info.status for run in found} == {"FINISHED"}
+    assert not any("continued_by" in run.data.tags for run in found)
 
 
 def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:
