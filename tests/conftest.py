@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from unittest.mock import patch
@@ -35,21 +36,29 @@ def repository() -> Path:
     return REPOSITORY
 
 
-@pytest.fixture(scope="session")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, repository: Path, worker_id: str
-) -> Checkout:
-    """Three rows of table 6 at smoke scale with one seed, really built.
+BuildOnce = Callable[[str, Callable[[Path], Checkout]], Checkout]
 
-    Workers of one test run build them once, and each has a copy of its own to work in.
-    """
+
+@pytest.fixture(scope="session")
+def build_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> BuildOnce:
+    """Build a checkout once for all workers of a test run; each has a copy of its own to edit."""
     own = tmp_path_factory.getbasetemp()
     shared = own if worker_id == "master" else own.parent
-    built = shared / "built"
-    with exclusive(shared / "building"):
-        if not built.exists():
-            build_small(repository, Path(mkdtemp(dir=shared))).folder.rename(built)
-    return Checkout(Path(shutil.copytree(built, own / "finished", symlinks=True)))
+
+    def once(name: str, build: Callable[[Path], Checkout]) -> Checkout:
+        built = shared / name
+        with exclusive(shared / f"building-{name}"):
+            if not built.exists():
+                build(Path(mkdtemp(dir=shared))).folder.rename(built)
+        return Checkout(Path(shutil.copytree(built, own / f"my-{name}", symlinks=True)))
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def finished(build_once: BuildOnce, repository: Path) -> Checkout:
+    """Three rows of table 6 at smoke scale with one seed, really built."""
+    return build_once("finished", partial(build_small, repository))
 
 
 @pytest.fixture

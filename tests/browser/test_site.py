@@ -105,7 +105,9 @@ def test_everything_works_by_keyboard(site: Path, visit: Open) -> None:
     assert not page.locator(".menu a").first.is_visible()
 
 
-@pytest.mark.parametrize("width", [390, 768, 1400, 2200])
+@pytest.mark.parametrize(
+    "width", [390, 1400, *(pytest.param(width, marks=pytest.mark.slow) for width in (768, 2200))]
+)
 def test_nothing_runs_out_of_the_page(site: Path, visit: Open, width: int) -> None:
     for name in PAGES:
         page = visit(f"file://{site}/{name}.html", width=width)
@@ -201,7 +203,7 @@ def test_it_is_small(site: Path) -> None:
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MOST_BYTES
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_serious(site: Path, visit: Open, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="make install")
     for name in PAGES[:-1]:

@@ -1,9 +1,31 @@
 """A finished small workflow, to edit and to plan again."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from small_workflow import Checkout
+from small_workflow import ADAPTATION, EXTENSION, Checkout, copy_of
+
+
+@pytest.fixture(scope="session")
+def derived(
+    build_once: Callable[[str, Callable[[Path], Checkout]], Checkout], repository: Path
+) -> Checkout:
+    """At smoke scale the Transformer, adapted by LoRA, and DIFF, extended; both evaluated."""
+
+    def build(folder: Path) -> Checkout:
+        checkout = copy_of(repository, folder)
+        checkout.snakemake(ADAPTATION, EXTENSION, "--cores", "2", "--config", "scale=smoke")
+        return checkout
+
+    return build_once("derived", build)
+
+
+@pytest.fixture
+def edited(derived: Checkout) -> Iterator[Checkout]:
+    """What is derived; its sources and settings are put back afterwards."""
+    with derived.kept():
+        yield derived
 
 
 @pytest.fixture

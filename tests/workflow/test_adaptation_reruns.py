@@ -1,86 +1,70 @@
 """What reruns when a run adapts another one: exact job lists over a finished adaptation."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from alone import declared_jobs, run_alone
 from safetensors import safe_open
-from small_workflow import Checkout, copy_of
+from small_workflow import ADAPTATION, Checkout
 
 HOME = "results/smoke"
-TARGET = f"{HOME}/evaluations/adaptation_old/adapted_lora/0.json"
 PARENT, CHILD = (f"{HOME}/runs/{run}/0" for run in ("transformer", "adapted_lora"))
 SCALE = ("--config", "scale=smoke")
 END = {"Adapt adapted_lora, seed 0", "Evaluate adaptation_old on adapted_lora, seed 0"}
 METHODS = "src/difftransformer/training/methods"
 
 
-@pytest.fixture(scope="module")
-def adapted(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Checkout:
-    """The Transformer at smoke scale, adapted by LoRA and evaluated, really built."""
-    checkout = copy_of(repository, tmp_path_factory.mktemp("adapted"))
-    checkout.snakemake(TARGET, "--cores", "2", *SCALE)
-    return checkout
-
-
-@pytest.fixture
-def edited(adapted: Checkout) -> Iterator[Checkout]:
-    with adapted.kept():
-        yield adapted
-
-
-def test_it_is_tracked_as_an_adaptation_of_its_parent(adapted: Checkout) -> None:
+def test_it_is_tracked_as_an_adaptation_of_its_parent(derived: Checkout) -> None:
     parent, child = (
-        json.loads((adapted.folder / one / "training.json").read_text()) for one in (PARENT, CHILD)
+        json.loads((derived.folder / one / "training.json").read_text()) for one in (PARENT, CHILD)
     )
     assert child["settings"]["upstream"] == [parent["job_id"]]
     assert child["settings"]["adapt"] == {"method": "lora", "rank": 8}
     assert child["job_id"].startswith("adapt-")
     assert child["metrics"]["extra_parameters"] > 0
-    with safe_open(adapted.folder / CHILD / "adapter.safetensors", framework="pt") as file:
+    with safe_open(derived.folder / CHILD / "adapter.safetensors", framework="pt") as file:
         assert json.loads(file.metadata()["settings"])["peft_type"] == "LORA"
 
 
-def test_the_old_text_is_that_of_the_parent(adapted: Checkout) -> None:
-    found = json.loads((adapted.folder / TARGET).read_text())
+def test_the_old_text_is_that_of_the_parent(derived: Checkout) -> None:
+    found = json.loads((derived.folder / ADAPTATION).read_text())
     assert found["settings"]["config"]["dataset"] == "stdlib_text"
     assert found["metrics"]["loss"] > 0
 
 
 @pytest.mark.slow
-def test_its_jobs_run_on_their_declared_inputs_alone(adapted: Checkout, tmp_path: Path) -> None:
-    jobs = [job for job in declared_jobs(adapted, TARGET, *SCALE) if "lora" in job.outputs[0]]
+def test_its_jobs_run_on_their_declared_inputs_alone(derived: Checkout, tmp_path: Path) -> None:
+    jobs = [job for job in declared_jobs(derived, ADAPTATION, *SCALE) if "lora" in job.outputs[0]]
     assert {job.rule for job in jobs} == {"adapt", "evaluate"}
     for job in jobs:
-        run_alone(adapted, job, tmp_path / job.rule)
+        run_alone(derived, job, tmp_path / job.rule)
 
 
 def test_a_finished_adaptation_has_nothing_to_do(edited: Checkout) -> None:
-    assert edited.planned(TARGET, *SCALE) == set()
+    assert edited.planned(ADAPTATION, *SCALE) == set()
 
 
 def test_editing_its_method_reruns_it(edited: Checkout) -> None:
     edited.edit(f"{METHODS}/lora.py", "r=rank", "r=rank + 1")
-    assert edited.planned(TARGET, *SCALE) == END
+    assert edited.planned(ADAPTATION, *SCALE) == END
 
 
 def test_editing_another_method_reruns_nothing(edited: Checkout) -> None:
     edited.edit(f"{METHODS}/pissa.py", "r=settings.rank", "r=settings.rank + 1")
-    assert edited.planned(TARGET, *SCALE) == set()
+    assert edited.planned(ADAPTATION, *SCALE) == set()
 
 
 def test_other_settings_of_the_method_rerun_it(edited: Checkout) -> None:
     edited.edit("config/runs.yaml", "{method: lora, rank: 8}", "{method: lora, rank: 4}")
-    assert edited.planned(TARGET, *SCALE) == END
+    assert edited.planned(ADAPTATION, *SCALE) == END
 
 
 def test_a_retrained_parent_is_adapted_again(edited: Checkout) -> None:
-    planned = edited.planned(TARGET, *SCALE, "--forcerun", f"{PARENT}/training.json")
+    planned = edited.planned(ADAPTATION, *SCALE, "--forcerun", f"{PARENT}/training.json")
     assert planned == END | {"Train transformer, seed 0"}
 
 
 def test_forced_it_starts_afresh_from_the_finished_parent(edited: Checkout) -> None:
-    planned = edited.planned(TARGET, *SCALE, "--forcerun", f"{CHILD}/training.json")
+    planned = edited.planned(ADAPTATION, *SCALE, "--forcerun", f"{CHILD}/training.json")
     assert planned == END

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout
 
+pytestmark = pytest.mark.slow
 END = {
     *("Build the table figure3a", "Draw the figure figure3a"),
     *("Judge the claims", "Write the report"),

@@ -123,6 +123,8 @@ def _one_voice(store: Store) -> Iterator[None]:
     except Exception as error:
         failure = error
         if _is_about_others(error):
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:  # `listening` was told to end
+                raise Left("another process has ended") from None
             _leave_with_who_spoke(store, _TO_SPEAK)
             failure = BackendError(
                 f"{who} has lost the others ({_reason(error)}): look at their logs; the same call "

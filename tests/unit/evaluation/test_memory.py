@@ -54,14 +54,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "size",
-    [
-        *("logits", "cache"),
-        *(
-            pytest.param(size, marks=pytest.mark.slow)
-            for size in SIZES
-            if size not in ("logits", "cache")
-        ),
-    ],
+    ["logits", *(pytest.param(size, marks=pytest.mark.slow) for size in SIZES if size != "logits")],
 )
 def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
     prepare(tmp_path, **SIZES[size])

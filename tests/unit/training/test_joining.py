@@ -108,6 +108,16 @@ def test_a_process_that_is_missing() -> None:
     assert status == [2]
 
 
+def test_who_was_told_to_end_says_nothing_of_the_others() -> None:
+    """Who started them has seen why, and says it: within training SIGTERM is heard and no end."""
+    told = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    status, said = outcome(
+        "os._exit(9)", told + "team.mean(torch.ones(1))", before=["import os"] * 2
+    )
+    assert "error: " not in said
+    assert status == [9, os.EX_UNAVAILABLE], said
+
+
 @pytest.mark.slow
 def test_a_rendezvous_where_nobody_is() -> None:
     rank_1 = "import os; os.environ['RANK'] = '1'"

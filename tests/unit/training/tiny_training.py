@@ -12,7 +12,6 @@ from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.data.packed import Manifest, ShardEntry, SplitEntry, TokenizerEntry
 from difftransformer.provenance.tracking import NullTracker, Tracker
-from difftransformer.training.adapt import adapt
 from difftransformer.training.pretrain import pretrain
 
 VOCAB = 64
@@ -38,8 +37,10 @@ def train_in(home: Path, text: Path) -> Train:
         parent: Path | None = None,
         mirror: str = "",
     ) -> Path:
-        folder = home / name
-        (pretrain if slice.adapt is None else adapt)(
+        folder, does = home / name, pretrain
+        if slice.adapt is not None:  # imports transformers, which the core does without
+            from difftransformer.training.adapt import adapt as does
+        does(
             slice,
             model=None if parent is None else parent / "out",
             dataset=dataset,
