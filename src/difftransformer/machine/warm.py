@@ -2,8 +2,9 @@
 
 The head of a workflow starts it. `difftransformer` then hands its call over by a socket, waits, and
 ends as the job ended. Nothing changes but the start: a job is forked where a new process would have
-had the same environment, limits, namespaces and code, and from a process of one thread that has
-asked no card for anything. Every other call starts as if this were not here.
+had the same environment, limits, namespaces and code, and from a process without threads that a
+fork would lose, which has asked no card for anything. Every other call starts as if this were not
+here.
 
 A message is one packet: the call with its standard streams, then numbers of signals to pass on;
 back comes the job's wait status. Each side knows the end of another by its socket: that of who
