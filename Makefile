@@ -61,7 +61,7 @@ test-slow: install  ## those that take long and show more of what a quicker one 
 	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile -m slow
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
-	pytest tests/faults tests/unit/training/test_distributed.py -m ""
+	OMP_NUM_THREADS=1 pytest tests/faults tests/unit/training/test_distributed.py -m ""
 
 test-kernels: install  ## every tile of the fused kernels for every part; the contract in the interpreter
 	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
@@ -73,11 +73,11 @@ test-slurm: install  ## tables through profiles/slurm on a Slurm of one node tha
 
 test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'
-	pytest tests/storage -m s3
+	OMP_NUM_THREADS=1 pytest tests/storage -m s3
 
 test-postgres: install  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,s3]'
-	pytest tests/postgres -m postgres
+	OMP_NUM_THREADS=1 pytest tests/postgres -m postgres
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .

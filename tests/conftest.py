@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
-from small_workflow import Checkout, build_small
+from small_workflow import BuildOnce, Checkout, build_small
 
 from difftransformer.provenance.job import exclusive
 
@@ -34,9 +34,6 @@ def without_waiting_for_disks() -> Iterator[None]:
 def repository() -> Path:
     """Root of the checkout."""
     return REPOSITORY
-
-
-BuildOnce = Callable[[str, Callable[[Path], Checkout]], Checkout]
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,14 @@
 """A finished small workflow, to edit and to plan again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_workflow import ADAPTATION, EXTENSION, Checkout, copy_of
+from small_workflow import ADAPTATION, EXTENSION, BuildOnce, Checkout, copy_of
 
 
 @pytest.fixture(scope="session")
-def derived(
-    build_once: Callable[[str, Callable[[Path], Checkout]], Checkout], repository: Path
-) -> Checkout:
+def derived(build_once: BuildOnce, repository: Path) -> Checkout:
     """At smoke scale the Transformer, adapted by LoRA, and DIFF, extended; both evaluated."""
 
     def build(folder: Path) -> Checkout:

@@ -1,7 +1,8 @@
 """Python processes that are forked from one which has imported libraries: seconds less for each.
 
 Nothing of this package is among them, so a process has the sources that its folder and environment
-give it. What is tested for its imports or its memory starts as a process of its own.
+give it; what libraries read when they are loaded (OMP_NUM_THREADS) is as it was at the first call.
+What is tested for its imports or its memory starts as a process of its own.
 """
 
 import atexit
@@ -36,8 +37,10 @@ class Python:
     def ended(self, timeout: float | None = None) -> "CompletedProcess[str]":
         """Wait for its end; what it wrote, and its status as of a `Popen`."""
         self._process.join(timeout)
-        status = self._process.exitcode
-        assert status is not None, f"{self.words} runs on after {timeout} s"
+        if (status := self._process.exitcode) is None:
+            self._process.kill()
+            self._process.join()
+            raise AssertionError(f"{self.words} ran on after {timeout} s")
         written = [path.read_text() if path.exists() else "" for path in self._written]
         self._kept.cleanup()
         return CompletedProcess(self.words, status, *written)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,12 +78,17 @@ class Checkout:
         path.write_text(text.replace(old, new, 1))
 
 
+BuildOnce = Callable[[str, Callable[[Path], Checkout]], Checkout]
+"""Builds a checkout of a name, or copies what another worker has built."""
+
+
 def copy_of(repository: Path, folder: Path) -> Checkout:
     """Copy what a workflow needs."""
     for part in PARTS:
         source = repository / part
         if source.is_dir():
-            shutil.copytree(source, folder / part)
+            half_written = shutil.ignore_patterns("*.pyc.*")  # by another worker
+            shutil.copytree(source, folder / part, ignore=half_written)
         else:
             shutil.copy(source, folder / part)
     return Checkout(folder)

@@ -265,6 +265,7 @@ class _Asked:
     ) -> None:
         from difftransformer.training.joining import leads
 
+        copy = mirror(state_url, self.identity)
         call = partial(
             train,
             self.config,
@@ -272,7 +273,7 @@ class _Asked:
             dataset=self.dataset,
             output=self.output.parent,
             state=state(results, self.identity),
-            mirror=mirror(state_url, self.identity),
+            mirror=copy,
             seed=self.seed,
             threads=self.threads,
             code=self.code,
@@ -283,8 +284,8 @@ class _Asked:
                 call(tracker=NullTracker())
             return
         with job(self.identity, self.config, results, tracking, log) as running:
-            if state_url:
-                running.tracker.set_tags({COPY: address_key(mirror(state_url, self.identity))})
+            if copy:
+                running.tracker.set_tags({COPY: address_key(copy)})
             call(tracker=running.tracker)
             for name in ("history.csv", self.output.name):
                 running.tracker.log_artifact(self.output.parent / name)

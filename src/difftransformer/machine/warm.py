@@ -303,8 +303,8 @@ def _code() -> list[tuple[str, int, int]]:
 def _may_fork() -> bool:
     """Whether a fork has all that there is here: no thread that it lacks, nothing of a card."""
     opened = "/proc/self/fd"
-    with suppress(FileNotFoundError):  # the descriptor of the listing itself
-        for number in os.listdir(opened):
+    for number in os.listdir(opened):
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             if os.readlink(f"{opened}/{number}").startswith("/dev/nvidia"):
                 return False
     return all(_survives_a_fork(thread) for thread in os.listdir("/proc/self/task"))
@@ -314,8 +314,11 @@ def _survives_a_fork(thread: str) -> bool:
     """Whether a thread is this one, or jemalloc's, which sees to forks by itself."""
     if int(thread) == os.getpid():
         return True
-    with open(f"/proc/self/task/{thread}/comm") as name:
-        return name.read().strip() == "jemalloc_bg_thd"
+    try:
+        with open(f"/proc/self/task/{thread}/comm") as name:
+            return name.read().strip() == "jemalloc_bg_thd"
+    except OSError:  # it has just ended: the next call may be forked
+        return False
 
 
 def _become(

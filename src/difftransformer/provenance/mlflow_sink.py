@@ -7,7 +7,7 @@ Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints super
 when one has finished, the others get the tag ``superseded_by`` and are deleted softly, so the
 default view of the UI shows what the tables use; the UI's filter "State: Deleted" shows them and
 can restore them. One that finishes anew is restored. Only runs of this results folder are
-touched, by a workspace id kept in ``results/mlflow/workspace``.
+superseded, by a workspace id kept in ``results/mlflow/workspace``.
 
 A training that went on from the copy of a machine that was lost is a run of its own. When it has
 finished, it ends the run that stayed behind, which no process of that machine can end any more.
@@ -67,8 +67,9 @@ _NOTES = {
 }
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
 _SEEN = f"{PREFIX}.seen"
-_CONTINUED = "continued_by"
 """When a run ended last; its end says when it ended first, if it was done again."""
+_CONTINUED = "continued_by"
+"""Tag of a run that a lost machine left behind: the run that went on."""
 
 for _name in ("mlflow", "alembic"):
     _theirs = logging.getLogger(_name)
@@ -233,7 +234,7 @@ class MlflowSink:
         self.client.set_terminated(run_id, status, end_time=first or record["at"])
         if status == "FINISHED":
             self.client.set_tag(run_id, _SEEN, str(record["at"]))
-            self._end_those_left_behind(run_id, job, last_start(state))
+            self._end_those_left_behind(run_id, job, last_start(state, record["at"]))
             self._supersede(run_id, record["at"], job)
 
     def _open_run(self, job: Record, run_id: str | None) -> str:
@@ -296,7 +297,10 @@ class MlflowSink:
                 self.client.set_terminated(left, "KILLED", end_time=seen)
 
     def _last_point(self, run: Run) -> int:
-        """When the last point of a run was made; where it has none, when it began."""
+        """When the last point of a run was made; where it has none, when it began.
+
+        It reads all points, since MLflow says no time of the latest ones.
+        """
         histories = (
             self.client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
         )

@@ -29,7 +29,7 @@ SENDING = "tracking.lock"
 """Held by one sender at a time: the job's own thread, or a later synchronisation."""
 COPY = "difftransformer.copy"
 """Tag of a training whose checkpoints are copied: where to, as `address_key` names it. Machines
-that share nothing else share that."""
+that share nothing else share that; two `file:` folders of one name on two disks look the same."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 _LOCK_PATIENCE = 5.0  # seconds; `is_written` takes the lock for a moment
 
@@ -146,10 +146,11 @@ def first_finish(state: Path) -> int | None:
     return next((one["at"] for one in records if one.get("status") == "FINISHED"), None)
 
 
-def last_start(state: Path) -> int:
-    """When the job of a journal began for the last time, in milliseconds since 1970."""
+def last_start(state: Path, until: int) -> int:
+    """When the attempt of a job that ended at ``until`` began, in milliseconds since 1970."""
     records = (record for record, _ in read_records(state / JOURNAL))
-    return max((one["at"] for one in records if one.get("status") == "RUNNING"), default=0)
+    starts = (one["at"] for one in records if one.get("status") == "RUNNING")
+    return max((at for at in starts if at <= until), default=0)
 
 
 def last_sign(state: Path) -> int | None:

@@ -123,7 +123,8 @@ def _one_voice(store: Store) -> Iterator[None]:
     except Exception as error:
         failure = error
         if _is_about_others(error):
-            if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:  # `listening` was told to end
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:  # `listening` was asked to stop
+                time.sleep(_PAUSE)  # see `_let_others_read`
                 raise Left("another process has ended") from None
             _leave_with_who_spoke(store, _TO_SPEAK)
             failure = BackendError(

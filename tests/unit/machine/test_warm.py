@@ -25,6 +25,11 @@ else:
 how = "warm" if warm.COMMAND in sys.orig_argv else "cold"
 exec(sys.argv[1])
 """
+THREADS_OF_THE_WARM_PROCESS = """
+import os
+threads = f"/proc/{os.getppid()}/task"
+print(*(open(f"{threads}/{one}/comm").read().strip() for one in os.listdir(threads)))
+"""
 HEAD = """
 import os, sys
 from difftransformer.machine import warm
@@ -248,6 +253,8 @@ def test_threads_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         folder.mkdir()
         started = Warm(folder)
         assert started.call(SAY) == (0, how)
+        if module == "pyarrow":
+            assert "jemalloc_bg_thd" in started.call(THREADS_OF_THE_WARM_PROCESS)[1]
         started.head.kill()
         started.head.communicate()
 

@@ -1,4 +1,4 @@
-"""Fixtures of the reports: made-up results of everything, and every figure drawn from them."""
+"""Fixtures of the reports: made-up results of everything, and some figures written from them."""
 
 from collections.abc import Iterator
 from functools import cache

@@ -13,7 +13,7 @@ from reporting_fixtures import FIGURES, WRITTEN
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.published import SUMS
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.drawing import looks
+from difftransformer.reporting.drawing import canvas, looks
 from difftransformer.reporting.figure_job import SUFFIXES, build_figure
 from difftransformer.reporting.table_job import make_table
 
@@ -38,7 +38,8 @@ for name in sys.argv[3:]:
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_of_the_configuration_is_laid_out(name: str, fake: FakeResults) -> None:
     figure = picture(name, fake)
-    figure.draw_without_rendering()
+    with canvas(name):
+        figure.draw_without_rendering()
     assert any(axes.has_data() for axes in figure.axes)
 
 

@@ -180,7 +180,7 @@ def test_one_that_is_stopped_or_killed_costs_nothing_that_was_written(
     said, status = run.disturbed(signal.SIGTERM, signalled)
     assert status == os.EX_TEMPFAIL, said
     stopped = run.steps()[-1]
-    assert len(run.steps()) >= 2 and stopped < STEPS
+    assert len(run.steps()) >= 2 and stopped < STEPS - 10
     said, status = run.disturbed(signal.SIGKILL, "rank", step=stopped // 10 * 10 + 10)
     assert status == 2
     assert f"resuming from the checkpoint of step {stopped}" in said
