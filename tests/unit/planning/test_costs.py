@@ -63,6 +63,7 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
     assert step_cost(large.model, large.training, 512, machine).sequences == 512
 
 
+@pytest.mark.slow
 def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
     asked = plan.asked(["all"])
     plan.require_room(plan.trainings(asked))
