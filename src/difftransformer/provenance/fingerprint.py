@@ -43,7 +43,8 @@ _OBSERVERS = frozenset(
     f"{PACKAGE}.provenance.{name}"
     for name in (
         *("environment", "fingerprint", "job", "journal"),
-        *("mlflow_batch", "mlflow_sink", "reporting", "spool", "sync", "tracking"),
+        *("mlflow_batch", "mlflow_sink", "mlflow_store"),
+        *("reporting", "spool", "sync", "tracking"),
     )
 )
 _DOCUMENTING = frozenset({"meaning", "unit", "source", "holds"})

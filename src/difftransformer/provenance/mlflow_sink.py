@@ -1,4 +1,4 @@
-"""Journals into MLflow: with its batches the only importer of mlflow.
+"""Journals into MLflow: with its batches and their store the only importer of mlflow.
 
 Sending can be cut anywhere and repeated. A run is found again by the id of its journal, a metric
 point is the same point by its time, step and value, params and tags are set to what they are.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
 from pathlib import Path
 
 for _name, _value in {
@@ -28,15 +27,13 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-import sqlalchemy  # noqa: E402
-from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Run, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
-from difftransformer.provenance.atomic import replacing, write_text  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
+from difftransformer.provenance.mlflow_store import is_database, open_store  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
     JOURNAL,
@@ -45,12 +42,10 @@ from difftransformer.provenance.spool import (  # noqa: E402
     Record,
     Sent,
     first_finish,
-    forget_sent,
     is_written,
     last_sign,
     last_start,
     read_records,
-    sqlite_file,
     statuses,
 )
 
@@ -89,16 +84,7 @@ class MlflowSink:
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
-        if _is_database(uri) and not uri.startswith("sqlite:"):
-            _connect_once(uri)
-        # Processes that make one SQLite file together all crash.
-        with locked(root / "mlflow" / "lock"):
-            if uri.startswith("sqlite:") and _make_database(uri):
-                forget_sent(root, uri)  # what was sent to a file before it is gone
-            self.client = MlflowClient(tracking_uri=uri)
-            if uri.startswith("sqlite:"):
-                self.client.search_experiments(max_results=1)
-            self._workspace = _workspace(root / "mlflow" / "workspace")
+        self.client, self._workspace = open_store(uri, root)
 
     def experiment(self, stage: str) -> str:
         """Id of the experiment of a stage, made if missing."""
@@ -314,7 +300,7 @@ class MlflowSink:
     def _find_or_create_experiment(self, name: str, note: str) -> str:
         if (found := self.client.get_experiment_by_name(name)) is None:
             location = None
-            if _is_database(self._uri):
+            if is_database(self._uri):
                 location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
             try:
                 return str(self.client.create_experiment(name, location, {_NOTE: note}))
@@ -326,39 +312,3 @@ class MlflowSink:
 
 def _last_seen(run: Run) -> int:
     return int(run.data.tags.get(_SEEN) or run.info.end_time or run.info.start_time or 0)
-
-
-def _is_database(uri: str) -> bool:
-    """Whether mlflow opens the database itself, with no server before it."""
-    return uri.partition(":")[0] not in ("http", "https", "databricks")
-
-
-def _connect_once(uri: str) -> None:
-    """Raise what the database answers; mlflow would ask it ten times in 100 s, aloud."""
-    engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
-    engine.connect().close()
-
-
-def _make_database(uri: str) -> bool:
-    """Make a SQLite file whole: a migration that is killed halfway can never be taken up again.
-
-    False when it is there already.
-    """
-    if (path := sqlite_file(uri)).exists():
-        return False
-    for leftover in path.parent.glob(f".{path.stem}.*.partial{path.suffix}*"):
-        leftover.unlink()
-    with replacing(path) as aside:
-        scheme, _, name = uri.partition("///")
-        whole = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
-        client = MlflowClient(tracking_uri=whole)
-        for default in client.search_experiments():
-            client.delete_experiment(default.experiment_id)  # it would stay empty
-    return True
-
-
-def _workspace(path: Path) -> str:
-    """Id of a results folder, made once."""
-    if not path.exists():
-        write_text(path, uuid.uuid4().hex + "\n")
-    return path.read_text().strip()

@@ -1,72 +1,28 @@
-"""Journals against a real MLflow store on SQLite, made once for this file."""
+"""Journals against a real MLflow store on SQLite."""
 
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
+from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
+from stored_runs import curve, log, runs, train
 
 from difftransformer.provenance.journal import Delivery, SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.spool import COPY, JOURNAL, SENT, Sent
-from difftransformer.provenance.sync import STAGES, initialise_tracking, sync_tracking
-from difftransformer.provenance.tracking import Tracker, start_job
+from difftransformer.provenance.spool import JOURNAL, SENT, Sent
+from difftransformer.provenance.sync import STAGES, sync_tracking
+from difftransformer.provenance.tracking import start_job
 
+pytestmark = pytest.mark.usefixtures("workspace")
 AT_ONCE = Delivery(live_after=0.0, live_every=0.05)
 CLOSED_PORT = "http://127.0.0.1:9"
-
-
-@pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("store")
-    address = f"sqlite:///{root}/mlflow/mlflow.db"
-    initialise_tracking(address, root / "ready.json", root)
-    assert str(address) in (root / "ready.json").read_text()
-    return address
-
-
-@pytest.fixture(scope="module")
-def client(uri: str) -> MlflowClient:
-    return MlflowClient(tracking_uri=uri)
-
-
-@pytest.fixture(autouse=True)
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test is a results folder of its own, in a store that they share."""
-    monkeypatch.chdir(tmp_path)
-    yield
-
-
-def runs(client: MlflowClient, name: str, view: int = ViewType.ACTIVE_ONLY) -> list[Run]:
-    experiment = client.get_experiment_by_name("difftransformer/pretrain")
-    assert experiment is not None
-    same = f"tags.`difftransformer.job` = '{name}'"
-    return list(client.search_runs([experiment.experiment_id], same, view))
-
-
-def curve(client: MlflowClient, run: Run, key: str = "loss") -> list[tuple[int, float]]:
-    history = client.get_metric_history(run.info.run_id, key)
-    return sorted((point.step, point.value) for point in history)
-
-
-def train(name: str, state: Path, uri: str, steps: range, *, job_id: str = "j") -> None:
-    with start_job("pretrain", name, job_id, state, {"lr": 0.1}, {"scale": "tiny"}, uri) as one:
-        log(one, steps)
-
-
-def log(tracker: Tracker, steps: range) -> None:
-    tracker.rewind(steps.start - 1)
-    for step in steps:
-        tracker.log_metrics({"loss": 1 / step, "lr": 0.1}, step)
-    tracker.flush()
 
 
 def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
@@ -209,52 +165,6 @@ def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
-
-
-def on_a_machine(folder: Path, uri: str, name: str, copy: str, job_id: str = "j") -> SpoolTracker:
-    """A training of a machine with a disk of its own, which has sent two points."""
-    tracker = SpoolTracker(folder / "state", stage="pretrain", name=name, job_id=job_id)
-    tracker.set_tags({COPY: copy})
-    log(tracker, range(1, 3))
-    sync_tracking(folder, uri)
-    time.sleep(0.01)
-    return tracker
-
-
-def test_who_goes_on_elsewhere_ends_the_run_of_the_lost_machine(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    name = "lost"
-    on_a_machine(tmp_path / "lost", uri, name, "a")
-    on_a_machine(tmp_path / "of another copy", uri, name, "b")
-    on_a_machine(tmp_path / "another training", uri, name, "a", job_id="k")
-    after = on_a_machine(tmp_path / "after", uri, name, "a")
-    alive = on_a_machine(tmp_path / "alive", uri, name, "a")  # its points are newer
-    after.close("FINISHED")
-    sync_tracking(tmp_path / "after", uri)
-    found = runs(client, name)
-    statuses = sorted(run.info.status for run in found)
-    assert statuses == ["FINISHED", "KILLED", "RUNNING", "RUNNING", "RUNNING"]
-    (lost,) = (run for run in found if run.info.status == "KILLED")
-    (goes_on,) = (run for run in found if run.info.status == "FINISHED")
-    assert lost.data.tags["continued_by"] == goes_on.info.run_id
-    assert (lost.data.tags["resumable"], lost.data.tags[COPY]) == ("false", "a")
-    assert lost.info.end_time <= goes_on.info.start_time
-    alive.close("FINISHED")
-
-
-def test_one_that_lived_all_the_same_puts_itself_right(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    silent = on_a_machine(tmp_path / "silent", uri, "silent", "a")
-    on_a_machine(tmp_path / "after", uri, "silent", "a").close("FINISHED")
-    sync_tracking(tmp_path / "after", uri)
-    assert {run.info.status for run in runs(client, "silent")} == {"KILLED", "FINISHED"}
-    silent.close("FINISHED")
-    sync_tracking(tmp_path / "silent", uri)
-    found = runs(client, "silent")
-    assert {run.info.status for run in found} == {"FINISHED"}
-    assert not any("continued_by" in run.data.tags for run in found)
 
 
 def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:
