@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -147,7 +147,7 @@ def _conditions() -> list[object]:
     ]  # fmt: skip
 
 
-def serve(modules: Iterable[str]) -> None:
+def serve(modules: Sequence[str]) -> None:
     """Be the warm process; returns in each job, whose call and streams are this process's then.
 
     What the head has named beside these is imported when no call waits for an answer.
@@ -158,7 +158,7 @@ def serve(modules: Iterable[str]) -> None:
     server = _Server(socket.socket(fileno=int(sys.argv[2])))
     for module in modules:
         import_module(module)
-    server.run(sys.argv[3:])
+    server.run(", ".join(modules), sys.argv[3:])
 
 
 class _Server:
@@ -169,33 +169,38 @@ class _Server:
         self._folder = os.path.dirname(listener.getsockname())
         self._ready = selectors.DefaultSelector()
         self._read = selectors.EVENT_READ
+        self._forks = True
         self._jobs: dict[int, tuple[int, socket.socket]] = {}
         """By the descriptor that tells of a job's end: its process and who waits for it."""
         self._ready.register(listener, self._read, self._accept)
         self._ready.register(sys.stdin.fileno(), self._read, self._retire)
 
-    def run(self, later: list[str]) -> None:
+    def run(self, imported: str, later: list[str]) -> None:
         """Answer calls until the head has ended and no job runs; returns in each job alone.
 
         Between calls the modules of ``later`` are imported.
         """
         self._conditions = _conditions()
-        self._share()
+        self._share(imported)
         while self._listener is not None or self._jobs:
             ready = self._ready.select(_IDLE if later else None)
             if not ready:
-                _import_quietly(later.pop(0))
-                self._share()
+                module = later.pop(0)
+                _import_quietly(module)
+                self._share(module)
                 continue
             key, _ = ready[0]  # one by one: each may unregister others
             if key.data(key.fileobj):
                 return
         os._exit(0)
 
-    def _share(self) -> None:
+    def _share(self, imported: str) -> None:
         """Take what there is now for what jobs get."""
         import gc
 
+        if self._forks and not _may_fork():
+            self._forks = False
+            print(f"warning: {imported} left a thread or card: no job is forked", file=sys.stderr)
         gc.collect()
         gc.freeze()  # jobs shall not write to the pages of what is shared
         self._code = _code()

@@ -238,7 +238,9 @@ def test_what_many_jobs_import_is_imported_between_them(tmp_path: Path) -> None:
     started.head.communicate()
 
 
-def test_threads_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_not_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "threaded.py").write_text(
         "import threading, time\n"
@@ -257,6 +259,8 @@ def test_threads_are_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             assert "jemalloc_bg_thd" in started.call(THREADS_OF_THE_WARM_PROCESS)[1]
         started.head.kill()
         started.head.communicate()
+        said = f"warning: {module} left a thread or card: no job is forked\n" * (how == "cold")
+        assert capfd.readouterr().err == said
 
 
 def test_off_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
