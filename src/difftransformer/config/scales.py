@@ -52,14 +52,23 @@ def tuned_as(
 ) -> str | None:
     """Return whose tuned learning rate a run has at a setup; None: that of the setup.
 
-    Its own, or that of its nearest base at the same setup.
+    Its own, or that of its nearest base at the same setup, adapted by the same method if by any.
 
     Raises:
         ConfigError: See `setup_of`.
     """
-    tuned = [one for one in ancestry(runs, name, where) if one in rates]
-    fitting = (one for one in reversed(tuned) if one == name or setup_of(runs, one, where) == setup)
-    return next(fitting, None)
+    method = _method_of(runs, name, where)
+    for one in reversed(ancestry(runs, name, where)):
+        alike = setup_of(runs, one, where) == setup and _method_of(runs, one, where) == method
+        if one in rates and (one == name or alike):
+            return one
+    return None
+
+
+def _method_of(runs: Runs, name: str, where: str) -> str | None:
+    """Return by what a run is adapted: its own method, or that of its nearest base with one."""
+    chain = reversed(ancestry(runs, name, where).values())
+    return next((entry.adapt["method"] for entry in chain if "method" in (entry.adapt or {})), None)
 
 
 def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:

@@ -140,8 +140,7 @@ def test_chosen_learning_rates_come_from_the_grid(plan: Plan) -> None:
         return
     swept = scale.sweeps["lr_sweep"].rates()
     assert {"transformer", "diff", "recall_transformer", "recall_diff"} < set(swept)
-    if "lr_sweep_v2" in scale.sweeps:
-        swept |= scale.sweeps["lr_sweep_v2"].rates()
+    swept = {run: rates for one in scale.sweeps.values() for run, rates in one.rates().items()}
     for run, rate in scale.learning_rates.items():
         tried = run
         while tried not in swept:  # a run that is not swept takes the rate of its base
@@ -159,13 +158,20 @@ def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_setup(config_fold
   mine_again: {label: Mine, base: mine}
   mine_elsewhere: {label: Mine, base: diff, setup: recall}
   mine_slower: {label: Mine, base: diff, set: {training: {lr: 1.0e-4}}}
+  mine_adapted: {label: Mine, base: adapted_full}
+  mine_adapted_otherwise: {label: Mine, base: mine_adapted, adapt: {method: lora}}
 """
     path.write_text(path.read_text().replace("runs:\n", mine, 1))
+    scale = config_folder / "scales" / "tiny.yaml"
+    tuned = "learning_rates:\n  adapted_full: 1.0e-5\n"
+    scale.write_text(scale.read_text().replace("learning_rates:\n", tuned, 1))
     catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
     chosen = catalogue.scale.learning_rates["diff"]
     rates = {run: catalogue.run(run).training.lr for run in catalogue.runs if "mine" in run}
     setup = catalogue.scale.setups["recall"].training["lr"]
     assert setup != chosen
+    adapted = catalogue.scale.setups["adaptation"].training["lr"]
     assert rates == {
-        "mine": chosen, "mine_again": chosen, "mine_elsewhere": setup, "mine_slower": 1e-4
+        "mine": chosen, "mine_again": chosen, "mine_elsewhere": setup, "mine_slower": 1e-4,
+        "mine_adapted": 1e-5, "mine_adapted_otherwise": adapted,
     }  # fmt: skip

@@ -8,10 +8,9 @@ the squared gradient of a gate on the head's output (Michel et al. 2019).
 Shapes: B = sequences, T = positions, H = heads, e = width of a head.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +19,15 @@ from torch import Tensor, nn
 from difftransformer.config.adapt import HeadChoice
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.tuner import attention_modules, num_heads, require_projections
+from difftransformer.models.foreign.maps import Maps
+from difftransformer.models.foreign.registry import reader
 from difftransformer.models.watching import gate_slopes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-logger = logging.getLogger(__name__)
+_BLOCK = 64
+"""Queries whose rows are there at a time."""
 
 
 def select_heads(
@@ -60,24 +62,22 @@ def select_heads(
 
 @torch.no_grad()
 def head_entropy(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tensor:
-    """Mean entropy in nats of the rows of attention, [layers, H] in float64."""
-    modules = attention_modules(model)
-    sums = torch.zeros(len(modules), num_heads(model), dtype=torch.float64)
+    """Mean entropy in nats of the rows of attention, [layers, H] in float64.
+
+    Some rows at a time: the maps of a long sequence are never there as a whole.
+    """
+    sums = torch.zeros(len(attention_modules(model)), num_heads(model), dtype=torch.float64)
     rows = 0
 
-    def watch(layer: int) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, outputs: Any) -> None:
-            weights: Tensor = outputs[1]  # [B, H, T, T]
-            entropy = torch.special.entr(weights.double()).sum(-1)
-            sums[layer] += entropy.sum((0, 2)).cpu()
+    def add(maps: Maps) -> None:
+        for block in maps.blocks(_BLOCK):  # weights: [B, H, b, start + b]
+            entropy = torch.special.entr(block.weights.double())
+            sums[maps.layer] += entropy.sum((0, 2, 3)).cpu()
 
-        return hook
-
-    with _eager(model), ExitStack() as handles:
-        for layer, module in enumerate(modules):
-            handles.callback(module.register_forward_hook(watch(layer)).remove)
+    with _training(model, False):
         for batch in batches:
-            model.base_model(input_ids=batch.to(model.device), use_cache=False)
+            with reader(model)(model, add):
+                model.base_model(input_ids=batch.to(model.device), use_cache=False)
             rows += batch.numel()
     _require_batches(rows)
     return sums / rows
@@ -104,18 +104,6 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
         sequences += len(batch)
     _require_batches(sequences)
     return sums / sequences
-
-
-@contextmanager
-def _eager(model: "PreTrainedModel") -> Iterator[None]:
-    """Let attention keep its weights, which the faster ones never have."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        with _training(model, False):
-            yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 @contextmanager
