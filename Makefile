@@ -55,10 +55,10 @@ verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all
 	rm -rf results-verify
 
 test: install  ## the tests, but for those below, a worker for each core
-	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile
+	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 test-slow: install  ## those that take long and show more of what a quicker one shows
-	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile -m slow
+	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m slow
 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	OMP_NUM_THREADS=1 pytest tests/faults tests/unit/training/test_distributed.py -m ""

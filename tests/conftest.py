@@ -1,17 +1,21 @@
 """Fixtures of all rooms."""
 
 import os
+import pickle
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from small_workflow import BuildOnce, Checkout, build_small
 
+from difftransformer.config import yaml_files
 from difftransformer.provenance.job import exclusive
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -23,10 +27,47 @@ settings.register_profile("any machine", deadline=None)  # a busy one is slow an
 settings.load_profile("any machine")
 
 
+LONGEST = (
+    "workflow/test_parity", "training/test_distributed", "browser/test_site",
+    "training/test_memory", "test_adaptation_reruns", "reporting/test_tables",
+    "reporting/test_figures", "test_tracking_outages", "faults/test_damage", "browser/test_served",
+    "workflow/test_forced", "test_declared_inputs", "test_verdicts_again",
+    "examples/test_notebook", "docs/test_site",
+)  # fmt: skip
+"""Files that take half a minute and more: begun last, one of them would run on alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, then those of many tests."""
+    sizes = Counter(item.path for item in items)
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        path = item.path.as_posix()
+        longest = (place for place, part in enumerate(LONGEST) if path.endswith(f"{part}.py"))
+        return next(longest, len(LONGEST)), -sizes[item.path], path
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def without_waiting_for_disks() -> Iterator[None]:
     """What is written survives a killed process without it, and no test pulls a plug."""
     with patch.object(os, "fsync", lambda descriptor: None):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def yaml_parsed_once() -> Iterator[None]:
+    """The same text is the same content, a new object each; what is wrong is found each time."""
+    known: dict[str, bytes] = {}
+    parse = yaml_files.parse_mapping
+
+    def once(text: str, name: str) -> Any:
+        if text not in known:
+            known[text] = pickle.dumps(parse(text, name))
+        return pickle.loads(known[text])
+
+    with patch.object(yaml_files, "parse_mapping", once):
         yield
 
 

@@ -41,10 +41,6 @@ def test_its_jobs_run_on_their_declared_inputs_alone(derived: Checkout, tmp_path
         run_alone(derived, job, tmp_path / job.rule)
 
 
-def test_a_finished_adaptation_has_nothing_to_do(edited: Checkout) -> None:
-    assert edited.planned(ADAPTATION, *SCALE) == set()
-
-
 def test_editing_its_method_reruns_it(edited: Checkout) -> None:
     edited.edit(f"{METHODS}/lora.py", "r=rank", "r=rank + 1")
     assert edited.planned(ADAPTATION, *SCALE) == END

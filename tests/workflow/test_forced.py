@@ -36,10 +36,10 @@ def others_of(checkout: Checkout) -> list[Path]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("table6", "--forcerun", RESULT),
+        ("-f", RESULT),
         *(
             pytest.param(words, marks=pytest.mark.slow)
-            for words in (("-f", RESULT), (RESULT, "-R", "pretrain"))
+            for words in (("table6", "--forcerun", RESULT), (RESULT, "-R", "pretrain"))
         ),
     ],
     ids=" ".join,

@@ -28,10 +28,6 @@ def jobs(*runs: str, seed: int = 0) -> set[str]:
     }
 
 
-def test_a_finished_workflow_has_nothing_to_do(checkout: Checkout) -> None:
-    assert checkout.planned() == set()
-
-
 def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
     for name in (TRAINER, VARIANT, REPORT):
         checkout.edit(name, '"""', '"""Reworded. ')

@@ -27,9 +27,9 @@ def put(*path: str | int, value: Any) -> Change:
 def assert_one_line(case: Case, config_folder: Path) -> None:
     name, change, said = case
     path = config_folder / name
-    content = yaml.safe_load(path.read_text())
+    content = yaml.load(path.read_text(), yaml.CSafeLoader)
     change(content)
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False))
     with pytest.raises(UserError) as caught:
         Plan.load(config_folder)
     line = str(caught.value)

@@ -81,11 +81,9 @@ def test_an_edit_of_one_size_changes_the_jobs_of_that_size_alone(
     config_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs = [
-        *Plan.load(config_folder, {"scale": "tiny"}).artifacts.runs("figure3a"),
-        "diff_more_tokens",
-    ]
-    before = {run: Plan.load(config_folder, {"scale": "tiny"}).jobs.run_slice(run) for run in runs}
+    plan = Plan.load(config_folder, {"scale": "tiny"})
+    runs = [*plan.artifacts.runs("figure3a"), "diff_more_tokens"]
+    before = {run: plan.jobs.run_slice(run) for run in runs}
     path = config_folder / "scales" / "tiny.yaml"
     old = "d_model: 64, ffn_dim: 192"
     assert path.read_text().count(old) == 1

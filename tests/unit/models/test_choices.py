@@ -1,8 +1,6 @@
 """Choices among ways to the same numbers: measured once, kept, forced, and never two at a time."""
 
 import json
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from preloaded import Python, python
 
 from difftransformer.errors import ConfigError
 from difftransformer.models import choices
@@ -101,8 +100,9 @@ def test_the_ways_of_a_checkpoint_are_kept_or_it_is_said(monkeypatch: pytest.Mon
 
 def run(code: str) -> str:
     """Run code in a process of its own."""
-    called = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.run(called, check=True, capture_output=True, text=True).stdout
+    ended = python("-c", textwrap.dedent(code))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def test_processes_that_start_together_measure_once(unforced: Path) -> None:
@@ -112,9 +112,8 @@ def test_processes_that_start_together_measure_once(unforced: Path) -> None:
     from difftransformer.models import choices, matrices
     print("took", matrices.products())
     """
-    called = [sys.executable, "-c", textwrap.dedent(code)]
-    both = [subprocess.Popen(called, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [one.communicate()[0] for one in both]
+    both = [Python("-c", textwrap.dedent(code)) for _ in range(2)]
+    said = [one.ended().stdout for one in both]
     took = [line for text in said for line in text.splitlines() if line.startswith("took")]
     assert len(set(took)) == 1
     assert len(took) == 2

@@ -38,6 +38,8 @@ def test_every_declared_table_is_built_and_rebuilt_alike(
     )
     assert [path.suffix for path in first] == list(SUFFIXES)
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    latex = first[SUFFIXES.index(".tex")].read_text()
+    assert "{[}U+" not in latex, "a sign that LaTeX lacks"
 
 
 @pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep", "figure4"])
@@ -83,12 +85,6 @@ def test_published_values_stand_in_cells_of_every_format(
     assert f'<span class="published" title="{mark}">[{value}]</span>' in html
     assert f"[{value}]" in (tmp_path / f"{name}.md").read_text().replace("\\", "")
     assert f"[{value}]" in (tmp_path / f"{name}.tex").read_text()
-
-
-@pytest.mark.parametrize("name", sorted(TABLES))
-def test_latex_knows_every_sign_that_we_write(name: str, fake: FakeResults, tmp_path: Path) -> None:
-    build_table(artifact_slice(name), fake.results, tmp_path / name)
-    assert "{[}U+" not in (tmp_path / f"{name}.tex").read_text()
 
 
 def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path) -> None:

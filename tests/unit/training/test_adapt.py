@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "galore": {"rank": 4, "gap": 7},
     "apollo": {"rank": 4, "gap": 7},
 }
+MORE = ("kvo", "lora", "apollo")
 PROJECTIONS = {"qkv_proj", "o_proj"}
 
 
@@ -128,7 +129,11 @@ def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, met
     assert ours == theirs
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    # The others go on as one of these does: from what trains alone, or from all there is.
+    [pytest.param(one, marks=[pytest.mark.slow] * (one in MORE)) for one in METHODS],
+)
 def test_killed_it_ends_in_the_same_bytes(
     train: Train, base: Path, tmp_path: Path, method: str
 ) -> None:

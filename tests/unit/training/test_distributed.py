@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_training import make_slice
+from tiny_training import make_slice, train_in
 
 from difftransformer.models.attention.registry import variants
 from difftransformer.provenance.job import exclusive
@@ -137,7 +137,7 @@ def assert_one_line(said: str) -> None:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Run:
     run = Run(tmp_path_factory.mktemp("alone") / "run", text)
-    run(1)
+    train_in(run.folder.parent, text)(make_slice(**SETTINGS), "run")
     return run
 
 

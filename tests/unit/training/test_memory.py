@@ -44,14 +44,11 @@ SIZES = {
         "d_model": 256, "num_layers": 4, "ffn_dim": 384,
     },
 }  # fmt: skip
+MORE = ("states", "recomputed", "selected", "maps")  # "checkpoints" has the states, too
 
 
 @pytest.mark.parametrize(
-    "size",
-    [
-        pytest.param(size, marks=[pytest.mark.slow] * (size in ("recomputed", "selected", "maps")))
-        for size in SIZES
-    ],
+    "size", [pytest.param(size, marks=[pytest.mark.slow] * (size in MORE)) for size in SIZES]
 )
 def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("measured_training.py")

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,10 +14,19 @@ from tiny_training import Train, make_slice, train_in
 
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
+from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training import run as training
 from difftransformer.training.mirror import FINISHED, forget_finished
 
-LONG = {"steps": 301, "checkpoint_every": 20, "keep_weights": [0.1]}
+LONG = {"steps": 101, "checkpoint_every": 20, "keep_weights": [0.3]}
+
+
+class Held(NullTracker):
+    """What a training that is to be killed tells: it waits there, with steps to do."""
+
+    def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
+        if step >= 70:
+            time.sleep(600)
 
 
 def names(copy: Path) -> list[str]:
@@ -45,7 +55,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     """Folder of a training whose machine was lost with all on it, and the copy of its state."""
     copy = tmp_path / "copies" / "one"
-    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}")
+    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}", tracker=Held())
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()
@@ -122,7 +132,7 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
     train: Train, undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy"
-    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}")
+    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}", tracker=Held())
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_until
-from tiny_training import Train, make_slice
+from tiny_training import Train, make_slice, train_in
 
 from difftransformer.errors import CheckpointError
 from difftransformer.models.choices import FOLDER, FORCED
@@ -62,12 +62,16 @@ def test_killed_on_recall_data_ends_in_the_same_bytes(
     assert_same_outcome(undisturbed, tmp_path / "killed")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+    return train_in(tmp_path_factory.mktemp("undisturbed"), text)(make_slice(steps=150))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
-    train: Train, tmp_path: Path, number: signal.Signals
+    train: Train, undisturbed: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     slice = make_slice(steps=150)  # no periodic checkpoints: the one there is, is the signal's
-    undisturbed = train(slice, "undisturbed")
     stopped = tmp_path / "stopped"
     process = start(train, slice, "stopped")
     wait_until((stopped / "state" / "progress.json").exists, process)
