@@ -15,8 +15,6 @@ from typing import Any
 import runs
 
 SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
-ROWS = {"fused": "fused", "fused atomic": "fused", "flash_attn": "flash_attn"}
-"""Rows of attention.py -> backend, of differential heads; of plain ones with "plain" before."""
 
 
 def main() -> None:
@@ -77,20 +75,22 @@ def tiles(folder: Path) -> dict[str, Any]:
 def fastest(folder: Path) -> dict[str, Any]:
     """What `by_card.json` holds: by card and operation the fastest backend from so many keys on.
 
-    Training decides. Of the log-sum-exp FlexAttention is the only other way, which is as `sdpa`.
+    Training decides, and the newest answer; only what can do heads of every width is compared.
+    Of the log-sum-exp FlexAttention is the only other way, which is as `sdpa`.
     """
-    times: dict[str, dict[str, dict[int, dict[str, float]]]] = {}
+    times: dict[str, dict[str, dict[int, dict[str, dict[str, float]]]]] = {}
     for one in answers(folder, "attention"):
-        if one["question"].split()[-1] != "training":
+        _, keys, _, width, mode = one["question"].split()
+        if mode != "training":
             continue
-        keys = int(one["question"].split()[1])
         operations = times.setdefault(one["device"], {})
+        for by_keys in operations.values():
+            by_keys.get(int(keys), {}).pop(width, None)
         for name, taken in one["answer"]["seconds"].items():
             operation, backend = row(name)
             if backend is not None:
-                by_keys = operations.setdefault(operation, {}).setdefault(keys, {})
-                total = by_keys.get(backend, 0.0) + taken["median"]  # of both widths
-                by_keys[backend] = total
+                by_width = operations.setdefault(operation, {}).setdefault(int(keys), {})
+                by_width.setdefault(width, {})[backend] = taken["median"]
     return {card: {"bf16": table(operations)} for card, operations in times.items()}
 
 
@@ -108,13 +108,18 @@ def row(name: str) -> tuple[str, str | None]:
     return found.get(name, (plain, None))
 
 
-def table(operations: dict[str, dict[int, dict[str, float]]]) -> dict[str, list[list[Any]]]:
+def table(
+    operations: dict[str, dict[int, dict[str, dict[str, float]]]],
+) -> dict[str, list[list[Any]]]:
     """Steps of each operation, from one key on; the log-sum-exp goes with plain attention."""
     found: dict[str, list[list[Any]]] = {}
     for operation, by_keys in operations.items():
         steps: list[list[Any]] = []
-        for keys, taken in sorted(by_keys.items()):
-            best = min(taken, key=lambda name: taken[name])
+        for keys, by_width in sorted(by_keys.items()):
+            able = set.intersection(*map(set, by_width.values())) if by_width else None
+            if not able:
+                continue
+            best = min(sorted(able), key=lambda name: sum(one[name] for one in by_width.values()))
             if not steps or steps[-1][1] != best:
                 steps.append([keys if steps else 1, best])
         found[operation] = steps

@@ -87,7 +87,7 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     every = import_module("all")
     seconds = {
         1024: {"fused": 3.0, "padded (sdpa)": 2.0, "plain fused": 2.0, "plain sdpa": 1.0},
-        8192: {"fused": 3.0, "padded (sdpa)": 4.0, "plain fused": 2.0, "plain sdpa": 1.0},
+        8192: {"fused": 3.0, "padded (sdpa)": 4.0, "plain fused": 0.5, "plain sdpa": 1.0},
     }
     lines = [
         answered(
@@ -98,6 +98,11 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
         for T, taken in seconds.items()
         for mode in ("training", "forward")
     ]
+    old = {"seconds": {"padded (sdpa)": {"median": 99.0}, "plain fused": {"median": 0.1}}}
+    lines.insert(0, answered("attention", "T 1024 d 64 training", old))
+    wide = {"padded (sdpa)": 2.0, "fused": 1.0, "plain sdpa": 1.0}  # no "plain fused" of this width
+    wider = {"seconds": {name: {"median": value} for name, value in wide.items()}}
+    lines.append(answered("attention", "T 8192 d 128 training", wider))
     lines.append(answered("attention", "T 9 d 64 training", {"out_of_memory": "no"}))
     lines.append(answered("attention", "T 9 d 64 training", {"seconds": {}}, device="cpu"))
     (tmp_path / "attention.jsonl").write_text("".join(lines))

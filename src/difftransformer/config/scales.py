@@ -68,7 +68,8 @@ def tuned_as(
 def _method_of(runs: Runs, name: str, where: str) -> str | None:
     """Return by what a run is adapted: its own method, or that of its nearest base with one."""
     chain = reversed(ancestry(runs, name, where).values())
-    return next((entry.adapt["method"] for entry in chain if "method" in (entry.adapt or {})), None)
+    named = (entry.adapt for entry in chain if entry.adapt and "method" in entry.adapt)
+    return next((adapt["method"] for adapt in named), None)
 
 
 def members(runs: Runs, run: str, setups: Sequence[str], where: str) -> dict[str, str]:
