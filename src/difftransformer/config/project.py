@@ -164,6 +164,11 @@ class RunEntry(PretrainedOptions):
     set: dict[str, Any] = setting(
         {}, meaning="Settings that differ from the base: keys of `model` and `training`"
     )
+    keep_weights: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+        [],
+        meaning="Shares of training after which its weights are kept, beside those of its setup. "
+        "Not inherited from base",
+    )
     match: MatchEntry | None = setting(
         None,
         meaning="Run that this one is sized after, by its ffn_dim; null: as its setup says. "
@@ -181,7 +186,8 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trained_or_pretrained(self) -> Self:
-        ours = {"base", "setup", "init_from", "adapt", "set", "match"} & self.model_fields_set
+        ours = {"base", "setup", "init_from", "adapt", "set", "keep_weights", "match"}
+        ours &= self.model_fields_set
         theirs = {*PretrainedOptions.model_fields, "parameters"} & self.model_fields_set
         if self.pretrained is not None and ours:
             raise ValueError(f"a pretrained model is not trained: take out {sorted(ours)}")

@@ -236,6 +236,9 @@ class Catalogue:
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, entry in chain.items():
             layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
+        if kept := chain[name].keep_weights:
+            kept = sorted({*layers.values.get("training", {}).get("keep_weights", []), *kept})
+            layers.add({"training": {"keep_weights": kept}}, f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
 

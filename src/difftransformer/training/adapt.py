@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
+import peft  # noqa: F401 - most methods are its: here, the process that jobs are forked from has it
 import torch
 from torch import Tensor
 

@@ -20,7 +20,7 @@ from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
 from difftransformer.reporting.verdicts import Verdict
 
-ROWS = ("curvature_transformer", "curvature_diff", "curvature_diff_fixed_lambda")
+ROWS = ("transformer", "diff", "diff_fixed_lambda")
 
 
 def test_a_section_for_each_phase(fake: FakeResults) -> None:
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_one_line(small: FakeResults) -> None:
     for row in ROWS:
         small.language_model(row, 0)
         curvature(small, row, 0)
-    path = small.root / f"evaluations/{SUITE}/curvature_diff/0/{SPECTRA}"
+    path = small.root / f"evaluations/{SUITE}/diff/0/{SPECTRA}"
     path.write_text('{"phases": {"late": [{"nodes": 3}]}}')
     rewrite(Path(f"{path.parent}.json"), Path(f"{path.parent}.json").read_text())
     with pytest.raises(DataError, match=r"spectra.json: not a file of spectra \(phases.late.0"):

@@ -177,5 +177,5 @@ def _with_suite(catalogue: Catalogue, name: str, changes: dict[str, object]) -> 
 def test_what_is_measured_on_the_cpu_asks_for_no_card(repository: Path) -> None:
     jobs = Plan.load(repository / "config", {"scale": "paper"}).jobs
     assert jobs.catalogue.suite("curvature").device == "cpu"
-    assert jobs.gpus("curvature_diff", "curvature") == 0
-    assert jobs.gpus("curvature_diff", "attention_maps") == 1 <= jobs.gpus("curvature_diff")
+    assert jobs.gpus("diff", "curvature") == 0
+    assert jobs.gpus("diff", "attention_maps") == 1 <= jobs.gpus("diff")

@@ -63,7 +63,8 @@ def test_rows_of_table_6_differ_in_norm_gains_and_lambda_vectors_alone(plan: Pla
 
 def test_the_rows_differ_in_nothing_but_attention_and_learning_rate(plan: Plan) -> None:
     def rest(slice: RunSlice) -> dict:
-        return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": {"lr"}})
+        differ = {"lr", "keep_weights"}  # the second changes no step
+        return slice.model_dump(exclude={"run": True, "model": {"attention"}, "training": differ})
 
     first, *others = (plan.jobs.run(name) for name in (*TABLE_6, *CONTROLS))
     assert all(rest(other) == rest(first) for other in others)
@@ -125,7 +126,8 @@ def test_sweep_runs_differ_in_the_learning_rate_alone(repository: Path) -> None:
     for index, rate in enumerate(rates):
         swept = plan.jobs.run(f"sweep_diff_{index}")
         assert swept.training.lr == rate
-        base = plan.jobs.run("diff").training.model_copy(update={"lr": rate})
+        own = {"lr": rate, "keep_weights": []}
+        base = plan.jobs.run("diff").training.model_copy(update=own)
         assert swept.training == base
 
 
@@ -175,3 +177,47 @@ def test_a_new_run_has_the_chosen_rate_of_its_base_at_the_same_setup(config_fold
         "mine": chosen, "mine_again": chosen, "mine_elsewhere": setup, "mine_slower": 1e-4,
         "mine_adapted": 1e-5, "mine_adapted_otherwise": adapted,
     }  # fmt: skip
+
+
+def test_weights_are_kept_of_the_run_that_says_so_alone(config_folder: Path) -> None:
+    path = config_folder / "runs.yaml"
+    mine = """runs:
+  mine: {label: Mine, base: diff}
+  mine_kept: {label: Mine, base: mine, keep_weights: [0.7, 0.5]}
+  math_kept: {label: Mine, base: math_diff, keep_weights: [0.25, 0.5]}
+"""
+    path.write_text(path.read_text().replace("runs:\n", mine, 1))
+    catalogue = Plan.load(config_folder, {"scale": "tiny"}).catalogue
+    runs = ("diff", "mine", "mine_kept", "math_diff", "math_kept")
+    kept = {run: catalogue.run(run).training.keep_weights for run in runs}
+    assert kept["diff"]
+    assert (kept["mine"], kept["mine_kept"]) == ([], [0.5, 0.7])
+    assert kept["math_kept"] == sorted({*kept["math_diff"], 0.25, 0.5}) != kept["math_diff"]
+
+
+MEET = {
+    ("recall_grouped_diff_2_1", "recall_grouped_diff_2_1_equal_flops"),
+    ("transformer_halved_heads", "transformer_size_128"),
+}
+"""Whose sizes happen to meet, on purpose alike at no scale."""
+
+
+def test_nothing_is_trained_twice_under_two_names(plan: Plan) -> None:
+    """Whichever artifacts are built, but for sweeps, whose seeds are mostly their own.
+
+    Weights that are kept on the way change no step.
+    """
+
+    def training(run: str) -> str:
+        slice = plan.jobs.run(run)
+        kept = slice.training.model_copy(update={"keep_weights": []})
+        return slice.model_copy(update={"run": "", "training": kept}).model_dump_json()
+
+    swept = plan.catalogue.scale.sweeps
+    names = plan.artifacts.known.keys() - swept.keys()
+    runs = {run for name in names for run in plan.artifacts.runs(name)}
+    by_training: dict[str, list[str]] = {}
+    for run in sorted(run for run in runs if plan.catalogue.pretrained(run) is None):
+        by_training.setdefault(training(run), []).append(run)
+    twins = {tuple(names) for names in by_training.values() if len(names) > 1}
+    assert twins <= (MEET if plan.jobs.scale in ("tiny", "small") else set())

@@ -50,7 +50,7 @@ def curvature(
 
 
 def _spectrum(noise: random.Random, growth: float, run: str) -> Spectrum:
-    low, high = (-0.6 if run.endswith("_diff") else -1.2) * growth, 2.0 * growth
+    low, high = (-0.6 if run == "diff" else -1.2) * growth, 2.0 * growth
     low, high = low * noise.uniform(0.8, 1.2), high * noise.uniform(0.8, 1.2)
     nodes = [low + (high - low) * step / (_STEPS - 1) for step in range(_STEPS)]
     weights = [10.0 ** (-6 * abs(node) / high) for node in nodes]

@@ -109,8 +109,7 @@ class FakeResults:
 
     def curvature(self, seed: int) -> None:
         for row in ("transformer", "diff", "diff_fixed_lambda"):
-            self.language_model(f"curvature_{row}", seed)
-            curvature(self, f"curvature_{row}", seed)
+            curvature(self, row, seed)
 
     def language_model(self, run: str, seed: int) -> None:
         noise = random.Random(f"{run}{seed}")
