@@ -65,7 +65,7 @@ test-faults: install  ## every fault there is: kills, full disks, damage, outage
 
 test-kernels: install  ## every tile of the fused kernels for every part; the contract in the interpreter
 	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/attention/test_contract.py -k fused -m ""
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/kernels/interpreted tests/attention/test_contract.py -k fused -m ""
 
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'

@@ -1,12 +1,8 @@
 """The configurations that every contract test walks."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # pytest's import mode importlib leaves it out
 from small_layers import configurations
 
 from difftransformer.models.kernels import fused

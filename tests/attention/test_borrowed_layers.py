@@ -74,7 +74,7 @@ def test_a_layer_is_copied_and_pickled(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_a_layer_is_compiled_and_exported_whole(variant: str) -> None:
+def test_a_layer_is_exported_whole(variant: str) -> None:
     """No Python depends on data: one graph, which servers that trace a model want."""
     one = layer(variant, backend="sdpa").eval()
     x = inputs()
@@ -82,6 +82,14 @@ def test_a_layer_is_compiled_and_exported_whole(variant: str) -> None:
     with torch.no_grad():
         exported = torch.export.export(one, (x,)).module()
         torch.testing.assert_close(exported(x), one(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", variants())
+def test_a_layer_is_compiled_whole(variant: str) -> None:
+    one, x = layer(variant, backend="sdpa"), inputs()
+    compiled = torch.compile(one, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), one(x), rtol=1e-5, atol=1e-5)
 
 
 def test_masks_and_positions() -> None:

@@ -102,7 +102,8 @@ app = typer.Typer(
     cls=Commands,
     help="Rebuild the tables and figures of the Differential Transformer work, step by step.",
     epilog="Exit status: 0 done, 1 a fault of this program, 2 a mistake that the last line names "
-    "with its cure, 75 stopped and the same command goes on, 130 stopped from the keyboard.",
+    "with its cure, 75 stopped and the same command goes on, 130 stopped from the keyboard. What "
+    "builds ends as Snakemake does: 1 where a job failed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

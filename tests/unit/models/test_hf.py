@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_layers import FITTING
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import UserError
+from difftransformer.models.attention.registry import variants
 from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.transformer import Transformer
 
@@ -24,6 +26,11 @@ VARIANTS = [
     pytest.param(
         {"variant": "diff_v1", "num_heads": 4, "num_kv_heads": 2}, False, id="diff_v1-gqa"
     ),
+]
+VARIANTS += [
+    pytest.param({"variant": name, **FITTING.get(name, {})}, False, id=name)
+    for name in variants()
+    if name not in [parameters.id for parameters in VARIANTS]
 ]
 
 
