@@ -22,7 +22,7 @@ def with_a_long_training(
     """Two tables: one of a short training, and one of `diff`, which takes longer."""
     folder.mkdir(parents=True)
     copy = make_small(repository, folder)
-    settings = {"steps": 4000, "checkpoint_every": 200} | training
+    settings = {"steps": 3000, "checkpoint_every": 150} | training
     runs = {"runs": {"diff": {"set": {"training": settings}}}}
     copy.edit("config/scales/smoke.yaml", "\nruns:\n", f"\n{yaml.safe_dump(runs)}")
     short = folder / "config" / "artifacts" / "table6.yaml"

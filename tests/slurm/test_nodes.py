@@ -48,7 +48,7 @@ class Training:
         folder.mkdir()
         slice = make_slice(
             world=world,
-            steps=900,
+            steps=600,
             batch_size=6,
             checkpoint_every=50,
             log_every=100,

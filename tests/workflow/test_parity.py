@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_every_rule_has_log_and_message(repository: Path) -> None:
 
 
 def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
-    listed = finished.snakemake("--list-target-rules").stdout
+    listed = finished.snakemake("--list-target-rules", "--config", "results=listed").stdout
+    assert not (finished.folder / "listed").exists()
     for name, says in (
         ("table6", "Validation loss, AR-Hit and Others"),
         ("headline", "(the default)"),
@@ -54,6 +56,15 @@ def test_targets_are_listed_with_one_line_each(finished: Checkout) -> None:
     ):
         assert re.search(rf"^{name}\b", listed, re.MULTILINE), listed
         assert says in listed
+
+
+def test_make_asks_which_ablation(repository: Path) -> None:
+    ended = subprocess.run(
+        ["make", "--old-file=install", "rerun"],
+        cwd=repository, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "error: which one? make rerun ABLATION=ablation_group_norm" in ended.stderr
 
 
 @pytest.mark.parametrize(

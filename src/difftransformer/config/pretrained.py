@@ -74,6 +74,8 @@ def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
         if local
         else "check its id, its revision and the network, or name a folder"
     )
+    if model.folder is not None and (model.folder / "adapter_config.json").is_file():
+        cure = "it is an adapter alone: name the model that it changes, or the two merged"
     return CheckpointError(f"{model.name}: cannot be loaded{where} ({in_one_line(error)}); {cure}")
 
 

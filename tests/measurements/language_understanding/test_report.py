@@ -147,6 +147,8 @@ def test_the_tables_of_dex_leave_wsc_out_and_name_constant_answers(fake: FakeRes
     assert whole is not None and rest is not None and len(values) == 10
     assert rest.value == pytest.approx(sum(values) / 10)
     assert section.cell("adapted_dex", "average_rest_0shot_difference") is not None
+    shown = [column.id for column in section.columns if not column.tidy_only]
+    assert [one for one in shown if "constant" in one] == ["wsc_constant_0shot"]
     (note,) = (one for one in section.notes if one.startswith("One answer to 95%"))
     assert note.count("WSC:") == 1 and "Dex" in note and "COPA" not in note
 

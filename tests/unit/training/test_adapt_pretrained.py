@@ -334,3 +334,12 @@ def test_a_model_that_cannot_be_adapted_is_one_line_before_any_job(
         sizes(PretrainedModel(name=str(tmp_path / "base")))
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).startswith(str(tmp_path / "base"))
+
+
+def test_an_adapter_without_its_base_is_one_line(tmp_path: Path) -> None:
+    from difftransformer.models.dex import DexConfig
+
+    DexConfig(heads="all").save_pretrained(tmp_path / "adapter")
+    with pytest.raises(UserError, match="it is an adapter alone: name the model") as refusal:
+        sizes(PretrainedModel(name=str(tmp_path / "adapter")))
+    assert "\n" not in str(refusal.value)

@@ -61,7 +61,7 @@ def section(view: View[Options]) -> Section:
     cells = _measured(view, asked)
     if more := _more(view, suite):
         cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
-    ids = [*asked, *(one.id for one in more if not one.hidden)]
+    ids = [*asked, *(one.id for one in more if one.compared)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
     sizes = adapted_sizes(view)
@@ -161,11 +161,13 @@ def _more(view: View[Options], suite: Suite) -> list[Metric]:
         rest = [task for task in suite.asked_tasks if task not in left_out]
         labels = " and ".join(map(label_of, left_out))
         terms = {metric_of(task): 100 / len(rest) for task in rest}
-        found.append(Metric(f"{AVERAGE}_rest{ending}", f"Avg without {labels} ↑", terms))
+        found.append(
+            Metric(f"{AVERAGE}_rest{ending}", f"Avg without {labels} ↑", terms, compared=True)
+        )
     if view.options.constant:
         found += [
             Metric(f"{task}_constant{ending}", f"{label_of(task)}, one answer",
-                   {metric_of(task, "constant"): 100.0}, hidden=True)
+                   {metric_of(task, "constant"): 100.0}, hidden=task not in left_out)
             for task in suite.asked_tasks
         ]  # fmt: skip
     return found
@@ -177,7 +179,7 @@ def _columns_of(view: View[Options], more: list[Metric]) -> list[Column]:
         found += [
             Column(id=one.id + DIFFERENCE, header=f"Δ {one.header.removesuffix(' ↑')}")
             for one in more
-            if not one.hidden
+            if one.compared
         ]
     return found
 

@@ -41,7 +41,7 @@ class Options(measurement.Options):
     constant: bool = setting(
         False,
         meaning="Whether a note names the tasks in which a row gives nearly all items one answer; "
-        "the shares are in the csv",
+        "the shares are in the csv, those of the tasks of `without` in the table, too",
     )
 
 
