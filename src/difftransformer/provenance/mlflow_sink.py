@@ -27,7 +27,7 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-from mlflow.entities import Run, ViewType  # noqa: E402
+from mlflow.entities import Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
@@ -138,7 +138,7 @@ class MlflowSink:
         all runs of this results folder that the UI shows; returns how many got a tag.
         """
         found = {run.data.tags.get("job_id", ""): run for run in self._own_runs()}
-        marked = 0
+        marks: dict[str, set[str]] = {}
         for artifact in found.values():
             tags = artifact.data.tags
             if not tags.get("rule", "").startswith("build_"):
@@ -150,10 +150,14 @@ class MlflowSink:
                 seen |= names
                 behind += [found[name] for name in names if name in found]
                 if run is not artifact and label not in run.data.tags:
-                    self.client.set_tag(run.info.run_id, label, "yes")
-                    run.data.tags[label] = "yes"
-                    marked += 1
-        return marked
+                    marks.setdefault(run.info.run_id, set()).add(label)
+        for run_id, labels in marks.items():
+            self._tag(run_id, dict.fromkeys(sorted(labels), "yes"))
+        return sum(map(len, marks.values()))
+
+    def _tag(self, run_id: str, tags: dict[str, str]) -> None:
+        """Set tags at one go: a store waits for its disk at each."""
+        self.client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
 
     def _experiment_ids(self) -> list[str]:
         found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
@@ -215,11 +219,13 @@ class MlflowSink:
         if status not in TERMINAL:
             self.client.update_run(run_id, status=status)
             return
-        self.client.set_tag(run_id, "resumable", str(status == "KILLED").lower())
+        tags = {"resumable": str(status == "KILLED").lower()}
+        if status == "FINISHED":
+            tags[_SEEN] = str(record["at"])
+        self._tag(run_id, tags)
         first = first_finish(state) if status == "FINISHED" else None
         self.client.set_terminated(run_id, status, end_time=first or record["at"])
         if status == "FINISHED":
-            self.client.set_tag(run_id, _SEEN, str(record["at"]))
             self._end_those_left_behind(run_id, job, last_start(state, record["at"]))
             self._supersede(run_id, record["at"], job)
 
@@ -278,8 +284,7 @@ class MlflowSink:
         for other in self.client.search_runs([self.experiment(job["stage"])], running):
             left, seen = other.info.run_id, self._last_point(other)
             if left != run_id and seen < began:
-                self.client.set_tag(left, _CONTINUED, run_id)
-                self.client.set_tag(left, "resumable", "false")
+                self._tag(left, {_CONTINUED: run_id, "resumable": "false"})
                 self.client.set_terminated(left, "KILLED", end_time=seen)
 
     def _last_point(self, run: Run) -> int:
