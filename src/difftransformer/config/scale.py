@@ -16,10 +16,9 @@ class MachineConfig(Settings):
     peak_tflops: float = setting(
         meaning="Dense products of one GPU in bf16, as its maker states them", unit="TFLOP/s", gt=0
     )
-    mfu: float = setting(
-        meaning="Share of that peak which training is taken to reach: stated, not measured",
-        gt=0,
-        le=1,
+    mfu: float = setting(meaning="Share of that peak which training is taken to reach", gt=0, le=1)
+    mfu_source: str = setting(
+        "stated, not measured", meaning="Where that share is from; the plan says it beside it"
     )
     gpus_per_node: int = setting(8, meaning="GPUs of one node", unit="GPUs", gt=0)
     node_gb_s: float = setting(

@@ -71,7 +71,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     disk = sum(one.disk_gib * one.seeds for one in costs)
     yield (
         f"{sum(one.seeds for one in costs)} trainings, {hours:,.0f} GPU-hours on {machine.card} at "
-        f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s (stated, not measured), "
+        f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s ({machine.mfu_source}), "
         f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
     days = ", ".join(f"{hours / count / 24:,.0f} on {count}" for count in WORLDS)
@@ -157,7 +157,7 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
 
 
 def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
-    """Say how often the longest training on each data set goes through it, where more than once."""
+    """Say how often the longest training on each data set goes through it, the oftenest first."""
     longest: dict[str, float] = {}
     for run in runs:
         slice = plan.jobs.run(run)
@@ -165,9 +165,8 @@ def epochs(plan: Plan, runs: Iterable[str]) -> Iterator[str]:
         if has is not None:
             asked = slice.training.total_steps * slice.training.tokens_per_step / has
             longest[slice.dataset] = max(asked, longest.get(slice.dataset, 0.0))
-    for dataset, times in longest.items():
-        if times > 1.05:
-            yield f"{dataset}: its longest training goes through it {times:.1f} times"
+    for dataset, times in sorted(longest.items(), key=lambda one: -one[1]):
+        yield f"{dataset}: its longest training goes through it {times:.2g} times"
 
 
 def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingCost:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
@@ -20,7 +21,7 @@ from difftransformer.measurements.attention_allocation.measure import (
     region_shares,
     regions_of,
 )
-from difftransformer.measurements.attention_allocation.settings import REGIONS, Suite
+from difftransformer.measurements.attention_allocation.settings import MAPS, PROMPT, REGIONS, Suite
 from difftransformer.models.transformer import Layer, Transformer
 
 SOFTMAX = {"variant": "softmax", "head_dim": 8}
@@ -178,6 +179,9 @@ def test_shares_of_a_row_make_up_the_whole(
     np.testing.assert_allclose(shares[..., :-1].sum(-1), 1, atol=1e-5)
     rows, example = np.load(tmp_path / "example_rows.npy"), _example(tmp_path)
     assert rows.shape == (1, heads, len(example["tokens"]))
+    maps = load_file(tmp_path / MAPS)["maps"].float().numpy()
+    np.testing.assert_allclose(maps[..., -1, :], rows, atol=1e-3)  # kept in half precision
+    assert (np.triu(maps, 1) == 0).all()
     total = rows.sum(-1)
     if attention is SOFTMAX:
         np.testing.assert_allclose(total, 1, atol=1e-5)
@@ -219,6 +223,7 @@ def test_the_suite_runs_in_english(english: PackedDataset, tmp_path: Path) -> No
     parts = [shares[name] or 0 for name in ("bos", "noise", "answer", "query")]
     assert sum(parts) == pytest.approx(1, abs=1e-6) and min(parts) > 0
     example = _example(tmp_path)
+    assert not (tmp_path / MAPS).exists()  # so many tokens would be large
     told = "".join(
         token
         for token, region in zip(example["tokens"], example["regions"], strict=True)
@@ -227,9 +232,10 @@ def test_the_suite_runs_in_english(english: PackedDataset, tmp_path: Path) -> No
     assert re.fullmatch(r"\s?The special magic \w+ number is: \d{7}", told)
 
 
-def _example(details: Path) -> dict[str, list[str]]:
-    example: dict[str, list[str]] = json.loads((details / "example.json").read_text())
+def _example(details: Path) -> dict[str, Any]:
+    example: dict[str, Any] = json.loads((details / PROMPT).read_text())
     assert len(example["tokens"]) == len(example["regions"])
+    assert example["maps"] == (details / MAPS).exists()
     return example
 
 

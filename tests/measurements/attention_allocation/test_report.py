@@ -10,8 +10,10 @@ from fake_slices import artifact_slice
 from pictures import picture
 
 from difftransformer.errors import UserError
+from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.view import View, maps_of
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -61,6 +63,16 @@ def test_the_answers_share_is_drawn_by_layer_under_both(fake: FakeResults) -> No
         assert {tuple(line.get_xdata()) for line in drawn} == {(1, 2)}
     one, two = (panels[f"Answer, {name}"].get_ylim() for name in ("absolute", "signed"))
     assert one == two
+
+
+def test_whole_maps_of_the_example_are_browsed(fake: FakeResults) -> None:
+    artifact, results = artifact_slice("table3"), load_results(fake.results, "tiny")
+    attention, needles = (View(artifact, part, results) for part in artifact.sections)
+    maps = maps_of(attention)
+    assert [one.run for one in maps] == [row.run for row in attention.rows]
+    assert {one.prompt for one in maps} == {"6 needles, one asked for"}
+    assert [one.weights.shape for one in maps] == [(2, heads, 20, 20) for heads in (4, 2, 2)]
+    assert maps_of(needles) == []
 
 
 def test_an_example_that_is_not_there_is_named(small: FakeResults, tmp_path: Path) -> None:

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fake_quantised import quantised
+from safetensors.numpy import save_file
+
+from difftransformer.measurements.attention_allocation.settings import MAPS, PROMPT
+from difftransformer.measurements.attention_allocation.settings import ROWS as EXAMPLE
 
 if TYPE_CHECKING:
     from fake_results import FakeResults
@@ -103,17 +107,20 @@ def _attention(fake: "FakeResults", row: str, seed: int) -> None:
             named = dict(zip(REGIONS, map(float, some), strict=True))
             named["noise"] = named["before"] + named["after"]
             metrics |= {f"{name}{sign}{label}": value for name, value in named.items()}
-    details = fake.root / "evaluations" / suite / run / str(seed)
-    details.mkdir(parents=True, exist_ok=True)
     heads, length = (4 if row == "transformer" else 2), 20
     rows = draw.dirichlet(np.full(length, 0.3), size=(2, heads)).astype(np.float32)
     if row == "diff":
         rows -= 0.4 * draw.dirichlet(np.full(length, 0.3), size=(2, heads)).astype(np.float32)
-    np.save(details / "example_rows.npy", rows)
     regions = ["bos", *["before"] * 8, *["answer"] * 2, *["after"] * 8, "query"]
     tokens = [f"f{place:02d}" for place in range(length)]
-    example = {"tokens": tokens, "regions": regions}
-    (details / "example.json").write_text(json.dumps(example))
+    maps = np.tril(draw.dirichlet(np.full(length, 0.3), size=(2, heads, length)))
+    for one in (run, f"equal_{run}"):
+        details = fake.root / "evaluations" / suite / one / str(seed)
+        details.mkdir(parents=True, exist_ok=True)
+        np.save(details / EXAMPLE, rows)
+        save_file({"maps": maps.astype(np.float16)}, details / MAPS)
+        example = {"tokens": tokens, "regions": regions, "maps": True}
+        (details / PROMPT).write_text(json.dumps(example))
     config = _config(suite, needles=6, answer="needle")
     for one in (run, f"equal_{run}"):
         fake.evaluation(one, seed, suite, metrics, config)

@@ -15,12 +15,23 @@ P = prompts of a depth, D = depths, R = regions, and noise behind them.
 import json
 
 import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
-from difftransformer.measurements.attention_allocation.settings import Suite, share_names
+from difftransformer.evaluation.watching import map_rows
+from difftransformer.measurements.attention_allocation.settings import (
+    MAPS,
+    MOST_MAPPED,
+    PROMPT,
+    ROWS,
+    Suite,
+    share_names,
+)
 from difftransformer.provenance.atomic import replacing, write_text
 
 
@@ -49,17 +60,26 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             regions = regions_of(prompt, len(ids), suite.answer)
             shares.append(region_shares(rows, regions))
             if (place, sample) == example:
-                _save(subject, "example_rows", rows)
+                _save(subject, ROWS, rows)
                 shown = {
                     "tokens": [builder.tokenizer.decode([token]) for token in ids],
                     "regions": [REGIONS[region] for region in regions],
+                    "maps": len(ids) <= MOST_MAPPED,
                 }
-                text = json.dumps(shown, indent=1)
-                write_text(subject.details / "example.json", text + "\n")
+                if shown["maps"]:
+                    save_file({"maps": _maps(subject, ids)}, subject.details / MAPS)
+                write_text(subject.details / PROMPT, json.dumps(shown, indent=1) + "\n")
     found = np.stack(shares, axis=1)
     found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
-    _save(subject, "shares", found)
+    _save(subject, "shares.npy", found)
     return _measured(suite, found)
+
+
+def _maps(subject: Subject, ids: list[int]) -> Tensor:
+    """Signed weights of every position, [L, H, S, S]."""
+    tokens = torch.tensor([ids], device=subject.scorer.device)
+    (layers,) = map_rows(subject.scorer, tokens, len(ids))
+    return torch.stack([one.weights[0].half().cpu() for one in layers])
 
 
 def _measured(suite: Suite, shares: Floats) -> Measured:
@@ -77,5 +97,5 @@ def _measured(suite: Suite, shares: Floats) -> Measured:
 
 
 def _save(subject: Subject, name: str, array: Floats) -> None:
-    with replacing(subject.details / f"{name}.npy") as aside, aside.open("wb") as stream:
+    with replacing(subject.details / name) as aside, aside.open("wb") as stream:
         np.save(stream, array.astype(np.float32), allow_pickle=False)

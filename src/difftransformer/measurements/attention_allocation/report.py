@@ -2,13 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.measurement import Options
-from difftransformer.measurements.attention_allocation.settings import share_name
+from difftransformer.measurements.attention_allocation.settings import (
+    MAPS,
+    PROMPT,
+    ROWS,
+    Options,
+    share_name,
+)
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Section
@@ -22,7 +28,7 @@ from difftransformer.reporting.token_rows import (
     largest,
     name_tokens,
 )
-from difftransformer.reporting.view import View
+from difftransformer.reporting.view import PromptMaps, View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,6 +163,18 @@ def _layer_by_layer(panels: "Sequence[Axes]", view: View[Options]) -> None:
     panels[1].autoscale(axis="y")
 
 
+def maps(view: View[Options]) -> list[PromptMaps]:
+    """Whole maps of the example of the first seed, row by row, where it is short."""
+    found = []
+    for row in view.rows:
+        prompt = _prompt(view, row)
+        if prompt.get("maps"):
+            weights = load_file(view.detail(row.run, view.seeds[0], MAPS))["maps"]
+            title = f"{view.suite.needles} needles, one asked for"
+            found.append(PromptMaps(title, row.run, row.label, prompt["tokens"], weights))
+    return found
+
+
 def _layers(view: View[Options]) -> int:
     """Layers that every row has."""
     return min(int(row.facts.get("layers") or 0) for row in view.rows)
@@ -174,6 +192,11 @@ def _pictures(figure: "SubFigure", view: View[Options], examples: list[TokenRows
 
 def _example(view: View[Options], row: RowSlice) -> TokenRows:
     seed = view.seeds[0]
-    rows = np.load(view.detail(row.run, seed, "example_rows.npy"), allow_pickle=False)
-    prompt = json.loads(view.detail(row.run, seed, "example.json").read_text(encoding="utf-8"))
+    rows = np.load(view.detail(row.run, seed, ROWS), allow_pickle=False)
+    prompt = _prompt(view, row)
     return TokenRows.of(rows, prompt["tokens"], prompt["regions"])
+
+
+def _prompt(view: View[Options], row: RowSlice) -> dict[str, Any]:
+    path = view.detail(row.run, view.seeds[0], PROMPT)
+    return dict(json.loads(path.read_text(encoding="utf-8")))

@@ -2,13 +2,20 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
+from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, RetrievalSuite
+
+ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
+"""Beside a result, of one prompt: rows of the answering position, whole maps, and its tokens."""
+
+MOST_MAPPED = 256
+"""Tokens of a prompt whose whole maps are kept, to be looked at; of longer ones they are large."""
 
 
 def share_name(
@@ -74,3 +81,9 @@ class Suite(RetrievalSuite):
         """See `measure.measure`."""
         names = share_names(self.depths, model.num_layers)
         return ["prompts", *chain.from_iterable(names.values())]
+
+
+class Options(measurement.Options):
+    """What a section tells it: nothing."""
+
+    browsed: ClassVar[bool] = True
