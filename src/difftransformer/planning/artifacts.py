@@ -262,20 +262,19 @@ class Artifacts:
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:
         sweep = self.jobs.catalogue.scale.sweeps.get(name)
-        if sweep is None:
-            return {}
-        return {
-            run: [
+        found: dict[str, list[SweepRow]] = {}
+        for run, rates in () if sweep is None else sweep.rates().items():
+            own = self.jobs.run(run).training.lr  # a run at its own rate is itself
+            found[run] = [
                 SweepRow(
                     run=run,
-                    run_id=sweep_run(run, index),
+                    run_id=run if rate == own else sweep_run(run, index),
                     learning_rate=rate,
-                    chosen=rate == self.jobs.run(run).training.lr,
+                    chosen=rate == own,
                 )
                 for index, rate in enumerate(rates)
             ]
-            for run, rates in sweep.rates().items()
-        }
+        return found
 
     def _rows(self, part: SectionConfig) -> list[str]:
         """Runs of a section's rows, each at every setup of the family if it has one."""

@@ -203,19 +203,14 @@ MEET = {
 
 
 def test_nothing_is_trained_twice_under_two_names(plan: Plan) -> None:
-    """Whichever artifacts are built, but for sweeps, whose seeds are mostly their own.
-
-    Weights that are kept on the way change no step.
-    """
+    """Whichever artifacts are built; weights that are kept on the way change no step."""
 
     def training(run: str) -> str:
         slice = plan.jobs.run(run)
         kept = slice.training.model_copy(update={"keep_weights": []})
         return slice.model_copy(update={"run": "", "training": kept}).model_dump_json()
 
-    swept = plan.catalogue.scale.sweeps
-    names = plan.artifacts.known.keys() - swept.keys()
-    runs = {run for name in names for run in plan.artifacts.runs(name)}
+    runs = {run for name in plan.artifacts.known for run in plan.artifacts.runs(name)}
     by_training: dict[str, list[str]] = {}
     for run in sorted(run for run in runs if plan.catalogue.pretrained(run) is None):
         by_training.setdefault(training(run), []).append(run)
