@@ -4,7 +4,6 @@ import logging
 import sqlite3
 import threading
 import time
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +98,16 @@ def test_sending_again_after_a_crash_doubles_nothing(
 def test_a_store_that_fails_at_every_call_once_gets_each_point_once(
     client: MlflowClient, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, fails = tmp_path / "results" / "state", cycle((True, False))
+    state, failed = tmp_path / "results" / "state", set[str]()
     train("fails", state, uri, range(1, 1001))
     send = MlflowClient.log_batch
 
-    def failing(*arguments: Any, **options: Any) -> Any:
-        if next(fails):
+    def failing(client: MlflowClient, run_id: str, *parts: Any, **named: Any) -> Any:
+        call = str([[vars(one) for one in part] for part in (*parts, *named.values())])
+        if call not in failed:
+            failed.add(call)
             raise MlflowException("it is down")
-        return send(*arguments, **options)
+        return send(client, run_id, *parts, **named)
 
     monkeypatch.setattr(MlflowClient, "log_batch", failing)
     attempts = 1
