@@ -76,7 +76,7 @@ def maps(view: View[Options]) -> list[PromptMaps]:
     seed = view.seeds[0]
     return [
         PromptMaps(
-            prompt=SENTENCES[name].text,
+            prompt=f"{SENTENCES[name].text} …",
             run=row.run,
             label=row.label,
             tokens=json.loads(view.detail(row.run, seed, TOKENS).read_text(encoding="utf-8"))[name][

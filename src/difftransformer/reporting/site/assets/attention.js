@@ -18,7 +18,7 @@
   };
   const shown = (token) => token.replaceAll("\n", "⏎").trim() || "␣";
 
-  options(by("prompt"), Object.keys(prompts).map((one) => [one, `${one} …`]));
+  options(by("prompt"), Object.keys(prompts).map((one) => [one, one]));
   const sides = [0, 1].map((side) => {
     const run = Object.assign(document.createElement("select"), {ariaLabel: side ? "Run on the right" : "Run on the left"});
     const head = Object.assign(document.createElement("select"), {ariaLabel: "Head"});
@@ -73,8 +73,9 @@
     const known = Object.entries(prompts[by("prompt").value]).map(([run, one]) => [run, one.label]);
     const layers = Math.max(...Object.values(prompts[by("prompt").value]).map((one) => one.heads.length));
     options(by("layer"), [...Array(layers).keys()].map((layer) => [layer, layer + 1]), by("layer").value || layers - 1);
+    const subtracts = known.find(([run]) => run in lambdas) ?? known[Math.min(1, known.length - 1)];
     for (const side of sides) {
-      options(side.run, known, side.run.value || known[side.side ? 0 : Math.min(1, known.length - 1)][0]);
+      options(side.run, known, side.run.value || (side.side ? known[0] : subtracts)[0]);
       heads(side);
     }
   };
