@@ -123,7 +123,8 @@ def test_two_nodes_train_what_two_processes_of_one_do(
     assert f"resuming from the checkpoint of step {reached}" in said
     assert "Traceback" not in said, said
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert len(errors) <= 1 and all("lost the other" in line for line in errors), said
+    # Of the node that is left a rank, and its launcher where it asks the store of the other first.
+    assert len(errors) <= 2 and all("lost the other" in line for line in errors), said
     by_the_profile.run_by_the_profile()
     assert "training in 2 processes on 2 nodes" in by_the_profile.said(), by_the_profile.said()
     assert disturbed.bytes() == alone.bytes() == by_the_profile.bytes()
