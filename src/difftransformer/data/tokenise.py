@@ -105,7 +105,8 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
     for name in sorted(shards):
         atomic.link(state / name, output / SHARDS / name)
     for path in (tokenizer.with_name(CONFIG), tokenizer):
-        atomic.link(path, output / path.name)
+        # Copied: Snakemake touches what a job made, and a link's input would be as new as it.
+        atomic.write_bytes(output / path.name, path.read_bytes())
     atomic.write_text(output / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
 
 

@@ -52,6 +52,13 @@ def test_shards_hold_the_documents_in_order(
     assert manifest.sources["stdlib"].share == 1.0
 
 
+def test_its_tokenizer_is_a_file_of_its_own(stdlib: PackedDataset, tokenizer: Path) -> None:
+    """Snakemake touches what a job made; a link would make the job's input as new as that."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        ours, theirs = stdlib.folder / name, tokenizer.with_name(name)
+        assert ours.read_bytes() == theirs.read_bytes() and not ours.samefile(theirs)
+
+
 def test_the_number_of_workers_changes_nothing(stdlib: PackedDataset, pack: Pack) -> None:
     assert content(pack(workers=3)) == content(stdlib)
 
