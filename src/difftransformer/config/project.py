@@ -202,6 +202,13 @@ class RunEntry(PretrainedOptions):
             raise ValueError("trust_remote_code needs the revision whose code is trusted")
         return self
 
+    def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what this run has beside settings that it inherits, and nothing inherits."""
+        if not self.keep_weights:
+            return {}
+        kept = {*inherited.get("training", {}).get("keep_weights", []), *self.keep_weights}
+        return {"training": {"keep_weights": sorted(kept)}}
+
     def pretrained_model(self) -> PretrainedModel | None:
         """Return the model from elsewhere; None for a run that is trained here."""
         if self.pretrained is None:

@@ -229,16 +229,13 @@ class Catalogue:
         for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
             layers.add(changes, f"{self.scale_file}: setups.{setup}")
-        rates = self.scale.learning_rates
-        tuned = scales.tuned_as(self.runs, rates, name, setup, self.runs_place)
+        tuned = scales.tuned_as(self.runs, self.scale.learning_rates, name, setup, self.runs_place)
         if tuned is not None:
-            rate = {"training": {"lr": rates[tuned]}}
+            rate = {"training": {"lr": self.scale.learning_rates[tuned]}}
             layers.add(rate, f"{self.scale_file}: learning_rates.{tuned}")
         for ancestor, entry in chain.items():
             layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
-        if kept := chain[name].keep_weights:
-            kept = sorted({*layers.values.get("training", {}).get("keep_weights", []), *kept})
-            layers.add({"training": {"keep_weights": kept}}, f"{place}.keep_weights")
+        layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
 

@@ -3,7 +3,7 @@
 Shapes: B = windows, T = positions, H = output heads, e = width of a head's output.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,17 @@ def map_rows(scorer: Scorer, tokens: Tensor, block: int) -> Iterator[Iterator[Ro
         scorer.states(tokens)
     for _ in range(0, tokens.shape[1], block):
         yield map(_following, layers)
+
+
+def whole_maps(scorer: Scorer, ids: Sequence[int]) -> Tensor:
+    """Signed weights of every position of a short prompt, [L, H, S, S] in half precision.
+
+    Raises:
+        CheckpointError: The maps of a model from elsewhere cannot be read.
+    """
+    tokens = torch.tensor([[*ids]], device=scorer.device)
+    (layers,) = map_rows(scorer, tokens, len(ids))
+    return torch.stack([one.weights[0].half().cpu() for one in layers])
 
 
 @torch.inference_mode()

@@ -15,15 +15,13 @@ P = prompts of a depth, D = depths, R = regions, and noise behind them.
 import json
 
 import numpy as np
-import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import Floats, region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
-from difftransformer.evaluation.watching import map_rows
+from difftransformer.evaluation.watching import whole_maps
 from difftransformer.measurements.attention_allocation.settings import (
     MAPS,
     MOST_MAPPED,
@@ -67,19 +65,12 @@ def measure(suite: Suite, subject: Subject) -> Measured:
                     "maps": len(ids) <= MOST_MAPPED,
                 }
                 if shown["maps"]:
-                    save_file({"maps": _maps(subject, ids)}, subject.details / MAPS)
+                    save_file({"maps": whole_maps(subject.scorer, ids)}, subject.details / MAPS)
                 write_text(subject.details / PROMPT, json.dumps(shown, indent=1) + "\n")
     found = np.stack(shares, axis=1)
     found = found.reshape(len(found), len(suite.depths), suite.samples, *found.shape[2:])
     _save(subject, "shares.npy", found)
     return _measured(suite, found)
-
-
-def _maps(subject: Subject, ids: list[int]) -> Tensor:
-    """Signed weights of every position, [L, H, S, S]."""
-    tokens = torch.tensor([ids], device=subject.scorer.device)
-    (layers,) = map_rows(subject.scorer, tokens, len(ids))
-    return torch.stack([one.weights[0].half().cpu() for one in layers])
 
 
 def _measured(suite: Suite, shares: Floats) -> Measured:

@@ -13,7 +13,7 @@ from torch import Tensor
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import encode, open_tokenizer
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
-from difftransformer.evaluation.watching import map_rows
+from difftransformer.evaluation.watching import whole_maps
 from difftransformer.measurements.sentences.sentences import SENTENCES, Sentence
 from difftransformer.measurements.sentences.settings import (
     DETAILS,
@@ -60,9 +60,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
             )
         words = [*(OTHER for _ in opening), *words_of(sentence, encoding.offsets)]
         rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows
-        tokens = torch.tensor([ids], device=subject.scorer.device)
-        (layers,) = map_rows(subject.scorer, tokens, len(ids))
-        maps[name] = torch.stack([one.weights[0].half().cpu() for one in layers])
+        maps[name] = whole_maps(subject.scorer, ids)
         shown[name] = {"tokens": [tokenizer.decode([one]) for one in ids], "words": words}
         weights = rows[name].double()
         sizes = weights.abs().sum(-1).clamp_min(1e-300)
