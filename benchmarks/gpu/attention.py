@@ -51,7 +51,7 @@ def measure(setting: Setting, T: int, d: int, mode: str) -> Answer:
 
 def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
     """Ways to compute a differential head."""
-    from difftransformer.models.kernels import flash, fused, sdpa
+    from difftransformer.models.kernels import flash, flex, fused, sdpa
     from difftransformer.models.kernels.fused.tiles import trying
 
     given: dict[str, Any] = {"scale": d**-0.5, "mask": None}
@@ -70,8 +70,8 @@ def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
         joined = [_joined(halves) for halves in maps]
         return joined[0] - lam.to(joined[0].dtype) * joined[1]
 
-    def flex(q: Any, k: Any, v: Any, lam: Any) -> Any:
-        maps = [sdpa.flex_attention_with_lse(q[:, i::2], k[:, i::2], v, **given)[0] for i in (0, 1)]
+    def twice(q: Any, k: Any, v: Any, lam: Any) -> Any:
+        maps = [flex.attention_with_lse(q[:, i::2], k[:, i::2], v, **given)[0] for i in (0, 1)]
         return maps[0] - lam.to(maps[0].dtype) * maps[1]
 
     found: dict[str, Callable[..., Any]] = {
@@ -81,7 +81,7 @@ def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
         "split (sdpa)": split,
     }
     if setting.device == "cuda":
-        found["flex, two calls"] = flex
+        found["flex, two calls"] = twice
         if flash.generation() is not None:
             found["flash_attn"] = partial(flash.differential_attention, **given)
     return found

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import sdpa
+from difftransformer.models.kernels import flex, sdpa
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
@@ -91,7 +91,7 @@ def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`; FlexAttention, as flash-attn's lse has no gradient."""
-    return sdpa.flex_attention_with_lse(q, k, v, scale=scale, mask=mask)
+    return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
 
 
 def differential_attention(

@@ -1,13 +1,11 @@
 """PyTorch's fused attention, on CPU and GPU.
 
-FlexAttention is for what needs the log-sum-exp on a GPU: it has gradients through it.
-
 Shapes as in `models.kernels.Kernel`.
 """
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from difftransformer.models.choices import apart
 from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
-from difftransformer.models.kernels import eager
+from difftransformer.models.kernels import eager, flex
 from difftransformer.models.kernels.eager import causal, per_head
 
 FURTHER_COLUMNS = 8
@@ -56,7 +54,7 @@ def attention_with_lse(
     PyTorch fuses for it.
     """
     if q.device.type != "cpu":
-        return flex_attention_with_lse(q, k, v, scale=scale, mask=mask)
+        return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
     if not _lse_is_sound():
         return eager.attention_with_lse(q, k, v, scale=scale, mask=mask)
     queries, keys = q.shape[-2], k.shape[-2]
@@ -167,43 +165,3 @@ def _one_query(
     weights = torch.addcmul(first, second, lam, value=-1).to(v.dtype)
     out: Tensor = weights @ v
     return out.view(B, 1, -1, v.shape[-1])
-
-
-def flex_attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`; on the CPU plain PyTorch, without gradients."""
-    from torch.nn.attention.flex_attention import AuxRequest  # imports the compiler: seconds
-
-    def allowed(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        assert mask is not None
-        seen = mask[b if mask.shape[0] > 1 else 0, 0, i, j]
-        return torch.where(seen, score, -float("inf"))
-
-    queries, keys = q.shape[-2], k.shape[-2]
-    options: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
-    if mask is not None:
-        options["score_mod"] = allowed
-    elif queries > 1:
-        options["block_mask"] = _causal_blocks(queries, keys, q.device)
-    out, aux = _flex_operation(q.is_cuda)(q, k, v, return_aux=AuxRequest(lse=True), **options)
-    return out.transpose(1, 2), aux.lse.transpose(1, 2)
-
-
-@lru_cache(maxsize=8)
-@torch.inference_mode(False)  # kept for those that train, too
-def _causal_blocks(queries: int, keys: int, device: torch.device) -> Any:
-    """Blocks that hold a pair to attend to; the others are not computed."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return j <= i + (keys - queries)
-
-    return create_block_mask(seen, None, None, queries, keys, device=str(device))
-
-
-@cache
-def _flex_operation(compiled: bool) -> Any:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention) if compiled else flex_attention
