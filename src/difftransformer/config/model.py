@@ -143,6 +143,11 @@ class ModelConfig(Settings):
         source="github microsoft/unilm Diff-Transformer",
         gt=0,
     )
+    residual_in_fp32: bool = setting(
+        True,
+        meaning="Whether the residual stream is in float32 where products are computed in bf16. "
+        "Without it, it is in bf16, too: half the bytes that norms and sums read and write.",
+    )
     tie_embeddings: bool = setting(
         False, meaning="Use the embedding matrix as output projection as well."
     )

@@ -190,7 +190,7 @@ class Transformer(LanguageModel):
             rope = self._rotary.span(past, tokens.shape[1], tokens.device)
         else:
             rope = self._rotary.at(positions)
-        x = self.embedding(tokens)
+        x = self._residual_stream(tokens)
         again = self.recompute != "none" and torch.is_grad_enabled()
         for layer in self.layers:
             if again:
@@ -229,7 +229,7 @@ class Transformer(LanguageModel):
         past = cache.get_seq_length()
         self._require_room(past + 1)
         rope = self._rotary.span(past, 1, token.device)
-        x = self.embedding(token)
+        x = self._residual_stream(token)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             normalised = layer.attention_norm(x)
@@ -255,6 +255,15 @@ class Transformer(LanguageModel):
             residual=(2 * self.config.num_layers) ** -0.5,
             embedding_std=self.config.embedding_std,
         )
+
+    def _residual_stream(self, tokens: Tensor) -> Tensor:
+        """Embed [B, T] ids, in the precision that the layers add to: [B, T, D]."""
+        x: Tensor = self.embedding(tokens)
+        device = x.device.type
+        if not torch.is_autocast_enabled(device):
+            return x
+        full = self.config.residual_in_fp32
+        return x.to(torch.float32 if full else torch.get_autocast_dtype(device))
 
     def _require_room(self, length: int) -> None:
         if length > self.config.max_positions:

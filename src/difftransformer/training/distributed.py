@@ -13,7 +13,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
@@ -110,10 +110,6 @@ class ShardedTeam(Team):
         for own, share in shares.items():
             share.copy_(self.share(module.get_parameter(own).detach(), share))
             module.register_parameter(own, share)
-
-    def computing(self, device: torch.device, precision: str) -> AbstractContextManager[Any]:
-        """See `Team.computing`: FSDP gathers the weights in the precision."""
-        return nullcontext()
 
     def loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]

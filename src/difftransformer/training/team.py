@@ -4,14 +4,13 @@ Shapes: B = sequences, T = positions.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 
 T = TypeVar("T")
@@ -48,10 +47,6 @@ class Team:
         for name, module in model.named_modules():
             fill(model, name, module)
         return model.to(device)
-
-    def computing(self, device: torch.device, precision: str) -> AbstractContextManager[Any]:
-        """Return the context in which the shared model computes in its precision."""
-        return autocast(device, precision)
 
     def loss(
         self, model: LanguageModel, loss: Callable[[Tensor], Tensor]

@@ -14,6 +14,7 @@ from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
 from difftransformer.models import choices
+from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
@@ -204,7 +205,7 @@ class Trainer:
         micro_batches = torch.split(batch, self.config.micro_batch)
         total = torch.zeros((), device=self._device)
         for micro_batch in micro_batches:
-            with self._team.computing(self._device, self.config.precision):
+            with autocast(self._device, self.config.precision):
                 loss = self._loss(micro_batch) / len(micro_batches)
             torch.autograd.backward(loss)
             total += loss.detach()
@@ -259,7 +260,7 @@ class Trainer:
         return float(self._sums[0]) / count if count else self.history.last("loss")
 
     def _no_grad_states(self, tokens: Tensor) -> Tensor:
-        with torch.no_grad(), self._team.computing(self._device, self.config.precision):
+        with torch.no_grad(), autocast(self._device, self.config.precision):
             if self.config.compile:  # as in a step, which is compiled already
                 rows = self.config.micro_batch
                 return measured_states(self._hidden_states, tokens.to(self._device), rows).float()

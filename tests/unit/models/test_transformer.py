@@ -14,8 +14,11 @@ from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.initial_values import _generator
 from difftransformer.models.matrices import Linear
+from difftransformer.models.memory import saved_bytes_per_layer
 from difftransformer.models.sizes import count_parameters
 from difftransformer.models.transformer import Transformer
+
+CPU = torch.device("cpu")
 
 
 def config(variant: str = "diff_v1", **changes: Any) -> ModelConfig:
@@ -208,3 +211,28 @@ def test_too_long_a_sequence_is_refused() -> None:
 def test_an_unknown_backend_is_refused_when_the_model_is_made() -> None:
     with pytest.raises(BackendError, match="unknown backend 'spda'; did you mean 'sdpa'"):
         Transformer(config(), "spda")
+
+
+@pytest.mark.parametrize("variant", ["softmax", "diff_v1"])
+@pytest.mark.parametrize("full", [True, False])
+def test_the_residual_stream_is_as_precise_as_it_is_told(variant: str, full: bool) -> None:
+    model = Transformer.build(config(variant, residual_in_fp32=full), "sdpa", seed=11)
+    batch, stream = tokens(), []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda layer, given, out: stream.append(out.dtype))
+    exact = model(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(batch)
+    rounded.float().sum().backward()
+    wanted = torch.float32 if full else torch.bfloat16
+    assert stream == [torch.float32] * 2 + [wanted] * 2
+    assert 0 < float((rounded.float() - exact).norm() / exact.norm()) < 0.02
+    assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_a_residual_stream_in_half_precision_is_half_of_what_norms_keep() -> None:
+    kept = [
+        saved_bytes_per_layer(config(residual_in_fp32=full), "sdpa", 64, CPU, "bf16")
+        for full in (True, False)
+    ]
+    assert kept[0] - kept[1] >= 2 * 64 * 48 * 2  # two norms, 2 bytes less for each of their inputs

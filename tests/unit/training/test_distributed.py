@@ -288,7 +288,7 @@ def test_two_processes_continue_what_one_has_trained(
 
 @pytest.mark.exhaustive
 def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
-    """Their residual stream is in bf16, that of one, under autocast, in fp32."""
+    """Theirs are gathered in bf16, gains among them, which one process multiplies in fp32."""
     runs = [Run(tmp_path / name, text, precision="bf16") for name in ("one", "two")]
     for world, run in enumerate(runs, start=1):
         run(world)
