@@ -75,7 +75,8 @@ def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None
                 middle = 16 / sorted(seconds)[1]
                 assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
                 assert metrics[f"peak_bytes/{place}"] > 0
-                assert metrics[f"peak_share/{place}"] is None
+                share = metrics[f"peak_share/{place}"]
+                assert share is not None and 0 < share < 1
                 count = training_flops if mode == "training" else forward_flops
                 counted = count(model(variant), 8, causal=True)
                 assert metrics[f"flops_per_token/{place}"] == counted < count(model(variant), 8)
@@ -153,7 +154,6 @@ def test_training_makes_the_gradients_of_the_loss_by_every_backend() -> None:
 
 def test_the_peak_is_that_of_the_device_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     known = config(peak_flops={"H100 PCIe": 1.0, "H100": 2.0})
-    assert device_peak(known, CPU) is None
     for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: name)
         assert device_peak(known, torch.device("cuda")) == peak

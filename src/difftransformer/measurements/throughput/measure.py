@@ -11,10 +11,11 @@ from torch import Tensor
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.evaluation.timing import Turn, peak_memory, time_shape
+from difftransformer.evaluation.timing import Turn, peak_memory, take_turns, time_shape
 from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
+from difftransformer.models.matrices import product
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import attention_layers
@@ -32,31 +33,46 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
         {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
         allocates beside the weights; flops_per_token by formula, of the pairs that a causal model
         has; peak_share, of the device's peak_flops, where those are known.
+
+    The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
     """
     config = slice.config
     assert isinstance(config, Timing), slice.measurement
     if device.type == "cpu":
         keep_freed_memory()
-    metrics: Metrics = {"peak_flops": device_peak(config, device)}
+    peak = device_peak(config, device)
+    metrics: Metrics = {"peak_flops": peak}
     for name, call in config.timed().items():
         rows = {row: one[name] for row, one in slice.models.items() if name in one}
-        metrics |= _measure(name, call, rows, config, device)
+        metrics |= _measure(name, call, rows, config, device, peak)
     return metrics
 
 
 def device_peak(config: Timing, device: torch.device) -> float | None:
-    """FLOP/s that the settings give for this device; None for the CPU or an unknown name."""
-    if device.type != "cuda":
-        return None
+    """FLOP/s that the settings give for a GPU, None without its name, or that a CPU reaches."""
+    if device.type == "cpu":
+        return product_speed(torch.bfloat16 if config.precision == "bf16" else torch.float32)
     name = torch.cuda.get_device_name(device)
     return next((peak for part, peak in config.peak_flops.items() if part in name), None)
 
 
+def product_speed(dtype: torch.dtype) -> float:
+    """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
+    square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
+    taken = take_turns({"": lambda: product(square, square)}, warmup=2, repeats=9)[""]
+    return float(2 * 1024**3 / min(taken))
+
+
 def _measure(
-    name: str, call: BatchConfig, rows: dict[str, ModelConfig], config: Timing, device: torch.device
+    name: str,
+    call: BatchConfig,
+    rows: dict[str, ModelConfig],
+    config: Timing,
+    device: torch.device,
+    peak: float | None,
 ) -> Metrics:
     """Time all rows at one shape; their models exist together, and no longer than this."""
-    size, peak = (call.batch_size, call.seq_len + 1), device_peak(config, device)
+    size = (call.batch_size, call.seq_len + 1)
     vocab_size = min(one.vocab_size for one in rows.values())
     tokens = torch.randint(vocab_size, size, generator=torch.Generator().manual_seed(0)).to(device)
     models = {row: Transformer.build(one, "eager", 0).to(device) for row, one in rows.items()}

@@ -127,7 +127,8 @@ def _notes(view: View[Options], timings: Timings) -> list[str]:
         "geometric means over the shapes.",
         "Memory: bytes of tensors that one call allocates at most, weights not among them.",
         "Share of peak: the operations that have to be done in a second, without pairs that a "
-        "causal model has not, of those of the data sheet; 1 is the limit.",
+        "causal model has not, of those of a GPU's data sheet, or of what one large product of "
+        "matrices reached on the CPU in the same job; 1 is the limit.",
     ]
 
 

@@ -39,8 +39,8 @@ class Timing(timing.Timing):
     )
     peak_flops: dict[str, float] = setting(
         {},
-        meaning="Peak of a device by a part of its name, at `precision`, for the share of it that "
-        "training reaches; a device that is not here has no share.",
+        meaning="Peak of a GPU by a part of its name, at `precision`, for the share of it that "
+        "training reaches; one that is not here has no share. A CPU's is measured.",
         unit="FLOP/s",
     )
     own_sizes: BatchConfig | None = setting(
