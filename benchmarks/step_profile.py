@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from training_step import OURS, RECORDS, SHAPES, Shape, Subject, ours, surroundings
+from training_step import OURS, RECORDS, SHAPES, Shape, Subject, ours, surroundings, ways
 
 _NODE = "autograd::engine::evaluate_function: "
 PARTS = {
@@ -111,7 +111,7 @@ def profile_of(name: str, shape: Shape, steps: int) -> dict[str, Any]:
     """Profile one of our models at a shape."""
     import torch
 
-    one = ours(name, shape)
+    one = ours(name, shape, ways("chosen")[0])
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=torch.Generator().manual_seed(0))
     seconds = []

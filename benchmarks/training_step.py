@@ -4,6 +4,8 @@ A step is forward, loss, backward, AdamW. The subjects take turns within every r
 noisy machine troubles all of them alike. Each model computes its own idiomatic loss: transformers'
 by ``labels=``, ours by the chunked cross entropy that the trainer uses. The attention
 implementations of transformers (sdpa, eager) are both timed, and the faster one is the opponent.
+Ours multiply by the library that is chosen on this processor; with ``--products both`` by each that
+there is, forced, in the same rounds.
 
 See benchmarks/README.md for how the comparison is kept fair, and --help for the options.
 """
@@ -15,7 +17,7 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -63,16 +65,24 @@ SHAPES = {
 
 @dataclass
 class Subject:
-    """One model under test: ``loss`` runs forward and loss on tokens [B, T+1]."""
+    """One model under test: ``loss`` runs forward and loss on tokens [B, T+1].
+
+    ``products`` is the library that multiplies its matrices, of two in turn; None: its own.
+    """
 
     name: str
     parameters: int
     model: Any
     loss: Callable[[Any], Any]
     optimizer: Any
+    products: str | None = None
 
     def step(self, tokens: Any) -> None:
         """Run one training step."""
+        if self.products is not None:
+            from difftransformer.models.matrices import products
+
+            products.keep(self.products)
         self.optimizer.zero_grad(set_to_none=True)
         self.loss(tokens).backward()
         self.optimizer.step()
@@ -89,8 +99,8 @@ def subject(name: str, model: Any, loss: Callable[[Any], Any]) -> Subject:
     return Subject(name, parameters, model, loss, optimizer)
 
 
-def ours(name: str, shape: Shape) -> Subject:
-    """One of `OURS` with the trainer's loss."""
+def ours(name: str, shape: Shape, way: str) -> Subject:
+    """One of `OURS` with the trainer's loss, its products by one library."""
     from difftransformer.config.model import ModelConfig
     from difftransformer.config.training import TrainingConfig
     from difftransformer.models.kernels import choose_backend
@@ -112,7 +122,16 @@ def ours(name: str, shape: Shape) -> Subject:
         hidden = model.hidden_states(tokens[:, :-1]).flatten(0, 1)
         return chunked_cross_entropy(hidden, model.output_weight, tokens[:, 1:].flatten(), chunk)
 
-    return subject(name, model, loss)
+    return replace(subject(f"{name} ({way})", model, loss), products=way)
+
+
+def ways(asked: str) -> list[str]:
+    """Libraries that multiply our matrices: the one chosen here, or all that can."""
+    from difftransformer.models.matrices import products
+
+    if asked == "chosen":
+        return [products()]
+    return [way for way in products.ways if products.possible(way)]
 
 
 def theirs(name: str, attention: str, shape: Shape) -> Subject:
@@ -143,12 +162,12 @@ def theirs(name: str, attention: str, shape: Shape) -> Subject:
     return subject(f"{name} ({attention})", model, loss)
 
 
-def check_sizes(subjects: dict[str, Subject], shape: Shape) -> None:
+def check_sizes(subjects: dict[str, Subject], shape: Shape, way: str) -> None:
     """Refuse a comparison of unequal models; the headwise norm's gain is ours alone."""
     gains = shape.num_layers * 2 * shape.head_dim
     pairs = (("transformer", "llama (sdpa)", 0), ("diff_v1", "diffllama (sdpa)", gains))
     for mine, other, extra in pairs:
-        difference = subjects[mine].parameters - subjects[other].parameters
+        difference = subjects[f"{mine} ({way})"].parameters - subjects[other].parameters
         if difference != extra:
             sys.exit(f"{mine} has {difference:+d} parameters against {other}, expected {extra:+d}")
 
@@ -167,16 +186,20 @@ def memory(one: Subject, tokens: Any) -> dict[str, int]:
     return {"resident_bytes": resident, "step_bytes": step_bytes}
 
 
-def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str, Any]:
+def measure(
+    shape: Shape, *, products: str, warmup: int, repeats: int, clock: str
+) -> dict[str, Any]:
     """Time all subjects in turn; throughput in tokens per second of the clock, memory in bytes."""
     import torch
 
     from difftransformer.evaluation.timing import CLOCKS, take_turns
 
-    everyone = [ours(name, shape) for name in OURS]
+    libraries = ways(products)
+    everyone = [ours(name, shape, way) for name in OURS for way in libraries]
     everyone += [theirs(n, a, shape) for n in ("llama", "diffllama") for a in ("sdpa", "eager")]
     subjects = {one.name: one for one in everyone}
-    check_sizes(subjects, shape)
+    for way in libraries:
+        check_sizes(subjects, shape, way)
     generator = torch.Generator().manual_seed(0)
     size = (shape.batch_size, shape.seq_len + 1)
     tokens = torch.randint(shape.vocab_size, size, generator=generator)
@@ -195,7 +218,8 @@ def measure(shape: Shape, *, warmup: int, repeats: int, clock: str) -> dict[str,
         }
         for name, one in subjects.items()
     }
-    return {"shape": asdict(shape), "rows": rows, "ratios": ratios(seconds)}
+    by_library = {way: ratios(seconds, way) for way in libraries}
+    return {"shape": asdict(shape), "rows": rows, "ratios": by_library}
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -204,10 +228,12 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": middle, "q1": low, "q3": high}
 
 
-def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Ratio of throughputs within each repeat, as median and quartiles."""
+def ratios(seconds: dict[str, list[float]], way: str) -> dict[str, dict[str, Any]]:
+    """Ratio of throughputs within each repeat, ours by one library, as median and quartiles."""
 
     def best(prefix: str) -> str:
+        if prefix in OURS:
+            return f"{prefix} ({way})"
         names = [name for name in seconds if name.split(" ")[0] == prefix]
         return min(names, key=lambda name: statistics.median(seconds[name]))
 
@@ -233,10 +259,12 @@ def markdown(result: dict[str, Any]) -> str:
         span = f"{speed['median']:,.0f} ({speed['q1']:,.0f} to {speed['q3']:,.0f})"
         memory = f"{row['resident_bytes'] / 1e6:.1f} | {row['step_bytes'] / 1e6:.1f}"
         lines.append(f"| {name} | {row['parameters']:,} | {span} | {memory} |")
-    lines += ["", "| ratio | best opponent | median (quartiles) | target |", "|---|---|---:|---:|"]
-    for pair, row in result["ratios"].items():
-        span = f"{row['median']:.2f} ({row['q1']:.2f} to {row['q3']:.2f})"
-        lines.append(f"| {pair} | {row['against']} | {span} | {row['target']} |")
+    head = "| products | ratio | best opponent | median (quartiles) | target |"
+    lines += ["", head, "|---|---|---|---:|---:|"]
+    for way, table in result["ratios"].items():
+        for pair, row in table.items():
+            span = f"{row['median']:.2f} ({row['q1']:.2f} to {row['q3']:.2f})"
+            lines.append(f"| {way} | {pair} | {row['against']} | {span} | {row['target']} |")
     return "\n".join(lines)
 
 
@@ -267,6 +295,12 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=2, help="untimed steps of each subject")
     parser.add_argument("--repeats", type=int, default=9, help="timed steps of each subject")
     parser.add_argument(
+        "--products",
+        choices=("chosen", "both"),
+        default="chosen",
+        help="library of our products: the one chosen on this processor, or each in turn",
+    )
+    parser.add_argument(
         "--clock",
         choices=("wall", "cpu"),
         default="wall",
@@ -281,7 +315,9 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(arguments.threads)
-    options = {"warmup": arguments.warmup, "repeats": arguments.repeats, "clock": arguments.clock}
+    options = {
+        name: getattr(arguments, name) for name in ("products", "warmup", "repeats", "clock")
+    }
     report = {**surroundings(arguments.threads), **options, "results": {}}
     for name in arguments.shape:
         result = measure(SHAPES[name], **options)
