@@ -312,7 +312,7 @@ def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(
 
 
 @pytest.mark.skipif(
-    "DIFFTRANSFORMER_SHARED_DATA" not in os.environ,
+    not os.environ.get("DIFFTRANSFORMER_SHARED_DATA"),
     reason="DIFFTRANSFORMER_SHARED_DATA names no folder with the real sets",
 )
 @pytest.mark.parametrize("task", list(CLASSIFICATION_TASKS))
