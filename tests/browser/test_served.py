@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fake_results import FakeResults
 
+from difftransformer.provenance.mlflow_sink import MlflowSink
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.sync import sync_tracking
 from difftransformer.provenance.tracking import start_job
@@ -31,7 +32,7 @@ def ports(made: FakeResults, site: Path) -> Iterator[tuple[int, int]]:
     store = f"sqlite:///{root}/mlflow/mlflow.db"
     with start_job(
         "evaluate", "tiny/diff/0", result.job_id, made.root / "state" / "evaluate", {"n": 2},
-        {"run": "diff"}, store,
+        {"run": "diff", "suite": "validation_slices", "seed": 0, "scale": "tiny"}, store,
     ) as tracker:  # fmt: skip
         tracker.log_metrics({"loss": 3.25}, 1)
     assert not sync_tracking(root, store).unsent
@@ -82,6 +83,23 @@ def test_a_cell_leads_to_its_run_in_mlflow(visit: Open, ports: tuple[int, int]) 
     run = opened.value
     run.wait_for_url(re.compile(rf":{mlflow}/#/experiments/\d+/runs/\w+"), timeout=PATIENCE * 1000)
     run.get_by_text("tiny/diff/0").first.wait_for(timeout=PATIENCE * 1000)
+
+
+@pytest.mark.slow
+def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
+    visit: Open, ports: tuple[int, int], made: FakeResults
+) -> None:
+    root = made.root.parent
+    views = MlflowSink(f"sqlite:///{root}/mlflow/mlflow.db", root).views()
+    page = visit("about:blank").context.new_page()  # MLflow's own page asks for what is not there
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", ports[0])):
+            page.wait_for_timeout(500)
+    page.goto(f"http://127.0.0.1:{ports[0]}{views['evaluate']}")
+    page.get_by_text("tiny/diff/0").first.wait_for(timeout=PATIENCE * 1000)
+    for column in ("run", "suite", "seed", "scale", "Duration"):
+        header = page.get_by_role("columnheader", name=column, exact=True)
+        header.first.wait_for(timeout=PATIENCE * 1000)
 
 
 def test_nothing_but_reports_is_served(ports: tuple[int, int], made: FakeResults) -> None:

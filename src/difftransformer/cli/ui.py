@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +36,8 @@ def ui(
         mlflow = f"http://{HOST}:{port}" if own else uri.rstrip("/")
         if own:
             _require_free(port)
-        with report_server(root, port + 1, _finder(uri, root, mlflow, port, own)) as server:
+        runs = _Runs(uri, root, mlflow, port if own else None)
+        with report_server(root, port + 1, runs.find) as server:
             served = scales(root)
             if not served:
                 raise UserError(
@@ -52,6 +52,8 @@ def ui(
                 typer.echo(f"runs{', in some ten seconds' if own else ''}: {mlflow}/#/experiments")
             threading.Thread(target=server.serve_forever, daemon=True).start()
             try:
+                for stage, address in runs.views().items():
+                    typer.echo(f"  {stage}: {address}")
                 while running is None or running.poll() is None:
                     time.sleep(0.2)
             except KeyboardInterrupt:
@@ -77,26 +79,43 @@ def compare(
         typer.echo(f"{output}: {said or 'no cell that both have'}")
 
 
-def _finder(
-    uri: str, results: Path, mlflow: str, port: int, own: bool
-) -> "Callable[[str], str | None]":
-    """Return what finds the address of a job's run; the store is opened at the first call."""
-    lock, opened = threading.Lock(), list[Any]()
+class _Runs:
+    """Where MLflow shows the runs of a store, which is opened at the first question.
 
-    def find(job: str) -> str | None:
-        if uri == "off":
+    Args:
+        uri: The store, or "off".
+        results: Root of results.
+        mlflow: Address of MLflow.
+        port: Where it is started on this machine; None: it runs elsewhere.
+    """
+
+    def __init__(self, uri: str, results: Path, mlflow: str, port: int | None) -> None:
+        self._uri, self._results, self._mlflow, self._port = uri, results, mlflow, port
+        self._lock = threading.Lock()
+        self._opened: Any = None
+
+    def find(self, job: str) -> str | None:
+        """Return the address of a job's run, if it is there."""
+        if self._uri == "off":
             return None
-        if own:
-            _await(port)  # whoever clicks at once waits for MLflow, which takes its time to start
-        with lock:
-            if not opened:
+        if self._port is not None:
+            _await(self._port)  # whoever clicks at once waits for MLflow, which takes its time
+        found = self._store().find(job)
+        return f"{self._mlflow}/#/experiments/{found[0]}/runs/{found[1]}" if found else None
+
+    def views(self) -> dict[str, str]:
+        """Return the address of each experiment's view, of a file alone: a server may be down."""
+        if not self._uri.startswith("sqlite:"):
+            return {}
+        return {stage: self._mlflow + place for stage, place in self._store().views().items()}
+
+    def _store(self) -> Any:
+        with self._lock:
+            if self._opened is None:
                 from difftransformer.provenance.mlflow_sink import MlflowSink
 
-                opened.append(MlflowSink(uri, results))
-            found = opened[0].find(job)
-        return None if found is None else f"{mlflow}/#/experiments/{found[0]}/runs/{found[1]}"
-
-    return find
+                self._opened = MlflowSink(self._uri, self._results)
+            return self._opened
 
 
 def _require_free(port: int) -> None:

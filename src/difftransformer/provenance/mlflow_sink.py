@@ -34,6 +34,7 @@ from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.mlflow_store import is_database, open_store  # noqa: E402
+from difftransformer.provenance.mlflow_views import STAGES, experiment_tags, place_of  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
     JOURNAL,
@@ -50,16 +51,6 @@ from difftransformer.provenance.spool import (  # noqa: E402
 )
 
 PREFIX = "difftransformer"
-_NOTE = "mlflow.note.content"  # the description that the UI shows
-_NOTES = {
-    "tokenise": "Corpora, packed into shards that are mapped into memory.",
-    "pretrain": "Trainings, from scratch or from another one's weights: losses by step.",
-    "adapt": "Trained models adapted by Dex, LoRA and others: losses by step.",
-    "evaluate": "What was measured of a model: a run for each suite.",
-    "judge": "Answers of models, judged.",
-    "timings": "Rows of a table, timed side by side on one machine.",
-    "tables": "Tables and figures, and the runs behind each: its tag `upstream`.",
-}
 _SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
 _SEEN = f"{PREFIX}.seen"
 """When a run ended last; its end says when it ended first, if it was done again."""
@@ -89,8 +80,7 @@ class MlflowSink:
     def experiment(self, stage: str) -> str:
         """Id of the experiment of a stage, made if missing."""
         if stage not in self._experiments:
-            note = _NOTES.get(stage, "")
-            self._experiments[stage] = self._find_or_create_experiment(f"{PREFIX}/{stage}", note)
+            self._experiments[stage] = self._find_or_create_experiment(stage)
         return self._experiments[stage]
 
     def send(self, state: Path) -> int:
@@ -130,6 +120,12 @@ class MlflowSink:
         ids = self._experiment_ids()
         found = self.client.search_runs(ids, mine, ViewType.ALL, 1) if ids else []
         return next(((run.info.experiment_id, run.info.run_id) for run in found), None)
+
+    def views(self) -> dict[str, str]:
+        """Give what to open of each experiment, behind the address of MLflow, by its stage."""
+        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
+        stages = {one.name.removeprefix(f"{PREFIX}/"): str(one.experiment_id) for one in found}
+        return {stage: place_of(stages[stage]) for stage in STAGES if stage in stages}
 
     def mark_shown(self) -> int:
         """Tag each run with the tables and figures that it is behind: `shown_in.table6`.
@@ -302,16 +298,20 @@ class MlflowSink:
         self.client.set_tag(run_id, "superseded_by", successor)
         self.client.delete_run(run_id)
 
-    def _find_or_create_experiment(self, name: str, note: str) -> str:
+    def _find_or_create_experiment(self, stage: str) -> str:
+        name, tags = f"{PREFIX}/{stage}", experiment_tags(stage)
         if (found := self.client.get_experiment_by_name(name)) is None:
             location = None
             if is_database(self._uri):
                 location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
             try:
-                return str(self.client.create_experiment(name, location, {_NOTE: note}))
+                return str(self.client.create_experiment(name, location, tags))
             except MlflowException:  # another process was faster
                 if (found := self.client.get_experiment_by_name(name)) is None:
                     raise
+        for tag, value in tags.items():
+            if found.tags.get(tag) != value:  # made by another version
+                self.client.set_experiment_tag(found.experiment_id, tag, value)
         return str(found.experiment_id)
 
 

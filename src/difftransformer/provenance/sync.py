@@ -12,6 +12,7 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.mlflow_views import STAGES
 from difftransformer.provenance.refusals import refusal_of
 from difftransformer.provenance.reporting import displayed, one_line
 from difftransformer.provenance.spool import (
@@ -25,7 +26,6 @@ from difftransformer.provenance.spool import (
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
-STAGES = ("tokenise", "pretrain", "adapt", "evaluate", "judge", "timings", "tables")
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
                 f"tracking: {displayed(store)} does not answer ({refusal.reason}); jobs write "
                 f"locally, `difftransformer sync_tracking --results {root}` sends it later"
             )
-    marker = {"store": displayed(store) if store else "off", "stages": STAGES}
+    marker = {"store": displayed(store) if store else "off", "stages": list(STAGES)}
     write_text(output, json.dumps(marker, indent=1) + "\n")
 
 

@@ -1,5 +1,6 @@
 """Journals against a real MLflow store on SQLite."""
 
+import json
 import logging
 import sqlite3
 import threading
@@ -15,8 +16,9 @@ from stored_runs import curve, log, runs, train
 
 from difftransformer.provenance.journal import Delivery, SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
+from difftransformer.provenance.mlflow_views import STAGES
 from difftransformer.provenance.spool import JOURNAL, SENT, Sent
-from difftransformer.provenance.sync import STAGES, sync_tracking
+from difftransformer.provenance.sync import initialise_tracking, sync_tracking
 from difftransformer.provenance.tracking import start_job
 
 pytestmark = pytest.mark.usefixtures("workspace")
@@ -28,6 +30,20 @@ def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> 
     found = {experiment.name: experiment for experiment in client.search_experiments()}
     assert set(found) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
     assert all(one.tags["mlflow.note.content"] for one in found.values())
+
+
+def test_an_experiment_of_another_version_gets_our_view(
+    client: MlflowClient, uri: str, tmp_path: Path
+) -> None:
+    made = client.get_experiment_by_name("difftransformer/evaluate")
+    assert made is not None
+    client.set_experiment_tag(made.experiment_id, "mlflow.sharedViewState.difftransformer", "{}")
+    initialise_tracking(uri, tmp_path / "ready.json")
+    found = client.get_experiment(made.experiment_id).tags
+    view = json.loads(found["mlflow.sharedViewState.difftransformer"])
+    assert "tags.`suite`" in view["selectedColumns"]
+    place = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
+    assert MlflowSink(uri).views()["evaluate"] == place
 
 
 def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""How MLflow shows an experiment: what it says of it, and the columns that tell its runs apart.
+
+A view is a tag of the experiment, as MLflow's own button "Share" writes it, and is opened by its
+name in the address.
+"""
+
+import json
+from typing import NamedTuple
+
+_NAME = "difftransformer"
+
+
+class Stage(NamedTuple):
+    """An experiment: the description that is shown, and its columns, each of a kind."""
+
+    note: str
+    columns: dict[str, tuple[str, ...]]
+
+
+_TRAINING = {
+    "tags": ("run", "seed", "scale"),
+    "params": ("model.attention.variant", "training.lr"),
+    "metrics": ("loss", "validation_loss", "tokens_per_second"),
+    "attributes": ("Duration",),
+}
+_MEASURED = {"tags": ("run", "suite", "seed", "scale"), "attributes": ("Duration",)}
+_BUILT = {"tags": ("run", "scale", "rule"), "attributes": ("Duration",)}
+STAGES = {
+    "tokenise": Stage("Corpora, packed into shards that are mapped into memory.", _BUILT),
+    "pretrain": Stage(
+        "Trainings, from scratch or from another one's weights: losses by step.", _TRAINING
+    ),
+    "adapt": Stage("Trained models adapted by Dex, LoRA and others: losses by step.", _TRAINING),
+    "evaluate": Stage("What was measured of a model: a run for each suite.", _MEASURED),
+    "judge": Stage("Answers of models, judged.", _MEASURED),
+    "timings": Stage("Rows of a table, timed side by side on one machine.", _BUILT),
+    "tables": Stage("Tables and figures, and the runs behind each: its tag `upstream`.", _BUILT),
+}
+"""By name, each the experiment ``difftransformer/<stage>``."""
+
+
+def experiment_tags(stage: str) -> dict[str, str]:
+    """Return the tags of a stage's experiment; of another than `STAGES` none."""
+    if stage not in STAGES:
+        return {}
+    note, columns = STAGES[stage]
+    shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
+    view = json.dumps({"selectedColumns": shown})
+    return {"mlflow.note.content": note, f"mlflow.sharedViewState.{_NAME}": view}
+
+
+def place_of(experiment: str) -> str:
+    """Return where a server shows the view of an experiment, behind its address."""
+    return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}"
