@@ -20,8 +20,8 @@ class RMSNorm(nn.RMSNorm):
         if by_hand(x):
             out: Tensor = _RMSNorm.apply(x, gain, self.eps)  # type: ignore[no-untyped-call]
             return out
-        # In the type of x: torch has no fused kernel for two.
-        return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
+        with no_autocast(x):  # which would make a copy in float32; of two types torch has no kernel
+            return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
 
     def formula(self, x: Tensor) -> Tensor:
         """As the equation has it, for the references of `models.attention`."""

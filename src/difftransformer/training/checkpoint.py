@@ -189,8 +189,9 @@ class CheckpointStore:
                 it be read.
         """
         like = like or {}
-        # One process looks, for it renames what is damaged; all read what it found.
-        found = self._team.together(lambda: self._newest_whole(like) if self._team.leads else None)
+        # One process looks, for it renames what is damaged, however long that takes; all read what
+        # it found.
+        found = self._team.leading(lambda: self._newest_whole(like))
         step = self._team.from_leader(None if found is None else found.step)
         if step is None or found is not None:
             return found

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -106,15 +107,18 @@ def training_metrics(
 def final_lambdas(model: LanguageModel, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
     """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
 
-    Mean over heads, and over the tokens of the validation loss where it depends on them.
+    Mean over heads, and over the tokens of the validation loss where it depends on them. All
+    processes that share the model call it.
     """
     device = model.output_weight.device
     model.eval()
-    with watched_lambdas(model) as found, autocast(device, config.precision):
+    # Watched, its layers would be compiled once more for a few batches.
+    eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
+    with watched_lambdas(model) as found, autocast(device, config.precision), eager:
         for batch in validation_windows(dataset, config):
             model.hidden_states(batch[:, :-1].to(device))
-            if not found:
-                break
+            if all(len(parts[0]) < len(batch) for parts in found.values()):
+                break  # there are none, or they are one for all sequences
     return {**lambda_means(found)}
 
 

@@ -148,13 +148,15 @@ def train_run(
         if device.type == "cpu":
             resolved["arithmetic"] = choices.made()  # a checkpoint's, if it was made with others
         history, adapter = trainer.history, start.adapter()
+        lambdas: Metrics = {}
+        if trainer.diverged_at is None:
+            with team.whole():
+                lambdas = final_lambdas(start.model, dataset, config)
         finished, own = start.finish()
         if not team.leads:
             return
         metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
-        metrics |= own
-        if trainer.diverged_at is None:
-            metrics |= final_lambdas(finished, dataset, config)
+        metrics |= own | lambdas
         known = {name: float(value) for name, value in metrics.items() if value is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(
