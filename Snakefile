@@ -63,6 +63,8 @@ try:
             "pretrained: transformers decides of which files an adapted model consists, so no rule declares"
             " them all: keep results on a disk that all jobs see, not in object storage"
         )
+    if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
+        require_writable(_state)
     if _storage.default_storage_provider == "s3":
         require_writable(_storage.default_storage_prefix)
         from snakemake_storage_plugin_s3 import StorageObject

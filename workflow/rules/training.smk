@@ -33,6 +33,7 @@ rule pretrain:
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
+        mem_mb=lambda wildcards: JOBS.host_mb(wildcards.run),
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
@@ -70,6 +71,7 @@ rule adapt:
     threads: 1
     resources:
         gpu=lambda wildcards: JOBS.gpus(wildcards.run) or None,
+        mem_mb=lambda wildcards: JOBS.host_mb(wildcards.run),
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,

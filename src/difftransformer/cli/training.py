@@ -83,6 +83,7 @@ def tokenise(
         threads=workers,
     )
     with job(identity, config, results, tracking, log) as running:
+        slurm.requeue_in_time()
         tokenise(config.config, opened, output.parent, state(results, identity), workers)
         running.tracker.log_artifact(output)
 

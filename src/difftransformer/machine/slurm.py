@@ -43,6 +43,15 @@ def requeue() -> bool:
     return True
 
 
+def requeue_in_time() -> None:
+    """Have this process's own job put back into the queue when its time is nearly over.
+
+    For work that may be ended anywhere and goes on from there; in the main thread. Slurm ends what
+    runs, and starts it again.
+    """
+    signal.signal(getattr(signal, TIME_IS_NEARLY_OVER), lambda _number, _frame: requeue())
+
+
 def nodes() -> int:
     """Return on how many nodes this process's own job is; 1 outside Slurm.
 

@@ -12,7 +12,7 @@ from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
 from difftransformer.config.run import PRETRAINED_SEED
-from difftransformer.config.scales import not_testable, sweep_run
+from difftransformer.config.scales import is_adapted, not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, variant_location
@@ -226,13 +226,15 @@ class Artifacts:
         catalogue, runs = self.jobs.catalogue, artifact.runs()
         if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
             return True  # an unknown run is named where the artifact is checked
-        foreign = [run for run in runs if self.jobs.is_foreign(run)]
-        if not any(self.jobs.trained(run) for run in foreign):
+        place = str(catalogue.folder / "runs.yaml")
+        if not any(is_adapted(catalogue.runs, run, place) for run in runs):
             return True
         asked = [
             (suite, run) for part in artifact.sections for suite in part.suites for run in runs
         ]
-        return foreign == runs and all(self.jobs.measures(suite, run) for suite, run in asked)
+        return all(map(self.jobs.is_foreign, runs)) and all(
+            self.jobs.measures(suite, run) for suite, run in asked
+        )
 
     @cached_property
     def _declarations(self) -> Declarations:

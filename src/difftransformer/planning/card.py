@@ -40,7 +40,7 @@ class Card:
             layer *= _OF_TRANSFORMERS[slice.training.precision]
             states = _adapted_states(slice)
         activations, logits = activation_bytes(slice, layer), logit_bytes(slice, "cuda")
-        return MemoryEstimate(states, activations, logits, 4.0 * parameters)
+        return MemoryEstimate(states, activations, logits, checkpoint=0.0)
 
     def require_room(self, slice: RunSlice, place: str) -> None:
         """Check that a training fits.

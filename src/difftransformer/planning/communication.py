@@ -1,9 +1,9 @@
 """What the processes of one training send each other in a step (FSDP2), by a stated model.
 
-A layer's weights are gathered before its forward and again before its backward pass, and its
-gradients are reduced and scattered behind it, all in float32; embedding and output are gathered
-once. That is done for every micro-batch. Each is a ring over all GPUs: every GPU sends (N - 1) / N
-of the bytes, one hop after the other,
+A layer's weights are gathered before its forward and again before its backward pass, in the
+precision that it computes in, and its gradients are reduced and scattered behind it, in float32;
+embedding and output are gathered once. That is done for every micro-batch. Each is a ring over all
+GPUs: every GPU sends (N - 1) / N of the bytes, one hop after the other,
 
     seconds = (N - 1) hop + (N - 1) / N bytes / bandwidth
 
@@ -19,8 +19,10 @@ from difftransformer.config.scale import MachineConfig
 from difftransformer.config.training import TrainingConfig
 from difftransformer.models.sizes import layer_and_outside, training_flops
 
-_BYTES = 4
-"""Of a number that is gathered or reduced."""
+_GATHERED = {"fp32": 4, "bf16": 2}
+"""Bytes of a weight, by the precision of the training."""
+_REDUCED = 4
+"""Bytes of a gradient."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,10 @@ def step_cost(
     micro_batches = -(-int(share) // min(training.micro_batch, int(share)))
     layer, outside = layer_and_outside(model)
     # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
-    numbers = 3 * model.num_layers * layer + 2 * outside
+    gathered = _GATHERED[training.precision]
+    size = (2 * gathered + _REDUCED) * model.num_layers * layer + (gathered + _REDUCED) * outside
     collectives = 3 * model.num_layers + 2
-    sent = micro_batches * _BYTES * numbers * (gpus - 1) / gpus
+    sent = micro_batches * size * (gpus - 1) / gpus
     hops = micro_batches * collectives * (gpus - 1)
     flops = operations(model, training) * training.seq_len * share
     return StepCost(

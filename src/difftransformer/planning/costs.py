@@ -12,6 +12,7 @@ from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.communication import bandwidth, operations, step_cost
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.published import PublishedCost, published_costs
+from difftransformer.training.methods import configure
 
 WORLDS = (8, 64, 512)
 """GPUs that wall time and communication are said for."""
@@ -31,7 +32,8 @@ class TrainingCost:
         world: GPUs that train it together.
         gpu_hours: Of all of these.
         memory_gib: Of one of them at its peak: weights, gradients, moments, activations, logits.
-        disk_gib: Final and kept weights, and as many checkpoints as stay.
+        disk_gib: Final and kept weights, and as many checkpoints as stay, with the one that is
+            being written.
     """
 
     run: str
@@ -175,7 +177,13 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
     tokens = config.total_steps * config.tokens_per_step
     flops = operations(slice.model, config) * tokens
     weights = _BYTES * parameters
-    kept = 1 + len(config.kept_steps) + 3 * config.keep_checkpoints
+    checkpoint = 3 * weights
+    if slice.adapt is not None:
+        planned = configure(slice.adapt, run).planned(slice.model)
+        checkpoint = _BYTES * (planned.trained + planned.kept)
+    # Kept weights lie with the checkpoints and with what is published; one checkpoint is written
+    # while the others are there.
+    kept = weights * (1 + 2 * len(config.kept_steps)) + checkpoint * (config.keep_checkpoints + 1)
     return TrainingCost(
         run=run,
         seeds=seeds,
@@ -184,7 +192,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         world=config.world,
         gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
         memory_gib=plan.card.estimate(slice).peak / _GIB,
-        disk_gib=kept * weights / _GIB,
+        disk_gib=kept / _GIB,
     )
 
 

@@ -39,7 +39,11 @@ def _check_adaptation(slice: RunSlice, place: str) -> None:
     assert slice.adapt is not None
     if slice.init_from is None:
         raise ConfigError(f"{place}.adapt: there is nothing to adapt; name a run in init_from")
-    configure(slice.adapt, f"{place}.adapt")
+    method = configure(slice.adapt, f"{place}.adapt")
+    try:
+        method.require_fit(slice.model)
+    except ValueError as error:
+        raise ConfigError(f"{place}.adapt.{error}") from None
     try:
         if slice.pretrained is None:
             upstream_options(slice.model, "llama")

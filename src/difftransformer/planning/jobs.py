@@ -21,6 +21,7 @@ from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
+from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
@@ -29,6 +30,8 @@ from difftransformer.provenance.fingerprint import code_fingerprint, slice_finge
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
+HOST_MB = 16_000
+"""Of a training's process and its data, beside its model; what profiles ask for any job."""
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
     "tokenise": "difftransformer.data.tokenise",
@@ -142,6 +145,16 @@ class Jobs:
         config = self.catalogue.timing(name)
         return 0 if config is None else _gpus(config.device)
 
+    def timing_threads(self, name: str, cores: int) -> int:
+        """Return how many of ``cores`` a job of timings takes: all, so that nothing disturbs it.
+
+        By a clock of what it computes itself, which others beside it hardly change, those it needs.
+        """
+        config = self.catalogue.timing(name)
+        if config is None or config.clock == "wall" or config.threads is None:
+            return cores
+        return min(config.threads, cores)
+
     def code(self, rule: str, *parts: str) -> str:
         """Return the fingerprint of a rule's code.
 
@@ -169,6 +182,14 @@ class Jobs:
             return 0
         training = self.run(run).training
         return _gpus(training.device) * (training.world if suite is None else 1)
+
+    def host_mb(self, run: str) -> int:
+        """Return the MB of its node's own memory that a training asks for.
+
+        A checkpoint is copied there before it is written, weights and two moments in float32; in
+        the end one process has the whole model, twice while it is written.
+        """
+        return HOST_MB + round(24e-6 * count_parameters(self.run(run).model))
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""

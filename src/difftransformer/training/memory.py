@@ -4,8 +4,7 @@
                 2), what the layers keep for the backward pass, the gradients inside one layer, and
                 one chunk of logits
     checkpoint  weights and moments, and a copy of them that is being written; where training goes
-                on meanwhile, on the CPU, the copy is part of a step; on a GPU the whole weights,
-                before they are shared
+                on meanwhile the copy is part of a step; of a GPU's memory nothing
 
 Shapes: B = sequences of a micro-batch, T = positions, D = d_model, V = vocabulary, C = chunk.
 """
@@ -66,8 +65,7 @@ class MemoryEstimate:
     activations: float
     logits: float
     checkpoint: float
-    """The whole of the other peak: when a checkpoint is written on the CPU; of a GPU at the start,
-    when each of several processes has the whole model, of which it then keeps its share."""
+    """The whole of the other peak, when a checkpoint is written; on the CPU alone."""
     copy: float = 0.0
     """What is being written while training goes on; on the CPU alone."""
 
@@ -103,7 +101,7 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     model, config = slice.model, slice.training
     parameters = count_parameters(model)
     states = states_per_process(model, config, parameters)
-    checkpoint = 24.0 * parameters if device.type == "cpu" else 4.0 * parameters
+    checkpoint = 24.0 * parameters if device.type == "cpu" else 0.0
     copy = _copy(config, 12.0 * parameters / config.world, device)
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint, copy)  # too large to try even one layer

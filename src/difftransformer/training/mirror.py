@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 FINISHED, KEPT = "finished", "kept"
 """Mark of a training that was through, and folder of kept weights, in the state folder."""
 
+_PROBED = 4096
+"""Bytes of a probe: some that are full still take an empty file."""
 _PREFIX, _SUMS, _ASIDE, _PROBE = "checkpoint-", "sums.json", "uploading", "writable"
 _SECONDS_BETWEEN_LOOKS, _SECONDS_AFTER_REFUSAL = 0.5, 30.0
 
@@ -204,7 +206,10 @@ class Mirror:
             self._copy_checkpoint(newest)
 
     def _copy_checkpoint(self, name: str) -> None:
-        """Copy a checkpoint after the kept weights that it needs; drop all but the one before."""
+        """Copy a checkpoint after the kept weights that it needs; of older ones keep the last.
+
+        Newer ones are those of a machine that takes this one for lost and has gone on.
+        """
         aside = self._folder / _ASIDE
         shutil.rmtree(aside, ignore_errors=True)
         try:
@@ -217,9 +222,9 @@ class Mirror:
             self._copy_kept(path)
         for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
             self._fs.put_file(str(path), self._path(name, path.name))
-        others = set(map(_name, _steps(self._names()))) - {name}
-        keep = max(others & self._uploaded, default="")
-        for old in others - {keep}:
+        older = {one for one in map(_name, _steps(self._names())) if one < name}
+        keep = max(older & self._uploaded, default="")
+        for old in older - {keep}:
             self._fs.rm(self._path(old), recursive=True)
         self._uploaded.add(name)
         shutil.rmtree(aside, ignore_errors=True)
@@ -250,14 +255,14 @@ class Mirror:
 
 
 def require_writable(url: str) -> None:
-    """Write a file of nothing below a URL, and remove it.
+    """Write a small file below a URL, and remove it; of room for much more it says nothing.
 
     Raises:
         CheckpointError: It cannot be done; the line says why and what to look at.
     """
     try:
         fs, path = _open(url)
-        fs.pipe_file(f"{path}/{_PROBE}", b"")
+        fs.pipe_file(f"{path}/{_PROBE}", bytes(_PROBED))
         fs.rm_file(f"{path}/{_PROBE}")
     except Exception as error:
         raise refusal(url, "cannot be written", error) from error

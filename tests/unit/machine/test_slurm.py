@@ -1,6 +1,8 @@
 """What a job says to the scheduler; the scheduler itself is in tests/slurm."""
 
 import logging
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,19 @@ def test_a_refusal_leaves_the_job_to_the_workflow(
     with caplog.at_level(logging.WARNING):
         assert slurm.requeue() == (not said)
     assert said in caplog.text and bool(said) == ("the workflow retries it" in caplog.text)
+
+
+def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        slurm.requeue_in_time()
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (tmp_path / "asked").read_text() == "requeue 7\n"

@@ -91,7 +91,7 @@ def until(true: Callable[[], bool]) -> None:
 def gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go while its file is read
         return True
 
 
