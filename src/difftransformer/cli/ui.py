@@ -1,5 +1,6 @@
 """Commands that show what was built: reports beside MLflow's runs, and two builds compared."""
 
+import logging
 import os
 import signal
 import socket
@@ -13,8 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, find_results, people
+from difftransformer.errors import in_one_line
 from difftransformer.provenance.reporting import reporting
 
+logger = logging.getLogger(__name__)
 Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
 _PATIENCE, _STARTING = 10.0, 60.0  # seconds
 
@@ -45,15 +48,16 @@ def ui(
                 )
             # A signal ends the server by itself, and with it MLflow's processes.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
+            views = runs.views()  # before MLflow starts: two that make one file both fail
             running = _start(uri, port) if own else None
             for scale in served:
                 typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
             if uri != "off":
                 typer.echo(f"runs{', in some ten seconds' if own else ''}: {mlflow}/#/experiments")
+            for stage, address in views.items():
+                typer.echo(f"  {stage}: {address}")
             threading.Thread(target=server.serve_forever, daemon=True).start()
             try:
-                for stage, address in runs.views().items():
-                    typer.echo(f"  {stage}: {address}")
                 while running is None or running.poll() is None:
                     time.sleep(0.2)
             except KeyboardInterrupt:
@@ -107,7 +111,12 @@ class _Runs:
         """Return the address of each experiment's view, of a file alone: a server may be down."""
         if not self._uri.startswith("sqlite:"):
             return {}
-        return {stage: self._mlflow + place for stage, place in self._store().views().items()}
+        try:
+            found = self._store().views()
+        except Exception as error:  # of many kinds; reports are served without
+            logger.warning("%s: %s: no views of its experiments", self._uri, in_one_line(error))
+            return {}
+        return {stage: self._mlflow + place for stage, place in found.items()}
 
     def _store(self) -> Any:
         with self._lock:

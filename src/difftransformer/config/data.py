@@ -68,7 +68,7 @@ class BuiltinSource(HeldOut):
 
 
 class FilesSource(HeldOut):
-    """Text files named by globs: .txt, .md, .jsonl (each plain, .gz or .zst) and .parquet."""
+    """Text files named by globs: .txt, .md, .jsonl, .ndjson (plain, .gz or .zst) and .parquet."""
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(

@@ -145,8 +145,8 @@ class ModelConfig(Settings):
     )
     residual_in_fp32: bool = setting(
         True,
-        meaning="Whether the residual stream is in float32 where products are computed in bf16. "
-        "Without it, it is in bf16, too: half the bytes that norms and sums read and write.",
+        meaning="Whether the residual stream is in float32 where products are in bf16, by "
+        "`precision`. Without it, it is in bf16, too: half the bytes that norms and sums move.",
     )
     tie_embeddings: bool = setting(
         False, meaning="Use the embedding matrix as output projection as well."

@@ -3,7 +3,9 @@
 Importing this does not import transformers, calling it does.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import model_validator
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import ModelConfig
@@ -37,6 +39,11 @@ class PretrainedBase(PretrainedModel):
     def shown(self) -> str:
         """Its name in tables and figures."""
         return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
+
+    @model_validator(mode="after")
+    def _foreign_code_is_pinned(self) -> Self:
+        self.require_pin()
+        return self
 
     def planned(self, place: str) -> ModelConfig:
         """Return its sizes: those that are given, or those of its files.
@@ -101,6 +108,7 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
 
     Raises:
         CheckpointError: As `sizes`; ``name`` is the model's, for that.
+        ConfigError: As `sizes`.
     """
     text: Any = config.get_text_config(decoder=True)
     if config.is_encoder_decoder or getattr(config, "architectures", None) in (None, []):
@@ -113,27 +121,28 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
         raise CheckpointError(
             f"{name}: its weights are quantised, and cannot train: take the model it was made from"
         )
-    heads = text.num_attention_heads
     rope = getattr(text, "rope_parameters", None) or {}
     try:
-        return ModelConfig(
-            vocab_size=text.vocab_size,
-            d_model=text.hidden_size,
-            num_layers=text.num_hidden_layers,
-            ffn_dim=text.intermediate_size,
-            max_positions=text.max_position_embeddings,
-            norm_eps=text.rms_norm_eps,
-            rope_theta=rope.get("rope_theta", ModelConfig.model_fields["rope_theta"].default),
-            tie_embeddings=text.tie_word_embeddings,
-            attention={
+        heads = text.num_attention_heads
+        settings = {
+            "vocab_size": text.vocab_size,
+            "d_model": text.hidden_size,
+            "num_layers": text.num_hidden_layers,
+            "ffn_dim": text.intermediate_size,
+            "max_positions": text.max_position_embeddings,
+            "norm_eps": text.rms_norm_eps,
+            "rope_theta": rope.get("rope_theta", ModelConfig.model_fields["rope_theta"].default),
+            "tie_embeddings": text.tie_word_embeddings,
+            "attention": {
                 "variant": "softmax",
                 "num_heads": heads,
                 "num_kv_heads": getattr(text, "num_key_value_heads", None) or heads,
                 "head_dim": getattr(text, "head_dim", None) or text.hidden_size // heads,
             },
-        )
+        }
     except AttributeError as error:
         raise CheckpointError(
             f"{name}: its config has no {error.name}, as those of Llama, Qwen, Mistral and Gemma "
             "have: such models are not adapted here"
         ) from None
+    return validate(ModelConfig, settings, f"{name}: its config")

@@ -197,9 +197,8 @@ class RunEntry(PretrainedOptions):
 
     @model_validator(mode="after")
     def _foreign_code_is_pinned(self) -> Self:
-        model = self.pretrained_model()
-        if model and model.trust_remote_code and not (model.folder or model.revision):
-            raise ValueError("trust_remote_code needs the revision whose code is trusted")
+        if model := self.pretrained_model():
+            model.require_pin()
         return self
 
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:

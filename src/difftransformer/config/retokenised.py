@@ -26,11 +26,14 @@ def reader_of(dataset: str, runs: Iterable[str]) -> str | None:
 
 
 def in_ids_of(text: DatasetConfig, model: PretrainedModel, *, trained: bool) -> DatasetConfig:
-    """Return a dataset with the tokenizer of a model.
+    """Return a dataset with the tokenizer of a model, of the hub as it is today without a revision.
 
     One that nothing trains on is as long as what is held out of it.
     """
-    ids = HuggingFaceTokenizer(kind="huggingface", name=model.name, revision=model.revision)
+    revision = None if model.folder else model.revision or "main"
+    ids = HuggingFaceTokenizer(
+        kind="huggingface", name=str(model.folder or model.name), revision=revision
+    )
     changes: dict[str, Any] = {"tokenizer": ids}
     if not trained and (held_out := text.validation_budget) is not None:
         changes |= {"tokens": held_out, "validation_tokens": held_out}

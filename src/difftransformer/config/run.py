@@ -57,6 +57,15 @@ class PretrainedModel(PretrainedOptions):
         is_path = path.is_absolute() or self.name.startswith(".") or self.name.count("/") > 1
         return path if is_path or path.is_dir() else None
 
+    def require_pin(self) -> None:
+        """Refuse code from the hub without the commit that is trusted.
+
+        Raises:
+            ValueError: There is no revision.
+        """
+        if self.trust_remote_code and not (self.folder or self.revision):
+            raise ValueError("trust_remote_code needs the revision whose code is trusted")
+
 
 class RunSlice(Settings):
     """One run at one scale, resolved: nothing in it refers to another entry."""

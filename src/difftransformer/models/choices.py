@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -88,7 +88,11 @@ class Choice:
 
     def possible(self, way: str) -> bool:
         """Whether this process can take a way."""
-        return way in self._trials()
+        return way in self._possible
+
+    @cached_property
+    def _possible(self) -> frozenset[str]:
+        return frozenset(self._trials())
 
     def keep(self, way: str) -> None:
         """Take a way, whatever would have been chosen."""

@@ -124,8 +124,8 @@ class MlflowSink:
     def views(self) -> dict[str, str]:
         """Give what to open of each experiment, behind the address of MLflow, by its stage."""
         found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        stages = {one.name.removeprefix(f"{PREFIX}/"): str(one.experiment_id) for one in found}
-        return {stage: place_of(stages[stage]) for stage in STAGES if stage in stages}
+        there = {one.name.removeprefix(f"{PREFIX}/") for one in found}
+        return {stage: place_of(self.experiment(stage)) for stage in STAGES if stage in there}
 
     def mark_shown(self) -> int:
         """Tag each run with the tables and figures that it is behind: `shown_in.table6`.

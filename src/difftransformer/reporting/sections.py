@@ -222,7 +222,9 @@ def adapted_sizes(view: View[Any]) -> Facts:
     """Say what adapting trains and adds in each row that is adapted; nothing where none is."""
     cells = []
     for row in view.rows:
-        results = [] if row.pretrained else view.trained(row)
+        at_one_rate = next((one.run_id for one in view.swept(row)), row.run)
+        seeds = [] if row.pretrained else view.seeds
+        results = [view.results.training(at_one_rate, seed) for seed in seeds]
         for name in _SIZES:
             if all(name in result.metrics for result in results) and results:
                 values = seed_values([(one, metric(one, name)) for one in results], 0)

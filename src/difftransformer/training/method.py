@@ -56,6 +56,13 @@ class MethodSettings(Settings):
         """How many numbers train in a model of these sizes, biases left out."""
         return count_parameters(model)
 
+    def require_fit(self, model: ModelConfig) -> None:
+        """Refuse settings that a model of these sizes cannot have.
+
+        Raises:
+            ValueError: It begins with the key of the setting.
+        """
+
     def planned(self, model: ModelConfig) -> Planned:
         """What it takes: AdamW keeps two moments of each number."""
         trained = self.trains(model)

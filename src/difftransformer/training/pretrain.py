@@ -6,6 +6,7 @@ weights starts afresh then, the optimiser and the learning rate among them: the 
 that it kept any.
 """
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -24,6 +25,7 @@ from difftransformer.training.run import Frame, Start, open_weights, train_run
 from difftransformer.training.team import Team
 
 STAGE = "pretrain"
+logger = logging.getLogger(__name__)
 
 
 def pretrain(slice: RunSlice, *, model: Path | None = None, **frame: Unpack[Frame]) -> None:
@@ -62,6 +64,8 @@ def _initial_model(
 ) -> Transformer:
     """Return the model that training starts from: drawn, or with the weights of the parent."""
     precision = slice.training.precision
+    if precision == "fp32" and not slice.model.residual_in_fp32:
+        logger.warning("model.residual_in_fp32 off has no effect: training.precision is fp32")
     backend = choose_backend(slice.training.backend, device.type, precision)
 
     def fill(transformer: Transformer, name: str, module: nn.Module) -> None:

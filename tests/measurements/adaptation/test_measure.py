@@ -55,7 +55,9 @@ def test_a_suite_reads_the_dataset_that_it_names(repository: Path, config_folder
     assert jobs.measured_manifest("adaptation_new", "adapted_dex") == [manifest("second_text")]
     assert jobs.measured_manifest("sinks", "adapted_dex") == [manifest("second_text")]
     datasets = config_folder / "datasets.yaml"
-    datasets.write_text(datasets.read_text().replace("data/second/*", f"{config_folder}/*.yaml"))
+    datasets.write_text(
+        datasets.read_text().replace("[data/second]", f"['{config_folder}/*.yaml']")
+    )
     own = {"scale": "tiny", "second_corpus": "second_files"}
     other = Plan.load(config_folder, own).jobs
     assert other.run("adapted_dex").dataset == "second_files"

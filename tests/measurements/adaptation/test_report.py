@@ -45,7 +45,7 @@ def test_the_frontier_has_a_point_for_each_rate(fake: FakeResults, tmp_path: Pat
     cells = read(fake, "dex_frontier", tmp_path)
     columns = {column for row, column in cells if row == "adapted_dex"}
     assert columns == {f"{text}@{rate}" for text in ("new", "old") for rate in WRITTEN} | {
-        "new_at_equal_old"
+        *("new_at_equal_old", "trained_parameters", "extra_parameters")
     }
     new = [float(cells["adapted_dex", f"new@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]
     old = [float(cells["adapted_dex", f"old@{rate}"]["value"]) for rate in ("1e-3", "8e-3")]

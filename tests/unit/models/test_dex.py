@@ -221,7 +221,7 @@ def test_a_zero_start_changes_nothing_and_a_random_one_is_torchs(tokens: Tensor)
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"heads": "entropie"}, "neither 'all' nor 'none'"),
+        ({"heads": "entropie"}, "neither 'all', 'none' nor"),
         ({"heads": [0, 4]}, "4 is no head of layer 0, which has 0 to 3"),
         ({"heads": [-1]}, "-1 is no head"),
         ({"heads": []}, "layer 0 has none"),

@@ -122,6 +122,15 @@ def flash_calls(
     return calls
 
 
+def test_flash_attn_refuses_heads_that_it_has_no_kernel_for(
+    flash_calls: list[dict[str, object]],
+) -> None:
+    q, v, lam = torch.zeros(1, 2, 3, 192), torch.zeros(1, 1, 3, 384), torch.tensor(0.5)
+    with pytest.raises(BackendError, match="no kernel for heads of 384, 256 at most: take sdpa"):
+        flash.differential_attention(q, q, v, lam, scale=1.0, mask=None)
+    assert not flash_calls
+
+
 @pytest.mark.parametrize("new", [9, 4, 1])
 @pytest.mark.parametrize("differential", [False, True])
 def test_flash_attn_is_called_for_the_same_sums(

@@ -16,7 +16,8 @@ def test_every_table_and_figure_of_a_paper_is_listed(
     plan: Plan, name: str, tables: int, figures: int
 ) -> None:
     names = [item.item for item in plan.catalogue.papers.papers[name].items]
-    assert list(dict.fromkeys(one.rstrip("abc") for one in names)) == [
+    theirs = [one for one in names if one != "Ours"]
+    assert list(dict.fromkeys(one.rstrip("abc") for one in theirs)) == [
         *(f"Table {i}" for i in range(1, tables + 1)),
         *(f"Figure {i}" for i in range(1, figures + 1)),
     ]

@@ -67,7 +67,8 @@ def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     assert known["dex_methods"].sections[0].rows[0].run == PRETRAINED_BASE
     for rate in plan.artifacts.slice("dex_frontier", "table").sections[0].sweep:
         assert plan.jobs.run(rate.run_id).init_from == PRETRAINED_BASE
-    others = {"dex_heads", "dex_table8"}  # they show models from scratch beside it
+    # They show models from scratch beside it, or adapt models that were trained for their question.
+    others = {"dex_heads", *(f"dex_table{n}" for n in (2, 3, 7, 8)), "dex_figure10"}
     assert not others & known.keys()
     assert known["table6"].sections[0].rows[0].run == "transformer"
     row = plan.artifacts.slice("dex_table1", "table").sections[0].rows[0]
@@ -90,12 +91,23 @@ def test_one_of_the_hub_is_planned_by_the_sizes_that_are_given(repository: Path)
     assert plan.artifacts.slice("dex_table1", "table").sections[0].rows[0].label == "Decoder"
 
 
+def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -> None:
+    given = {key: one for key, one in HUB.items() if key != "revision"}
+    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": given})
+    dataset = plan.catalogue.dataset(plan.jobs.run("adapted_dex").dataset)
+    assert dataset.tokenizer.kind == "huggingface" and dataset.tokenizer.revision == "main"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ("./nowhere", "nowhere: no such model folder"),
         ({"nam": "x"}, "pretrained.nam: unknown key; did you mean 'name'"),
         (HUB | {"sizes": {"d_modl": 8}}, "did you mean 'd_model'"),
+        (
+            {"name": "owner/decoder", "trust_remote_code": True},
+            "trust_remote_code needs the revision whose code is trusted",
+        ),
         (7, "pretrained"),
     ],
 )

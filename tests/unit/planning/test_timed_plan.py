@@ -36,6 +36,14 @@ def test_rows_of_table_7_differ_in_their_attention_alone(plan: Plan) -> None:
     assert plan.jobs.timing_gpus("throughput") == int(plan.jobs.scale in ("small", "gpu", "paper"))
 
 
+def test_by_the_wall_clock_nothing_runs_beside_it(plan: Plan) -> None:
+    shared = {"smoke": {"throughput", "decoding"}, "tiny": {"throughput"}}.get(
+        plan.jobs.scale, set()
+    )
+    for name in ("throughput", "decoding"):
+        assert plan.jobs.timing_threads(name, cores=8) == (1 if name in shared else 8)
+
+
 def test_variants_are_timed_with_the_sizes_of_their_runs(plan: Plan) -> None:
     slice = timed(plan, "throughput")
     found = {row: one[OWN_SIZES] for row, one in slice.models.items() if OWN_SIZES in one}

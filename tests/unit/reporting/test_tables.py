@@ -21,6 +21,7 @@ from difftransformer.reporting.table_job import (
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = [name for name, one in declarations().artifacts.items() if one.table]
+SOME = TABLES[::5]
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -29,17 +30,21 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_declared_table_is_built_and_rebuilt_alike(
-    name: str, fake: FakeResults, tmp_path: Path
-) -> None:
-    first = build_table(artifact_slice(name), fake.results, tmp_path / "one" / name)
-    second = build_table(
-        artifact_slice(name), fake.results[::-1], tmp_path / "two" / f"{name}.html"
-    )
-    assert [path.suffix for path in first] == list(SUFFIXES)
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    latex = first[SUFFIXES.index(".tex")].read_text()
+def test_every_declared_table_is_built(name: str, fake: FakeResults, tmp_path: Path) -> None:
+    made = build_table(artifact_slice(name), fake.results, tmp_path / name)
+    assert [path.suffix for path in made] == list(SUFFIXES)
+    latex = made[SUFFIXES.index(".tex")].read_text()
     assert "{[}U+" not in latex, "a sign that LaTeX lacks"
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param(TABLES, marks=pytest.mark.slow)], ids=len)
+def test_tables_are_rebuilt_alike(names: list[str], fake: FakeResults, tmp_path: Path) -> None:
+    for name in names:
+        first = build_table(artifact_slice(name), fake.results, tmp_path / "one" / name)
+        second = build_table(
+            artifact_slice(name), fake.results[::-1], tmp_path / "two" / f"{name}.html"
+        )
+        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 @pytest.mark.parametrize("name", ["table6", "table6_recall", "lr_sweep", "figure4"])
@@ -87,9 +92,12 @@ def test_published_values_stand_in_cells_of_every_format(
     assert f"[{value}]" in (tmp_path / f"{name}.tex").read_text()
 
 
-def test_one_seed_has_no_interval_and_says_so(fake: FakeResults, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [SOME, pytest.param(TABLES, marks=pytest.mark.slow)], ids=len)
+def test_one_seed_has_no_interval_and_says_so(
+    names: list[str], fake: FakeResults, tmp_path: Path
+) -> None:
     timed = {"table7", "v2_decoding", "dex_figure12"}  # their intervals are over repeats of one job
-    for name in set(TABLES) - timed:
+    for name in set(names) - timed:
         build_table(artifact_slice(name, seeds=(0,)), fake.results, tmp_path / name)
         text = (tmp_path / f"{name}.md").read_text()
         assert "One seed (0): no interval." in text

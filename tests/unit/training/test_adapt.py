@@ -207,6 +207,13 @@ def test_the_same_text_chooses_the_same_heads(train: Train, base: Path) -> None:
         ({"method": "lorra"}, "unknown method 'lorra'; did you mean 'lora'"),
         ({"method": "lora", "rnk": 4}, "rnk"),
         ({"method": "lora", "rank": 0}, "rank"),
+        ({"method": "dex", "heads": "all", "share": 0.5}, "share changes nothing with heads: all"),
+        ({"method": "dex", "heads": [0], "sequences": 8}, "sequences changes nothing with heads"),
+        ({"method": "dex", "lambda_schedule": "fixed", "annealing": 0.1}, "annealing changes noth"),
+        (
+            {"method": "dex", "lambda_schedule": "learned_from_zero", "lambda_init": 0.5},
+            "lambda_init changes nothing",
+        ),
         ({"method": "dex", "share": 0}, "share"),
         ({"method": "dex", "heads": "entropie"}, "heads"),
         ({"method": "dex", "annealing": 2.0}, "annealing"),
@@ -241,7 +248,9 @@ def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
 
 
 def test_a_lambda_that_diverges_is_one_line(train: Train, base: Path) -> None:
-    slice = child("dex", {"lambda_init": 3e38, "lambda_schedule": "fixed"})
+    slice = child("dex")
+    fixed = {"method": "dex", "lambda_init": 3e38, "lambda_schedule": "fixed"}
+    slice = slice.model_copy(update={"adapt": fixed})
     with pytest.raises(UserError, match="training diverged at step 1/24") as refusal:
         train(slice, "dex", parent=base)
     assert "\n" not in str(refusal.value)
@@ -261,6 +270,7 @@ ENTRY = """
     [
         ("{method: dexx}", "", "did you mean 'dex'"),
         ("{method: lora, rnak: 8}", "", "rnak"),
+        ("{method: dex, heads: [0, 99]}", "", "heads: 99 is no head of a layer, which has 0 to"),
         ("{method: lora}", "init_from: null", "there is nothing to adapt"),
         ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
         ("{method: lora}", "set: {training: {keep_weights: [0.5]}}", "training.keep_weights"),

@@ -336,6 +336,15 @@ def test_a_model_that_cannot_be_adapted_is_one_line_before_any_job(
     assert str(refusal.value).startswith(str(tmp_path / "base"))
 
 
+def test_a_base_without_attention_is_one_line(tmp_path: Path) -> None:
+    from transformers import MambaConfig
+
+    MambaConfig(architectures=["MambaForCausalLM"]).save_pretrained(tmp_path / "base")
+    with pytest.raises(UserError, match="its config has no num_attention_heads") as refusal:
+        sizes(PretrainedModel(name=str(tmp_path / "base")))
+    assert "\n" not in str(refusal.value)
+
+
 def test_an_adapter_without_its_base_is_one_line(tmp_path: Path) -> None:
     from difftransformer.models.dex import DexConfig
 

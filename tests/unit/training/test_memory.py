@@ -44,7 +44,7 @@ SIZES = {
         "d_model": 256, "num_layers": 4, "ffn_dim": 384,
     },
 }  # fmt: skip
-MORE = ("states", "recomputed", "selected", "maps")  # "checkpoints" has the states, too
+MORE = ("states", "logits", "recomputed", "selected", "maps")  # "checkpoints" has the states, too
 
 
 @pytest.mark.parametrize(

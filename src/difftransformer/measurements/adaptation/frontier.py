@@ -23,7 +23,7 @@ from difftransformer.reporting.cells import (
 from difftransformer.reporting.document import Cell, Column, Section, SeedValue
 from difftransformer.reporting.drawing import printable
 from difftransformer.reporting.numbers import plain, rate
-from difftransformer.reporting.sections import Metric, section_of
+from difftransformer.reporting.sections import Metric, adapted_sizes, section_of
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ Swept = list[tuple[Cell, Cell]]
 
 def by_rate(view: View[Options]) -> Section:
     """Make the section: losses of every row at every rate, and at equal forgetting."""
+    sizes = adapted_sizes(view)
     columns = [
         Column(id=f"{one.id}@{rate(lr)}", header=f"{one.header.removesuffix(' ↓')}, lr {rate(lr)}")
         for lr in view.rates
@@ -62,7 +63,9 @@ def by_rate(view: View[Options]) -> Section:
     if view.compared:
         notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
     cells = [cell for points in rows.values() for pair in points for cell in pair]
-    return section_of(view, columns, [*cells, *equal], notes)
+    return section_of(
+        view, [*sizes.columns, *columns], [*sizes.cells, *cells, *equal], [*sizes.notes, *notes]
+    )
 
 
 def draw_frontier(axes: "Axes", view: View[Options]) -> None:

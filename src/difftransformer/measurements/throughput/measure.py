@@ -11,7 +11,14 @@ from torch import Tensor
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.evaluation.timing import Turn, peak_memory, take_turns, time_shape
+from difftransformer.evaluation.timing import (
+    CLOCKS,
+    Clock,
+    Turn,
+    peak_memory,
+    take_turns,
+    time_shape,
+)
 from difftransformer.measurements.throughput.settings import Timing
 from difftransformer.models.device import autocast
 from difftransformer.models.loss import chunked_cross_entropy
@@ -51,16 +58,18 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
 def device_peak(config: Timing, device: torch.device) -> float | None:
     """FLOP/s that the settings give for a GPU, None without its name, or that a CPU reaches."""
     if device.type == "cpu":
-        return product_speed(torch.bfloat16 if config.precision == "bf16" else torch.float32)
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        return product_speed(dtype, CLOCKS[config.clock])
     name = torch.cuda.get_device_name(device)
     return next((peak for part, peak in config.peak_flops.items() if part in name), None)
 
 
-def product_speed(dtype: torch.dtype) -> float:
+def product_speed(dtype: torch.dtype, clock: Clock) -> float:
     """FLOP/s of the quickest of some products of two matrices of 1024 x 1024, on the CPU."""
     square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0)).to(dtype)
-    taken = take_turns({"": lambda: product(square, square)}, warmup=2, repeats=9)[""]
-    return float(2 * 1024**3 / min(taken))
+    work = {"product": lambda: product(square, square)}
+    seconds = take_turns(work, warmup=2, repeats=9, clock=clock)
+    return float(2 * 1024**3 / min(seconds["product"]))
 
 
 def _measure(

@@ -52,10 +52,10 @@ class DexConfig(PeftConfig):
         }
         for key, known in choices.items():
             lookup(dict.fromkeys(known, ()), getattr(self, key), "value", f"DexConfig.{key}")
-        if isinstance(self.heads, str) and self.heads not in ("all", "none"):
+        if self.heads not in ("all", "none") and not isinstance(self.heads, list | dict):
             raise ConfigError(
-                f"DexConfig.heads: {self.heads!r} is neither 'all' nor 'none'; heads chosen by "
-                "data come from `select_heads`"
+                f"DexConfig.heads: {self.heads!r} is neither 'all', 'none' nor a list of heads; "
+                "heads chosen by data come from `select_heads`"
             )
         if isinstance(self.lambda_init, str) and self.lambda_init != "exponential":
             raise ConfigError(

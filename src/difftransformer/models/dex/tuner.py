@@ -283,7 +283,12 @@ def num_heads(model: Any) -> int:
 
 
 def trained_parameters(model: Any) -> int:
-    """How many parameters train where each layer has one W_D of its own."""
+    """How many parameters train where each layer has one W_D of its own.
+
+    Raises:
+        ConfigError: As `require_projections`.
+    """
+    require_projections(model)
     sizes = 0
     for module in attention_modules(model):
         projections = [getattr(module, name) for name in PROJECTIONS]

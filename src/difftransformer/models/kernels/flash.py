@@ -19,12 +19,15 @@ from torch import Tensor
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import flex, sdpa
 
+WIDEST = 256
+"""Of keys, and of values that are no wider, for any generation."""
+
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`.
 
     Raises:
-        BackendError: padding, a CPU tensor or float32, none of which flash-attn computes.
+        BackendError: padding, a CPU tensor, float32 or heads that are too wide for flash-attn.
     """
     if mask is not None:
         raise BackendError("backend flash_attn takes no padding mask; take sdpa for padded batches")
@@ -35,6 +38,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
         )
     if v.shape[-1] > q.shape[-1] and not _takes_wide(q, k, v):
         q, k = (F.pad(x, (0, v.shape[-1] - q.shape[-1])) for x in (q, k))
+    if q.shape[-1] > WIDEST:
+        raise BackendError(
+            f"backend flash_attn has no kernel for heads of {q.shape[-1]}, {WIDEST} at most: take "
+            "sdpa"
+        )
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
     repeat = torch.are_deterministic_algorithms_enabled()  # no operation of torch: it cannot refuse
     out = _function()(*rows_first, softmax_scale=scale, causal=True, deterministic=repeat)

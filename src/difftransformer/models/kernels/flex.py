@@ -57,10 +57,13 @@ def causal_blocks(queries: int, keys: int, device: torch.device) -> Any:
     return BlockMask((queries, keys), BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=seen, **named)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _constant_tables(queries: int, keys: int, device: torch.device) -> tuple[Any, ...]:
     """As `_causal_tables`, which the compiler would look into: a graph has them from the start."""
     return _causal_tables(queries, keys, device)
+
+
+# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
+_constant_tables._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=8)

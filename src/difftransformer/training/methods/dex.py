@@ -1,6 +1,8 @@
 """Dex: heads of a trained model are changed by a matrix that is learned (arXiv 2505.16333)."""
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from difftransformer.config.adapt import HeadChoice, LambdaSchedule
 from difftransformer.config.base import setting
@@ -66,6 +68,35 @@ class Settings(MethodSettings):
         ge=0,
         le=1,
     )
+
+    @model_validator(mode="after")
+    def _nothing_is_idle(self) -> Self:
+        for key, reason in self._idle().items():
+            if key in self.model_fields_set:
+                raise ValueError(f"{key} changes nothing with {reason}: leave it out")
+        return self
+
+    def _idle(self) -> dict[str, str]:
+        """Settings that change nothing beside the others, each with that which makes it idle."""
+        idle = {}
+        if isinstance(self.heads, list) or self.heads == "all":
+            named = self.heads if isinstance(self.heads, str) else "a list of them"
+            idle = dict.fromkeys(("share", "sequences"), f"heads: {named}")
+        schedule = f"lambda_schedule: {self.lambda_schedule}"
+        if self.lambda_schedule not in ("annealed", "ramped"):
+            idle["annealing"] = schedule
+        if self.lambda_schedule == "learned_from_zero":
+            idle["lambda_init"] = schedule
+        return idle
+
+    def require_fit(self, model: ModelConfig) -> None:
+        """See `MethodSettings.require_fit`: heads that are named are there."""
+        number = configure(model.attention, model.d_model).output_heads
+        for head in self.heads if isinstance(self.heads, list) else ():
+            if not 0 <= head < number:
+                raise ValueError(
+                    f"heads: {head} is no head of a layer, which has 0 to {number - 1}"
+                )
 
     def trains(self, model: ModelConfig) -> int:
         """As the control, and W_D and lambda of each layer."""

@@ -40,8 +40,10 @@ def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
     from difftransformer.models.dex import trained_parameters
     from difftransformer.training.peft_method import PeftMethod
 
-    shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
-    of_dex = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
-    rank = of_dex if settings.rank == "dex" else settings.rank
+    if settings.rank == "dex":
+        shapes = [model.get_parameter(name).shape for name in model.layer_matrices()]
+        rank = max(1, round(trained_parameters(model.inner) / sum(map(sum, shapes))))
+    else:
+        rank = settings.rank
     config = LoraConfig(r=rank, lora_alpha=settings.alpha or 2 * rank, target_modules="all-linear")
     return PeftMethod(model, config, task)
