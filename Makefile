@@ -3,7 +3,7 @@ SHELL := /bin/bash
 ARTIFACT ?= headline
 SCALE ?= tiny
 # nproc heeds OMP_NUM_THREADS, which is about threads of one job.
-CORES ?= $(shell env -u OMP_NUM_THREADS nproc)
+CORES ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu)
 PORT ?= 5000
 BIN := .venv/bin
 # Jobs call `difftransformer` by name.

@@ -58,13 +58,12 @@ def whole_model(setting: Setting, row: str, S: int, B: int) -> Answer:
     import torch
 
     from difftransformer.models.cache import PrefixCache
-    from difftransformer.models.device import autocast
 
-    model = build(setting, row, setting.sized("fused", "sdpa"), S + 1)
+    dtype = setting.sized(torch.bfloat16, torch.float32)
+    model = build(setting, row, setting.sized("fused", "sdpa"), S + 1).to(dtype)
     device = torch.device(setting.device)
     cache, layers = PrefixCache(S + 1), model.config.num_layers
     attention = model.layers[0].attention
-    dtype = setting.sized(torch.bfloat16, torch.float32)
     keys = torch.randn(B, attention.num_keys, S, attention.head_dim, device=device, dtype=dtype)
     values = torch.randn(
         B, attention.num_kv_heads, S, attention.value_dim, device=device, dtype=dtype
@@ -75,7 +74,7 @@ def whole_model(setting: Setting, row: str, S: int, B: int) -> Answer:
 
     def step() -> None:
         cache.keep(S)
-        with torch.no_grad(), autocast(device, setting.sized("bf16", "fp32")):
+        with torch.no_grad():
             model.hidden_states(tokens, cache=cache)
 
     seconds = timed({"token": step}, setting)

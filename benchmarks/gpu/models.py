@@ -13,7 +13,14 @@ ROWS: dict[str, dict[str, Any]] = {
     "gpt_oss_sink": {"variant": "gpt_oss_sink"},
     "softmax_off_by_one": {"variant": "softmax_off_by_one"},
 }
-PEAK_FLOPS = {"PCIe": 7.56e14, "NVL": 8.35e14, "H100": 9.89e14, "H200": 9.89e14, "A100": 3.12e14}
+PEAK_FLOPS = {
+    "H100 PCIe": 7.56e14,
+    "H100 NVL": 8.35e14,
+    "H200 NVL": 8.35e14,
+    "H100": 9.89e14,
+    "H200": 9.89e14,
+    "A100": 3.12e14,
+}
 """Dense bfloat16 by the data sheets, by a part of the card's name; the first that fits counts."""
 LOSS_CHUNK = 8192
 
@@ -73,22 +80,27 @@ def tokens(setting: Setting, T: int, per_step: int) -> Any:
 
 
 def training_step(setting: Setting, model: Any, batch: Any, *, compiled: bool) -> Callable[[], Any]:
-    """Forward, loss, backward and AdamW, as the trainer has them."""
+    """Forward, loss, backward, clipping and AdamW, as the trainer has them."""
     import torch
 
     from difftransformer.models.device import autocast
     from difftransformer.models.loss import chunked_cross_entropy
+    from difftransformer.training.compiled import compiled_states
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), fused=True)
-    hidden_states = torch.compile(model.hidden_states) if compiled else model.hidden_states
+    hidden_states = compiled_states(model) if compiled else model.hidden_states
     device, targets = torch.device(setting.device), batch[:, 1:].flatten()
+    fused_loss = compiled and device.type == "cuda"
 
     def step() -> Any:
         optimizer.zero_grad(set_to_none=True)
         with autocast(device, precision(setting)):
             hidden = hidden_states(batch[:, :-1]).flatten(0, 1)
-            loss = chunked_cross_entropy(hidden, model.output_weight, targets, LOSS_CHUNK)
+            loss = chunked_cross_entropy(
+                hidden, model.output_weight, targets, LOSS_CHUNK, compiled=fused_loss
+            )
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss
 

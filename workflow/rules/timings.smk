@@ -1,6 +1,6 @@
 # Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, what a measurement times on the machine that it
-# runs on. Takes all cores, so that no other job of the workflow disturbs it, and a process started for it: it tells
-# torch something before it is imported.
+# runs on. By the wall clock it takes all cores, so that no other job of the workflow disturbs it. A process is started for
+# it: it tells torch something before it is imported.
 
 
 rule measure_timings:
@@ -8,7 +8,7 @@ rule measure_timings:
         JOBS.layout.timings("{timing}"),
     log:
         f"{ROOT}/{JOBS.scale}/logs/measure_timings/{{timing}}.log",
-    threads: lambda wildcards: CORES
+    threads: lambda wildcards: JOBS.timing_threads(wildcards.timing, CORES)
     resources:
         gpu=lambda wildcards: JOBS.timing_gpus(wildcards.timing) or None,
     params:
