@@ -146,7 +146,8 @@ class ModelConfig(Settings):
     residual_in_fp32: bool = setting(
         True,
         meaning="Whether the residual stream is in float32 where products are in bf16, by "
-        "`precision`. Without it, it is in bf16, too: half the bytes that norms and sums move.",
+        "`precision`. Without it, it is in bf16, too: half the bytes that norms and sums move. "
+        "Adaptations keep it in float32.",
     )
     tie_embeddings: bool = setting(
         False, meaning="Use the embedding matrix as output projection as well."

@@ -17,6 +17,7 @@ from difftransformer.data.documents import Document
 from difftransformer.data.mixture import TokenisedDocument
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.errors import DataError
+from difftransformer.machine import slurm
 
 BLOCK_CHARACTERS = 1 << 18
 
@@ -39,8 +40,13 @@ def encoders(tokenizer: Path, workers: int) -> Iterator[Submit]:
         yield lambda texts, longest: lambda: here.encode(texts, longest)
         return
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,)) as pool:
+
+        def submit(texts: list[str], longest: int | None) -> Callable[[], Encoded]:
+            with slurm.unheard():  # it starts a worker where there is need
+                return pool.submit(_encode, texts, longest).result
+
         try:
-            yield lambda texts, longest: pool.submit(_encode, texts, longest).result
+            yield submit
         except BrokenProcessPool:
             raise DataError(
                 "a tokenising process died, most likely for want of memory: use fewer workers"

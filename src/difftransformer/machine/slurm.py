@@ -4,7 +4,8 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 from difftransformer.errors import BackendError
@@ -50,6 +51,20 @@ def requeue_in_time() -> None:
     runs, and starts it again.
     """
     signal.signal(getattr(signal, TIME_IS_NEARLY_OVER), lambda _number, _frame: requeue())
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Start processes that never hear that the time is nearly over: it would end them.
+
+    Slurm tells all processes of a job; a handler is this process's alone, what is blocked is not.
+    """
+    number = getattr(signal, TIME_IS_NEARLY_OVER)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def nodes() -> int:

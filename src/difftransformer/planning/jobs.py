@@ -31,7 +31,7 @@ from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
 HOST_MB = 16_000
-"""Of a training's process and its data, beside its model; what profiles ask for any job."""
+"""What profiles ask for any job; half of it is for a training's process and its data."""
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
     "tokenise": "difftransformer.data.tokenise",
@@ -189,7 +189,8 @@ class Jobs:
         A checkpoint is copied there before it is written, weights and two moments in float32; in
         the end one process has the whole model, twice while it is written.
         """
-        return HOST_MB + round(24e-6 * count_parameters(self.run(run).model))
+        model = 24e-6 * count_parameters(self.run(run).model)
+        return max(HOST_MB, HOST_MB // 2 + round(model))
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""

@@ -93,7 +93,8 @@ class ShardedTeam(Team):
         with torch.device("meta"):
             model = empty()
         for layer in model.get_submodule("layers").children():
-            fully_shard(layer, mesh=self._mesh, mp_policy=policy)
+            # Said, for a model that is read before it has trained has layers that know of no root.
+            fully_shard(layer, mesh=self._mesh, mp_policy=policy, reshard_after_forward=True)
         self._root, self._empty = _Loss(model), empty
         fully_shard(self._root, mesh=self._mesh, mp_policy=policy, reshard_after_forward=False)
         model.to_empty(device=device)

@@ -152,7 +152,7 @@ def estimate_adaptation(
     gradients, copies = 4.0 * trained, 2.0 * trained if config.precision == "bf16" else 0.0
     # Those of one micro-batch come as what it kept goes; of several they are there before.
     held = gradients if config.micro_batch < config.share else 0.0
-    checkpoint = gradients + (state if device.type == "cpu" else 0.0)
+    checkpoint = gradients + state if device.type == "cpu" else 0.0
 
     def kept(sequences: int) -> int:
         tokens = torch.zeros(sequences, config.seq_len, dtype=torch.long, device=device)

@@ -15,7 +15,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import ADAPTER, save_language_model
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.models.watching import lambda_means, watched_lambdas
+from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
@@ -103,23 +103,34 @@ def training_metrics(
     return metrics | (_binding(history, config.probe) if config.probe is not None else {})
 
 
+def lambdas_follow_tokens(model: LanguageModel) -> bool:
+    """Whether what heads multiply a map by depends on what the model reads."""
+    return any(layer.lambdas_follow_tokens for layer in attention_layers(model))
+
+
 @torch.no_grad()
 def final_lambdas(model: LanguageModel, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
     """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
 
-    Mean over heads, and over the tokens of the validation loss where it depends on them. All
+    Mean over heads, and over the tokens of the validation loss where it depends on them: then all
     processes that share the model call it.
     """
     device = model.output_weight.device
     model.eval()
+    if not lambdas_follow_tokens(model):
+        any_input = torch.zeros(1, 1, 1, device=device)
+        found = {
+            layer.layer_index: [factors.double().cpu().mean((1, 2))]
+            for layer in attention_layers(model)
+            if (factors := layer.learned_lambdas(any_input)) is not None
+        }
+        return {**lambda_means(found)}
     # Watched, its layers would be compiled once more for a few batches.
     eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
-    with watched_lambdas(model) as found, autocast(device, config.precision), eager:
+    with watched_lambdas(model) as watched, autocast(device, config.precision), eager:
         for batch in validation_windows(dataset, config):
             model.hidden_states(batch[:, :-1].to(device))
-            if all(len(parts[0]) < len(batch) for parts in found.values()):
-                break  # there are none, or they are one for all sequences
-    return {**lambda_means(found)}
+    return {**lambda_means(watched)}
 
 
 def _binding(history: History, probe: ProbeConfig) -> Metrics:

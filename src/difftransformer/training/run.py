@@ -32,7 +32,13 @@ from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import FINISHED, Mirror
 from difftransformer.training.objective import Objective
-from difftransformer.training.outputs import Metrics, final_lambdas, publish, training_metrics
+from difftransformer.training.outputs import (
+    Metrics,
+    final_lambdas,
+    lambdas_follow_tokens,
+    publish,
+    training_metrics,
+)
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
 from difftransformer.training.team import Team
@@ -148,15 +154,18 @@ def train_run(
         if device.type == "cpu":
             resolved["arithmetic"] = choices.made()  # a checkpoint's, if it was made with others
         history, adapter = trainer.history, start.adapter()
-        lambdas: Metrics = {}
-        if trainer.diverged_at is None:
-            with team.whole():
+        through, lambdas = trainer.diverged_at is None, Metrics()
+        by_tokens = lambdas_follow_tokens(start.model)
+        if through and by_tokens:
+            with team.whole():  # where it trains: what is finished may lie on the CPU
                 lambdas = final_lambdas(start.model, dataset, config)
         finished, own = start.finish()
         if not team.leads:
             return
         metrics = training_metrics(finished, history, config, trainer.step, trainer.diverged_at)
         metrics |= own | lambdas
+        if through and not by_tokens:
+            metrics |= final_lambdas(finished, dataset, config)
         known = {name: float(value) for name, value in metrics.items() if value is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(

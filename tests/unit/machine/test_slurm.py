@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,11 @@ def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (tmp_path / "asked").read_text() == "requeue 7\n"
+
+
+def test_what_is_started_unheard_lives_on() -> None:
+    with slurm.unheard():
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    child.send_signal(signal.SIGUSR1)
+    child.communicate(b"\n", timeout=60)
+    assert child.returncode == 0

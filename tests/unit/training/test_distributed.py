@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,13 +290,17 @@ def test_two_processes_continue_what_one_has_trained(
 @pytest.mark.exhaustive
 def test_in_bf16_two_processes_are_near_one(tmp_path: Path, text: Path) -> None:
     """Theirs are gathered in bf16, gains among them, which one process multiplies in fp32."""
-    runs = [Run(tmp_path / name, text, precision="bf16") for name in ("one", "two")]
+    runs = [Run(tmp_path / name, text, "diff_v2", precision="bf16") for name in ("one", "two")]
     for world, run in enumerate(runs, start=1):
         run(world)
     one, two = (run.losses() for run in runs)
     assert 0 < float(((one - two) / one).abs().max()) < 0.02
     assert one[-1] < one[0] / 2
-    assert {tensor.dtype for tensor in runs[1].weights().values()} == {torch.float32}
+    made = runs[1].weights()
+    assert {tensor.dtype for tensor in made.values()} == {torch.float32}
+    shutil.rmtree(runs[1].folder / "out")
+    runs[1](2)  # has nothing to train, and publishes what it had
+    assert all(torch.equal(one, made[name]) for name, one in runs[1].weights().items())
 
 
 @pytest.mark.exhaustive
@@ -315,6 +320,8 @@ def test_other_variants_are_shared_alike(tmp_path: Path, text: Path, variant: st
     for world, run in enumerate(runs, start=1):
         run(world, keep_weights=[])
     assert distance(*runs) < 1e-6
+    one, two = (json.loads((run.folder / "out" / "training.json").read_text()) for run in runs)
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-4)  # the lambdas among them
 
 
 def test_more_processes_than_asked_for_are_refused(

@@ -210,12 +210,13 @@ def test_an_older_copy_is_left_where_it_is(
 def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Path) -> None:
     """Who is taken for lost and is not copies what it has, and removes nothing but its own."""
     copy = tmp_path / "copy"
+    train(make_slice(), "one")
+    newer, older = copy / "checkpoint-00000012", copy / "checkpoint-00000002"
+    for folder in (newer, older):
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text("{")
     train(make_slice(), "one", mirror=str(copy))
-    newer = copy / "checkpoint-00000012"
-    shutil.copytree(copy / "checkpoint-00000008", newer)
-    shutil.rmtree(tmp_path / "one")
-    train(make_slice(steps=8, checkpoint_every=2), "another", mirror=str(copy))
-    assert newer.is_dir() and (copy / "checkpoint-00000008").is_dir()
+    assert whole(copy) == ["checkpoint-00000008"] and newer.is_dir() and not older.is_dir()
 
 
 def test_what_is_finished_and_stored_is_forgotten(train: Train, tmp_path: Path) -> None:

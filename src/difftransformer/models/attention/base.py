@@ -68,6 +68,8 @@ class Attention(nn.Module, ABC):
     keys_per_group: ClassVar[int] = 1
     authors_names: ClassVar[Mapping[str, str]] = {}
     """Names of its tensors in the code its authors published, see `models.authors`."""
+    lambdas_follow_tokens: ClassVar[bool] = False
+    """Whether `learned_lambdas` depend on the tokens, and not on parameters alone."""
 
     def __init__(
         self, config: AttentionConfig, d_model: int, layer_index: int, backend: str

@@ -54,6 +54,7 @@ class DifferentialAttentionV2(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
     queries_per_head: ClassVar[int] = 2
+    lambdas_follow_tokens: ClassVar[bool] = True
     authors_names: ClassVar[Mapping[str, str]] = {
         **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
         "further_proj.weight": "lambda_proj.weight",

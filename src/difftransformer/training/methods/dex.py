@@ -87,6 +87,8 @@ class Settings(MethodSettings):
             idle["annealing"] = schedule
         if self.lambda_schedule == "learned_from_zero":
             idle["lambda_init"] = schedule
+        if self.lambda_schedule == "annealed" and self.annealing == 0:
+            idle["lambda_init"] = "annealing: 0"
         return idle
 
     def require_fit(self, model: ModelConfig) -> None:
