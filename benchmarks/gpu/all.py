@@ -15,6 +15,8 @@ from typing import Any
 import runs
 
 SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
+ADOPTED = ("tune", "attention")
+"""Those whose answers become tables in git, which the scripts behind them run with."""
 
 
 def main() -> None:
@@ -31,18 +33,36 @@ def main() -> None:
     for script in SCRIPTS:
         ask = import_module(script).questions
         left += runs.answer(script, ask, arguments, runs.seconds_of(script))
+        if left and script in ADOPTED:
+            break  # what comes after runs with what this finds
+        if script in ADOPTED and not is_adopted(script, arguments):
+            print(f"{script} is answered: call with --adopt, then go on")
+            return
     print(f"{left} questions are left: call again" if left else "all questions are answered")
+
+
+def is_adopted(script: str, arguments: argparse.Namespace) -> bool:
+    """Whether the table in git has what a script found on the cards of the folder of records."""
+    if arguments.device == "cpu":
+        return True
+    path, found = tables(arguments.records)[ADOPTED.index(script)]
+    table = json.loads(path.read_text())
+    return all(table.get(card) == one for card, one in found.items())
+
+
+def tables(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Files in git and what the answers in a folder make of them, in the order of `ADOPTED`."""
+    from difftransformer.models.kernels.by_card import TABLE
+    from difftransformer.models.kernels.fused.tiles import MEASURED
+
+    return [(MEASURED, tiles(folder)), (TABLE, fastest(folder))]
 
 
 def adopt_answers(arguments: argparse.Namespace) -> None:
     """Write the tables in git from the answers of all cards in the folder of records."""
-    from difftransformer.models.kernels.by_card import TABLE
-    from difftransformer.models.kernels.fused.tiles import MEASURED
-
-    folder = arguments.records
-    for path, found in ((MEASURED, tiles(folder)), (TABLE, fastest(folder))):
+    for path, found in tables(arguments.records):
         if not found:
-            print(f"{path.name}: no answers of a card in {folder}")
+            print(f"{path.name}: no answers of a card in {arguments.records}")
             continue
         table = json.loads(path.read_text()) | found
         path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
@@ -57,7 +77,7 @@ def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
             one = json.loads(line)
         except json.JSONDecodeError:  # a call that was killed while it wrote
             continue
-        if one["device"] != "cpu" and "out_of_memory" not in one["answer"]:
+        if one["device"] != "cpu" and not {"out_of_memory", "failed"} & one["answer"].keys():
             yield one
 
 

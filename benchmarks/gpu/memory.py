@@ -27,7 +27,7 @@ def measure(setting: Setting, row: str, T: int) -> Answer:
     batch, found = tokens(setting, T, TOKENS), {}
     for backend in backends(setting, row):
         model = build(setting, row, backend, T)
-        step = training_step(setting, model, batch, compiled=False)
+        step = training_step(setting, model, batch, compiled=not setting.tiny)
         try:
             step()  # the optimiser's state lives between steps
             model.zero_grad(set_to_none=True)

@@ -8,6 +8,7 @@ interpreter: that is to see that the scripts work, and its answers go to a folde
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -102,11 +103,14 @@ def answer(
     for number, (name, question) in enumerate(open_questions.items()):
         if arguments.ends - time.monotonic() < (0 if setting.tiny else longest):
             return len(open_questions) - number
+        torch.compiler.reset()  # each question has graphs of its own, of lengths that are fixed
         started, before = time.monotonic(), clocks(setting)
         try:
             found = question()
         except torch.OutOfMemoryError as error:
             found = {"out_of_memory": str(error).split("\n", maxsplit=1)[0]}
+        except Exception as error:  # of kernels and compilers: an answer, too
+            found = {"failed": f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]}
         line = {
             "script": script,
             "question": name,
@@ -118,11 +122,20 @@ def answer(
             "answer": found,
         }
         with path.open("a") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+            file.write(json.dumps(finite(line), allow_nan=False) + "\n")
         print(script, name, json.dumps(short(found)), flush=True)
         if setting.device == "cuda":
             torch.cuda.empty_cache()
     return 0
+
+
+def finite(value: Any) -> Any:
+    """The same with NaN and infinity as text, which JSON has no numbers for."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def answered(path: Path, origin: Answer) -> set[str]:

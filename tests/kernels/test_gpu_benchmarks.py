@@ -1,6 +1,8 @@
 """The scripts for whoever has a card for half an hour: they work, here on tiny shapes."""
 
+import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -45,6 +47,22 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
     )
     second = call(*options)
     assert second.stdout == "all questions are answered\n"
+
+
+def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
+    import runs
+
+    def fails() -> dict[str, Any]:
+        raise RuntimeError("no kernel\nand more")
+
+    asked = {"one": fails, "two": lambda: {"loss": float("nan")}, "three": lambda: {"loss": 1.0}}
+    given = argparse.Namespace(
+        device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
+    )
+    assert runs.answer("contract", lambda setting: asked, given, 0.0) == 0
+    lines = map(json.loads, (tmp_path / "contract.jsonl").read_text().splitlines())
+    found = [line["answer"] for line in lines]
+    assert found == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
 
 
 def test_what_is_left_is_said(tmp_path: Path) -> None:
