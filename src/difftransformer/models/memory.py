@@ -128,6 +128,8 @@ def working_bytes(
     with autocast(device, precision):
         if total <= longest or new * max(total, config.d_model) <= _DIRECT:
             return _at_work(model, new, total)
+        if device.type == "cuda":  # the library of products makes room for itself at its first call
+            _at_work(model, 1, 1)
         sizes = np.array([longest * third / total for third in (1 / 3, 2 / 3, 1)])
         found = [_at_work(model, round(size * new), round(size * total)) for size in sizes]
     # Behind what costs the same at any length: a part that is linear, and one that is quadratic.

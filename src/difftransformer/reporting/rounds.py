@@ -66,10 +66,15 @@ class Timings:
         tokens = call.seq_len * call.batch_size
         return [tokens / defined(self.result, f"{place}/{n}") for n in range(self.config.repeats)]
 
+    def is_timed(self, *turn: str) -> bool:
+        """Whether a backend took a row; where it did not, the result says so."""
+        speed = "/".join(("tokens_per_second", *turn))
+        return self.result.metrics.get(speed, 0.0) is not None
+
     def fastest(self, shape: str, row: str, mode: str) -> list[float]:
-        """Speeds by the backend with the highest median."""
-        found = [self.speeds(shape, row, backend, mode) for backend in self.config.backends]
-        return max(found, key=median)
+        """Speeds by the backend with the highest median, of those that took the row."""
+        turns = [(shape, row, backend, mode) for backend in self.config.backends]
+        return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=median)
 
     def ratios(self, shape: str, row: str, against: str, mode: str) -> list[float]:
         """Speed of a row over that of another, each by its fastest backend, round by round."""

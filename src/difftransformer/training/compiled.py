@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.training.objective import HiddenStates
 
-GRAPHS = 64
+GRAPHS = 200
 """Of one function: variants, backends and shapes that a process compiles it for."""
 
 

@@ -108,6 +108,19 @@ def test_a_lambda_for_each_token_is_its_mean(text: Path) -> None:
     assert metrics["lambda_l0"] == pytest.approx(float(expected.sigmoid().mean()), rel=1e-5)
 
 
+def test_a_norm_magnifies_without_the_factor_behind_it(text: Path) -> None:
+    """A norm without gain puts out an RMS of 1, whatever it is multiplied by then."""
+    found = measured(text, variant="diff_v1")
+    model = found.scorer.model
+    assert isinstance(model, Transformer)
+    del model.layers[1:]
+    sizes: list[float] = []
+    for factor in (0.1, 5.0):
+        model.layers[0].attention.factor = factor
+        sizes.append(float(metrics_of(measure(suite(), found))["magnification"] or 0.0))
+    assert sizes[0] == pytest.approx(sizes[1], rel=1e-5) and sizes[0] > 1
+
+
 def test_a_norm_magnifies_and_a_batch_changes_nothing(text: Path) -> None:
     found = metrics_of(measure(suite(), measured(text, variant="diff_v1")))
     assert found["magnification_top"] != 1

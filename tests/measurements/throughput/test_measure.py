@@ -19,6 +19,7 @@ from difftransformer.evaluation.timing import identify, measure_timings
 from difftransformer.measurements.throughput import measure
 from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
 from difftransformer.measurements.throughput.settings import Timing
+from difftransformer.models.kernels import blocked
 from difftransformer.models.sizes import forward_flops, training_flops
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
@@ -170,6 +171,21 @@ def test_a_share_is_of_the_peak_by_the_operations_of_a_token(
             for name in ("tokens_per_second", "flops_per_token", "peak_share")
         )
         assert share == pytest.approx(speed * flops / 1e9)
+
+
+def test_a_backend_that_takes_no_such_heads_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise BackendError("no kernel for such heads")
+
+    monkeypatch.setattr(blocked, "differential_attention", refuse)
+    metrics = measured(tmp_path)
+    timed = {name: one for name, one in metrics.items() if name.startswith("tokens_per_second")}
+    left_out = {name.split("/", 2)[2] for name, one in timed.items() if one is None}
+    assert left_out == {"diff/blocked/training", "diff/blocked/forward"}
+    assert "seconds/short/diff/blocked/training/0" not in metrics
+    assert metrics["peak_bytes/short/transformer/blocked/training"]
 
 
 def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:

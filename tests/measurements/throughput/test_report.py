@@ -1,10 +1,11 @@
 """Timings from made results: ratios by round, the fastest backend, verdicts over repeats."""
 
+import json
 import math
 from statistics import median
 
 import pytest
-from fake_results import FakeResults
+from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 from fake_throughput import REPEATS, SHAPES, throughput
 from judging import verdicts_of
@@ -46,6 +47,19 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     assert made.find("transformer", "training_ratio") is None
     memory = made.find("diff/blocked", "short_training_memory")
     assert memory is not None and memory.value == pytest.approx(25 / 1.1)
+
+
+def test_a_backend_that_was_left_out_has_no_cell(small: FakeResults) -> None:
+    throughput(small)
+    (path,) = [one for one in small.results if one.name == "throughput.json"]
+    result = json.loads(path.read_text())
+    for mode in MODES:
+        result["metrics"][f"tokens_per_second/short/diff/blocked/{mode}"] = None
+    rewrite(path, json.dumps(result))
+    made = make_table(artifact_slice("table7"), load_results(small.results, "tiny"))
+    assert made.find("diff/blocked", "short_training") is None
+    assert made.find("diff/sdpa", "short_training") is not None
+    assert made.find("diff", "training_ratio") is not None
 
 
 def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: FakeResults) -> None:

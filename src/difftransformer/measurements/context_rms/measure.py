@@ -23,7 +23,9 @@ from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluation.watching import AFTER, BEFORE, watched_heads, watched_maps
 from difftransformer.measurements.context_rms.settings import KINDS, QUANTILES, Suite, place_metric
 from difftransformer.models.cache import PrefixCache
-from difftransformer.models.watching import lambda_means, watched_lambdas
+from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
+
+_MAGNIFIED = "magnified"
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -31,8 +33,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
     Returns:
         {kind}_p{n}, {kind}_p{n}_low and _high for each kind of KINDS and each position n;
-        magnification, the mean of after / before at the last position, and magnification_top, the
-        largest; lambda_l{l}, the factor of the maps that a layer subtracts, mean over its heads and
+        magnification, by how much a headwise norm alone, without the layer's factor behind it,
+        changes what heads put out at the last position, on average, and magnification_top, the
+        most; lambda_l{l}, the factor of the maps that a layer subtracts, mean over its heads and
         where it depends on the token over all of them, None where it subtracts none; tokens. Means
         of the sizes, and magnification, are known by window, too.
 
@@ -57,9 +60,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
 
 
 def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
-    """Every kind at the positions ``at`` in all layers and heads, [B * L * H, places]."""
+    """Every kind, and what a norm does, at the positions ``at``, [B * L * H, places]."""
     scorer = subject.scorer
-    found: dict[str, dict[int, Tensor]] = {kind: {} for kind in KINDS}
+    found: dict[str, dict[int, Tensor]] = {kind: {} for kind in (*KINDS, _MAGNIFIED)}
 
     def heads(layer: int, kind: str, outputs: Tensor) -> None:
         squares = outputs.double().cpu()[:, at].square()
@@ -68,10 +71,15 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     def maps(layer: int, weights: Tensor) -> None:
         found["weights"][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
 
+    factors = {layer.layer_index: layer.factor for layer in attention_layers(scorer.model)}
     cache = PrefixCache(tokens.shape[1])
     number = scorer.model.config.attention["num_heads"]
     with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):
         scorer.states(tokens, cache)
+    for layer, before in found[BEFORE].items():
+        least = torch.finfo(torch.float64).tiny
+        magnified = found[AFTER][layer] / before.clamp_min(least) / factors[layer]
+        found[_MAGNIFIED][layer] = magnified
     for layer in found[BEFORE]:
         unit = value_rms(cache.held(layer)[1])[:, None, at]
         for kind in (BEFORE, AFTER):
@@ -102,7 +110,7 @@ def _measured(suite: Suite, sizes: dict[str, Tensor], windows: int) -> Measured:
             for ending, quantile in QUANTILES.items():
                 value = float(torch.quantile(column, quantile))
                 metrics[place_metric(kind, place, ending)] = value
-    ratio = sizes[AFTER][:, -1] / sizes[BEFORE][:, -1].clamp_min(torch.finfo(torch.float64).tiny)
+    ratio = sizes[_MAGNIFIED][:, -1]
     add("magnification", ratio)
     metrics["magnification_top"] = float(ratio.max())
     return Measured(metrics, units)

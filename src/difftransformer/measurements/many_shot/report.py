@@ -61,7 +61,7 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     metrics.append(_above_chance(suite.task, mean))
     return metrics, (
         "Columns are numbers of demonstrations, "
-        + ("of any class." if any_class else "as many of each class.")
+        + ("of any class." if any_class else "as equally many of each class as there are.")
         + f" The plateau is the mean over {', '.join(map(str, late))}."
     )
 

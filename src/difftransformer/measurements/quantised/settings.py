@@ -27,7 +27,8 @@ class Granularity(Settings):
     attention_logits: Literal["tensor", "head", "row"] = setting(
         "head",
         meaning="All logits of a call, those of one sequence and softmax map, or those of one "
-        "query. Under `tensor` a score depends on the batch.",
+        "query. Under `tensor` a score depends on the batch, and under `head`, too, where "
+        "questions of a batch are filled up to the longest.",
         source="not stated by arXiv 2410.05258v2",
     )
     weights: Literal["tensor", "row"] = setting(

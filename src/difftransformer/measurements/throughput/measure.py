@@ -3,6 +3,7 @@
 Shapes: B = batch_size, T = seq_len.
 """
 
+import logging
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import BatchConfig, TimingSlice
+from difftransformer.errors import BackendError
 from difftransformer.evaluation.subject import Metrics
 from difftransformer.evaluation.timing import (
     CLOCKS,
@@ -29,6 +31,7 @@ from difftransformer.models.watching import attention_layers
 from difftransformer.training.compiled import compiled_states
 from difftransformer.training.process import keep_freed_memory
 
+logger = logging.getLogger(__name__)
 FLOPS = {"training": training_flops, "forward": forward_flops}
 """What is timed, and its operations for each token, by formula."""
 
@@ -37,7 +40,8 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
     """Time every row at every shape.
 
     Returns:
-        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`; peak_bytes that one call
+        {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`, tokens_per_second alone and
+        None where a backend does not take the row; peak_bytes that one call
         allocates beside the weights; flops_per_token by formula, of the pairs that a causal model
         has; peak_share, of the device's peak_flops, where those are known.
 
@@ -95,8 +99,11 @@ def _measure(
         for backend in config.backends
         for mode in FLOPS
     }
-    metrics = time_shape(name, call, steps, config, device)
-    for turn, run in steps.items():
+    able = {turn: run for turn, run in steps.items() if _runs(turn, run)}
+    metrics = time_shape(name, call, able, config, device)
+    left_out = ("/".join((name, *turn)) for turn in steps if turn not in able)
+    metrics |= {f"tokens_per_second/{place}": None for place in left_out}
+    for turn, run in able.items():
         place = "/".join((name, *turn))
         flops = FLOPS[turn.mode](rows[turn.row], call.seq_len, causal=True)
         models[turn.row].zero_grad(set_to_none=True)
@@ -106,6 +113,16 @@ def _measure(
         metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
         metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
     return metrics
+
+
+def _runs(turn: Turn, run: Callable[[], None]) -> bool:
+    """Whether a backend takes a row: a kernel may have none for its heads."""
+    try:
+        run()
+    except BackendError as error:
+        logger.warning("%s: left out: %s", "/".join(turn), error)
+        return False
+    return True
 
 
 def step(

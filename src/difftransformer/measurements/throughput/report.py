@@ -81,6 +81,7 @@ def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
     shared = any(
         timings.number("peak_share", shape, row.run, backend, "training") is not None
         for row, backend in turns
+        if timings.is_timed(shape, row.run, backend, "training")
     )
     columns = []
     for mode, header in MODES.items():
@@ -105,6 +106,8 @@ def _by_backend(view: View[Options], timings: Timings, shape: str) -> Section:
 
 def _measured(timings: Timings, shape: str, row: str, backend: str, mode: str) -> list[Cell]:
     turn, name, column = (shape, row, backend, mode), f"{row}/{backend}", f"{shape}_{mode}"
+    if not timings.is_timed(*turn):
+        return []
     cells = [timings.speed_cell(Place(name, column), timings.speeds(*turn))]
     for what, ending, unit, decimals in (
         ("peak_bytes", "memory", 1e6, 1),

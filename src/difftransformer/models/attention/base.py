@@ -68,6 +68,8 @@ class Attention(nn.Module, ABC):
     keys_per_group: ClassVar[int] = 1
     authors_names: ClassVar[Mapping[str, str]] = {}
     """Names of its tensors in the code its authors published, see `models.authors`."""
+    factor: float = 1.0
+    """What `output` multiplies by beside the norm of the heads, if there is one."""
     lambdas_follow_tokens: ClassVar[bool] = False
     """Whether `learned_lambdas` depend on the tokens, and not on parameters alone."""
 

@@ -91,17 +91,19 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
     projections = [module.get_submodule("o_proj") for module in attention_modules(model)]
     sums = torch.zeros(len(projections), num_heads(model), dtype=torch.float64)
     sequences = 0
-    for batch in batches:
-        tokens = batch.to(model.device)
+    for sequence in (
+        one for batch in batches for one in torch.split(batch, 1)
+    ):  # for the logits' sake
+        tokens = sequence.to(model.device)
 
         def losses(tokens: Tensor = tokens) -> Tensor:
             logits = model(input_ids=tokens, use_cache=False).logits[:, :-1].float()
             return F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
 
         with _training(model, False):
-            slopes = gate_slopes(projections, len(batch), num_heads(model), losses)
+            slopes = gate_slopes(projections, 1, num_heads(model), losses)
         sums += slopes.square().sum(0)
-        sequences += len(batch)
+        sequences += 1
     _require_batches(sequences)
     return sums / sequences
 

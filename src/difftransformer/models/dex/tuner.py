@@ -130,6 +130,8 @@ class DexLinear(nn.Module, BaseTunerLayer):
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
         bias: Tensor | None = self.base_layer.bias
         own = None if bias is None else bias.to(weight.dtype)
+        if torch.is_autocast_enabled(x.device.type):  # it casts, and what follows takes it as it is
+            return F.linear(x, weight, own)
         return F.linear(x.to(weight.dtype), weight, own).to(x.dtype)
 
     def _own_weight(self) -> nn.Parameter:

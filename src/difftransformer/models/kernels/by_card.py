@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.models.kernels import flash, fused, sdpa
+from difftransformer.models.kernels.fused.tiles import WIDEST_HEAD
 
 TABLE = Path(__file__).with_suffix(".json")
 OPERATIONS = ("attention", "attention_with_lse", "differential_attention")
@@ -71,8 +72,8 @@ def fastest(card: str, precision: str, operation: str, keys: int) -> str:
 
 
 def _fastest(operation: str, q: Tensor, k: Tensor, mask: Tensor | None) -> Any:
-    """A mask, which was not measured and which not all of them take, is SDPA's."""
-    if mask is not None:
+    """A mask, or heads wider than were measured, not all of them take: such calls are SDPA's."""
+    if mask is not None or q.shape[-1] > WIDEST_HEAD:
         return sdpa
     if not _cards:
         card()
