@@ -91,9 +91,8 @@ def head_importance(model: "PreTrainedModel", batches: Iterable[Tensor]) -> Tens
     projections = [module.get_submodule("o_proj") for module in attention_modules(model)]
     sums = torch.zeros(len(projections), num_heads(model), dtype=torch.float64)
     sequences = 0
-    for sequence in (
-        one for batch in batches for one in torch.split(batch, 1)
-    ):  # for the logits' sake
+    # One by one: the logits of a batch would be the largest tensor that there is.
+    for sequence in (one for batch in batches for one in torch.split(batch, 1)):
         tokens = sequence.to(model.device)
 
         def losses(tokens: Tensor = tokens) -> Tensor:
