@@ -33,9 +33,11 @@ def main() -> None:
     for script in SCRIPTS:
         ask = import_module(script).questions
         left += runs.answer(script, ask, arguments, runs.seconds_of(script))
-        if left and script in ADOPTED:
+        if script not in ADOPTED or arguments.again:
+            continue
+        if left:
             break  # what comes after runs with what this finds
-        if script in ADOPTED and not is_adopted(script, arguments):
+        if not is_adopted(script, arguments):
             print(f"{script} is answered: call with --adopt, then go on")
             return
     print(f"{left} questions are left: call again" if left else "all questions are answered")

@@ -85,7 +85,7 @@ def check_device(device: str) -> None:
 
 def seconds_of(script: str) -> float:
     """Longest time that a question of a script is expected to take on a card."""
-    return {"step": 200.0, "table7": 150.0, "tune": 90.0}.get(script, 60.0)
+    return {"step": 200.0, "table7": 150.0, "memory": 120.0, "tune": 90.0}.get(script, 60.0)
 
 
 def answer(
@@ -139,14 +139,15 @@ def finite(value: Any) -> Any:
 
 
 def answered(path: Path, origin: Answer) -> set[str]:
-    """Questions that have an answer on this card with these versions; half a line is none."""
+    """Questions with an answer on this card with these versions; half a line is none."""
     found = set()
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             one = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if all(one.get(key) == origin[key] for key in ("device", "versions")):
+        here = all(one.get(key) == origin[key] for key in ("device", "versions"))
+        if here and "failed" not in one["answer"]:
             found.add(one["question"])
     return found
 

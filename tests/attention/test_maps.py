@@ -38,7 +38,7 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
     first, second = rows.pair
     lam = layer.learned_lambdas(x)
     follows = lam is not None and lam.shape[:2] == x.shape[:2]
-    assert layer.lambdas_follow_tokens == follows or lam is None
+    assert layer.lambdas_follow_tokens == follows
     lam = torch.ones(1, 1, 1) if lam is None else lam
     made = first - lam.mT.unsqueeze(-1) * second
     if options["variant"] == "dint":

@@ -15,8 +15,8 @@ PRETRAINED_BASE = "pretrained_base"
 """Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
 PRETRAINED_SEED = 0
 """Seed under which a model from elsewhere is evaluated: every seed would give the same."""
-OF_POSITIONS = ("rope_theta", "max_positions")
-"""Settings of the model that its weights do not depend on: what a longer context changes."""
+NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
+"""Settings of the model that its weights do not depend on, such as what a longer context changes."""
 
 
 class RunSettings(Settings):
@@ -128,15 +128,15 @@ def require_same_model(child: ModelConfig, parent: ModelConfig, where: str, name
     ``where`` is the place of the mistake and ``name`` the run of the parent, for errors.
 
     Raises:
-        ConfigError: They differ in more than the settings of positions; names the first key.
+        ConfigError: They differ in more than `NOT_OF_WEIGHTS`; names the first key.
     """
     ours, theirs = _flat(child), _flat(parent)
     for key in {**ours, **theirs}:
-        if key not in OF_POSITIONS and ours.get(key) != theirs.get(key):
+        if key not in NOT_OF_WEIGHTS and ours.get(key) != theirs.get(key):
             raise ConfigError(
                 f"{where}: model.{key} is {ours.get(key)}, in run {name} it is {theirs.get(key)}: "
                 f"a run can continue another one if their models differ in nothing but "
-                f"{' and '.join(OF_POSITIONS)}"
+                f"{', '.join(NOT_OF_WEIGHTS)}"
             )
 
 

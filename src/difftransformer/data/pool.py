@@ -39,7 +39,9 @@ def encoders(tokenizer: Path, workers: int) -> Iterator[Submit]:
         here = TextTokenizer(tokenizer)
         yield lambda texts, longest: lambda: here.encode(texts, longest)
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,)) as pool:
+    with slurm.unheard():
+        executor = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer,))
+    with executor as pool:
 
         def submit(texts: list[str], longest: int | None) -> Callable[[], Encoded]:
             with slurm.unheard():  # it starts a worker where there is need

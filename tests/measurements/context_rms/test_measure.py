@@ -121,6 +121,11 @@ def test_a_norm_magnifies_without_the_factor_behind_it(text: Path) -> None:
     assert sizes[0] == pytest.approx(sizes[1], rel=1e-5) and sizes[0] > 1
 
 
+def test_without_a_norm_nothing_is_magnified(text: Path) -> None:
+    found = metrics_of(measure(suite(), measured(text, variant="diff_v1", norm=False)))
+    assert (found["magnification"], found["magnification_top"]) == (1, 1)
+
+
 def test_a_norm_magnifies_and_a_batch_changes_nothing(text: Path) -> None:
     found = metrics_of(measure(suite(), measured(text, variant="diff_v1")))
     assert found["magnification_top"] != 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.config.project import RunEntry
-from difftransformer.config.run import OF_POSITIONS
+from difftransformer.config.run import NOT_OF_WEIGHTS
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -20,8 +20,8 @@ def test_extended_runs_are_their_parents_with_a_longer_context(plan: Plan) -> No
     assert {"long_transformer", "long_diff", "long_recall_diff"} <= set(extended)
     for name in extended:
         child, parent = plan.jobs.run(name), plan.jobs.run(str(plan.jobs.run(name).init_from))
-        assert child.model.model_dump(exclude=set(OF_POSITIONS)) == parent.model.model_dump(
-            exclude=set(OF_POSITIONS)
+        assert child.model.model_dump(exclude=set(NOT_OF_WEIGHTS)) == parent.model.model_dump(
+            exclude=set(NOT_OF_WEIGHTS)
         )
         # theta grows by the 1.5th power of the length, as from 4K and 10000 to 64K and 640000
         longer = child.training.seq_len / parent.training.seq_len

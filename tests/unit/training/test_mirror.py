@@ -208,7 +208,7 @@ def test_an_older_copy_is_left_where_it_is(
 
 
 def test_newer_copies_of_a_machine_that_went_on_stay(train: Train, tmp_path: Path) -> None:
-    """Who is taken for lost and is not copies what it has, and removes nothing but its own."""
+    """Who is taken for lost and is not copies what it has, and removes nothing newer."""
     copy = tmp_path / "copy"
     train(make_slice(), "one")
     newer, older = copy / "checkpoint-00000012", copy / "checkpoint-00000002"

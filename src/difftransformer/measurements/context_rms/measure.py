@@ -71,7 +71,10 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     def maps(layer: int, weights: Tensor) -> None:
         found["weights"][layer] = weights.double().cpu()[:, :, at].norm(dim=-1)
 
-    factors = {layer.layer_index: layer.factor for layer in attention_layers(scorer.model)}
+    factors = {  # behind a norm; without one both readings have it
+        layer.layer_index: 1.0 if getattr(layer, "head_norm", None) is None else layer.factor
+        for layer in attention_layers(scorer.model)
+    }
     cache = PrefixCache(tokens.shape[1])
     number = scorer.model.config.attention["num_heads"]
     with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):

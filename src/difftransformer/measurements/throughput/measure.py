@@ -100,6 +100,11 @@ def _measure(
         for mode in FLOPS
     }
     able = {turn: run for turn, run in steps.items() if _runs(turn, run)}
+    if refused := sorted(set(rows) - {turn.row for turn in able}):
+        raise BackendError(
+            f"{name}: {', '.join(refused)}: no backend of {', '.join(config.backends)} takes its "
+            "heads: add sdpa"
+        )
     metrics = time_shape(name, call, able, config, device)
     left_out = ("/".join((name, *turn)) for turn in steps if turn not in able)
     metrics |= {f"tokens_per_second/{place}": None for place in left_out}

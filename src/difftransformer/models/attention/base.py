@@ -70,7 +70,7 @@ class Attention(nn.Module, ABC):
     """Names of its tensors in the code its authors published, see `models.authors`."""
     factor: float = 1.0
     """What `output` multiplies by beside the norm of the heads, if there is one."""
-    lambdas_follow_tokens: ClassVar[bool] = False
+    lambdas_follow_tokens: bool = False
     """Whether `learned_lambdas` depend on the tokens, and not on parameters alone."""
 
     def __init__(

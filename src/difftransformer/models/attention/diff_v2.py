@@ -54,7 +54,6 @@ class DifferentialAttentionV2(Attention):
 
     config_class: ClassVar[type[AttentionConfig]] = DiffV2Config
     queries_per_head: ClassVar[int] = 2
-    lambdas_follow_tokens: ClassVar[bool] = True
     authors_names: ClassVar[Mapping[str, str]] = {
         **{f"{part}_proj.weight": f"{part}_proj.weight" for part in "qkvo"},
         "further_proj.weight": "lambda_proj.weight",
@@ -63,6 +62,7 @@ class DifferentialAttentionV2(Attention):
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV2Config)
         self.pairing, self.lambda_form = config.pairing, config.lambda_form
+        self.lambdas_follow_tokens = self.lambda_form != "none"
 
     def context(
         self, q: Tensor, k: Tensor, v: Tensor, further: Tensor, mask: Tensor | None
