@@ -120,6 +120,9 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
     with encoders(tokenizer, workers) as submit:
         for split in SPLITS:
             parts[split] = _pack_split(job, split, submit, parts.get("train", []))
+    for name, source in sources.items():
+        if source.identity() != identities[name]:
+            raise DataError(f"source {name}: its files changed while they were packed: start again")
     return Manifest(
         vocab_size=job.vocab_size,
         dtype=token_dtype(job.vocab_size),

@@ -32,6 +32,8 @@ from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
 from difftransformer.provenance.model_files import model_files
+from difftransformer.provenance.published import weights_digest
+from difftransformer.provenance.result import TRAINING
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ def evaluate(
     shutil.rmtree(aside, ignore_errors=True)
     make_lasting_folder(aside)
     subject: Subject | PretrainedSubject
+    if model is not None:  # what was kept of other weights under the same name is not asked for
+        state = state / weights_digest(model / TRAINING)[:16]
     foreign = slice.pretrained
     if foreign is None and model is not None and slice.config.measures_pretrained:
         foreign = adapted_model(model)

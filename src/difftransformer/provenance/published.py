@@ -107,6 +107,18 @@ def json_digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def weights_digest(main: Path) -> str:
+    """Digest of the weights that a training published, by the sums in its result.
+
+    The same training, forced again on a GPU or elsewhere, has the same fingerprint and other bytes.
+
+    Raises:
+        DataError: The result is damaged.
+    """
+    files = _files(main, file_state(main))
+    return json_digest({name: one for name, one in files.items() if name.endswith(".safetensors")})
+
+
 @cache
 def _files(main: Path, state: tuple[int, ...]) -> dict[str, str]:
     del state

@@ -173,7 +173,7 @@ def sqlite_file(uri: str) -> Path:
 
 def is_written(state: Path) -> bool:
     """Whether a living process holds the journal."""
-    with (state / JOURNAL).open("rb") as file:
+    with (state / JOURNAL).open("r+b") as file:  # NFS locks no file that is only read
         return not try_lock(file.fileno())
 
 

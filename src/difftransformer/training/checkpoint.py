@@ -167,7 +167,7 @@ class CheckpointStore:
         path = self.kept_weights(step)
         self.settle()  # the processes talk about one file at a time
         try:
-            self._team.together(lambda: save_weights(path, model) if self._team.leads else None)
+            self._team.leading(lambda: save_weights(path, model))
         except OSError as error:
             raise CheckpointError(
                 f"weights of step {step} could not be written to {path} ({_reason(error)}): make "

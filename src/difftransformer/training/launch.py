@@ -64,7 +64,7 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # said by --threads; torchrun would warn
     os.environ.update(_QUIET)
-    options = [f"--nproc-per-node={here}", "--max-restarts=0"]
+    options = [f"--nproc-per-node={here}", "--max-restarts=0", *_time_to_stop()]
     if nodes == 1:
         logger.info("training in %d processes", world)
         return _torchrun(world, [*options, "--standalone"], words)
@@ -73,6 +73,15 @@ def launch(world: int, words: Sequence[str], on_gpus: bool) -> int:
     options += [f"--rdzv-id={slurm.job_id()}"]
     options += [f"--rdzv-conf=join_timeout={seconds},read_timeout={seconds}"]
     return _torchrun(world, options, words)
+
+
+def _time_to_stop() -> list[str]:
+    """Let processes that are told to stop end their step and write: torchrun kills after 30 s."""
+    from torch.distributed.run import get_args_parser
+
+    name = "--shutdown-timeout"
+    known = name in get_args_parser().format_help()  # of newer versions
+    return [f"{name}={max(600, int(patience().total_seconds()))}"] if known else []
 
 
 def _torchrun(world: int, options: Sequence[str], words: Sequence[str]) -> int:

@@ -23,7 +23,8 @@ from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.result import Result, job_id, origin
+from difftransformer.provenance.published import weights_digest
+from difftransformer.provenance.result import TRAINING, Result, job_id, origin
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
@@ -136,6 +137,8 @@ def train_run(
         if upstream:
             tracker.set_tags({"upstream": " ".join(upstream)})
         trainer = _trainer(slice, seed, start, dataset, device, team)
+        if model is not None:
+            trainer.parent = weights_digest(model / TRAINING)
         with CheckpointStore(
             frame["state"], keep=config.keep_checkpoints, identity=fingerprint, team=team
         ) as store:
@@ -264,6 +267,11 @@ def _resume(
         store.clear()
         mirror.clear()
     newest = mirror.newest_whole(store, trainer.tensors())
+    if newest is not None and newest.state.get("parent", trainer.parent) != trainer.parent:
+        logger.warning("what it started from has been trained again to other weights: afresh")
+        store.clear()
+        mirror.clear()
+        newest = None
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
     if newest is not None:
         trainer.restore(newest)

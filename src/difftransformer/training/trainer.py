@@ -49,7 +49,12 @@ class Trainer:
         measure: What is measured beside it.
         device: Where this process computes.
         team: The processes that train it together.
+
+    Attributes:
+        parent: Digest of the weights that it starts from; "" from scratch.
     """
+
+    parent: str = ""
 
     def __init__(
         self,
@@ -126,6 +131,7 @@ class Trainer:
             "arithmetic": choices.made(),
             "threads": torch.get_num_threads(),
             "world": self._team.world,
+            "parent": self.parent,
         }
         return Snapshot(self.step, tensors, state)
 

@@ -56,6 +56,26 @@ def run(output: Path, config: dict[str, Any], **inputs: Any) -> Result:
     return read_result(output)
 
 
+def test_nothing_that_was_kept_of_other_weights_is_asked_for(
+    tmp_path: Path, text: Path, text_run: Path, ngrams: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that is forced again has its fingerprint again, and may have other weights."""
+    again = Path(shutil.copytree(text_run, tmp_path / "again"))
+    other = Path(shutil.copytree(text_run, tmp_path / "other"))
+    weights = load_file(other / "model.safetensors")
+    save_file({name: one * 1.01 for name, one in weights.items()}, other / "model.safetensors")
+    republish(other)
+    seen = []
+    module = import_module(module_of("validation_slices", "measure"))
+    real = module.measure
+    monkeypatch.setattr(
+        module, "measure", lambda suite, subject: seen.append(subject.state) or real(suite, subject)
+    )
+    for number, model in enumerate((text_run, again, other)):
+        run(tmp_path / f"{number}.json", SLICES, model=model, dataset=text, ngrams=ngrams)
+    assert seen[0].name == seen[1].name != seen[2].name
+
+
 def test_validation_slices_end_in_a_result(
     tmp_path: Path, text: Path, text_run: Path, ngrams: Path
 ) -> None:

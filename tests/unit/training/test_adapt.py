@@ -1,13 +1,14 @@
 """Adapting a trained run: what each method trains and leaves, folding, and being killed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice, train_in
 
@@ -16,6 +17,7 @@ from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.language_model import CausalModel
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.published import publish
 from difftransformer.training import methods
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
@@ -228,6 +230,24 @@ def test_settings_that_cannot_be_used_are_one_line(adapt: dict[str, Any], said: 
 def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None:
     with pytest.raises(ConfigError, match="4 is no head of layer 0, which has 0 to 3"):
         train(child("dex", {"heads": [0, 4]}), "dex", parent=base)
+
+
+def test_what_was_adapted_of_other_weights_starts_afresh(
+    train: Train, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a GPU a training that is forced again has the same fingerprint and other weights."""
+    other = Path(shutil.copytree(base, tmp_path / "retrained"))
+    weights, main = other / "out" / "model.safetensors", other / "out" / "training.json"
+    weights.write_bytes(save({name: one * 1.01 for name, one in load_file(weights).items()}))
+    result = json.loads(main.read_text())
+    files = [main.parent / name for name in result.pop("sha256")["files"]]
+    publish(main, result, files)
+    train(child("lora"), "lora", parent=base)
+    folder = train(child("lora"), "lora", parent=other)
+    assert "has been trained again to other weights: afresh" in caplog.text
+    fresh = train(child("lora"), "fresh", parent=other)
+    made = [one / "out" / "model.safetensors" for one in (folder, fresh)]
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) -> None:
