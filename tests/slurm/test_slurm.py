@@ -18,6 +18,7 @@ from small_cluster import CPUS, Cluster, missing, wait_for
 from small_workflow import make_small
 
 pytestmark = pytest.mark.slurm
+TOKENIZER = "results/smoke/tokenizers/stdlib_text/tokenizer.json"
 SHORT = ("--set-resources", "pretrain:runtime=3")
 """Minutes: a training is told two before, so after its first."""
 
@@ -102,9 +103,16 @@ def test_a_partition_that_does_not_exist_is_one_line(
     folder = tmp_path / "checkout"
     folder.mkdir()
     checkout = make_small(repository, folder)
+    checkout.snakemake(TOKENIZER, "--cores", "1")
+    checkout.edit(
+        "src/difftransformer/data/tokenizer.py", "import hashlib", "_EDITED = 1\nimport hashlib"
+    )
     ended = checkout.snakemake(
         *PROFILE, "--default-resources", "slurm_partition=nosuch", "--retries", "0", check=False
     )
     assert ended.returncode != 0
     said = ended.stdout + ended.stderr
     assert "invalid partition specified: nosuch" in said, said
+    # What was made before the edit does not pass for made after it.
+    again = checkout.snakemake(TOKENIZER, "--cores", "1", "--dry-run")
+    assert "train_tokenizer" in again.stdout + again.stderr

@@ -1,6 +1,8 @@
 # Contract: PLAN from the Snakefile. Gives the other files JOBS, ARTIFACTS, ROOT, CORES and the get_* functions
 # that turn wildcards, which are ids only, into slices, fingerprints and inputs.
 
+from snakemake.jobs import Job
+
 JOBS = PLAN.jobs
 ARTIFACTS = PLAN.artifacts
 ROOT = JOBS.layout.root
@@ -17,6 +19,21 @@ wildcard_constraints:
     judge=r"\w+",
     artifact="|".join(ARTIFACTS.known),
     timing=r"\w+",
+
+
+_postprocess = Job.postprocess
+
+
+async def _marked_if_failed(job, *given, error=False, **more):
+    """Of a job that fails Snakemake notes what it was to be made with, and with `keep-incomplete`, as on clusters,
+    leaves what was made before: it would pass for made with that."""
+    await _postprocess(job, *given, error=error, **more)
+    if error and job.dag.workflow.execution_settings.keep_incomplete:
+        job.dag.workflow.persistence.started(job)
+
+
+if not workflow.remote_exec:
+    Job.postprocess = _marked_if_failed
 
 
 def get_dataset_slice(wildcards):
