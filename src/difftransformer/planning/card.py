@@ -6,6 +6,7 @@ sizes. So a training that cannot fit is refused before its first job, on a machi
 
 from dataclasses import dataclass, field
 
+from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
 from difftransformer.config.scale import MachineConfig
 from difftransformer.errors import ConfigError
@@ -22,6 +23,19 @@ from difftransformer.training.methods import configure
 _GIB = 2**30
 _OF_TRANSFORMERS = {"fp32": 1.1, "bf16": 1.35}
 """What a layer of transformers' Llama keeps, of what one of ours does; the same at two widths."""
+
+
+_HOST_MB = 16_000
+"""What profiles ask for any job; half of it is for a training's process and its data."""
+
+
+def host_mb(model: ModelConfig) -> int:
+    """Return the MB of its node's own memory that a training asks for.
+
+    A checkpoint is copied there before it is written, weights and two moments in float32; in the
+    end one process has the whole model, twice while it is written.
+    """
+    return max(_HOST_MB, _HOST_MB // 2 + round(24e-6 * count_parameters(model)))
 
 
 @dataclass

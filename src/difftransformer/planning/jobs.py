@@ -21,7 +21,7 @@ from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
-from difftransformer.models.sizes import count_parameters
+from difftransformer.planning.card import host_mb
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
@@ -30,8 +30,6 @@ from difftransformer.provenance.fingerprint import code_fingerprint, slice_finge
 from difftransformer.provenance.model_files import model_files
 from difftransformer.training.methods import method_module
 
-HOST_MB = 16_000
-"""What profiles ask for any job; half of it is for a training's process and its data."""
 ENTRIES = {
     "train_tokenizer": "difftransformer.data.tokenizer",
     "tokenise": "difftransformer.data.tokenise",
@@ -184,13 +182,8 @@ class Jobs:
         return _gpus(training.device) * (training.world if suite is None else 1)
 
     def host_mb(self, run: str) -> int:
-        """Return the MB of its node's own memory that a training asks for.
-
-        A checkpoint is copied there before it is written, weights and two moments in float32; in
-        the end one process has the whole model, twice while it is written.
-        """
-        model = 24e-6 * count_parameters(self.run(run).model)
-        return max(HOST_MB, HOST_MB // 2 + round(model))
+        """Return the MB of its node's own memory that a training asks for."""
+        return host_mb(self.run(run).model)
 
     def workers(self, dataset: str, cores: int) -> int:
         """Return how many processes tokenise a dataset: a small one must not wait for all cores."""

@@ -64,6 +64,13 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
     assert step_cost(large.model, large.training, 512, machine).sequences == 512
 
 
+def test_a_large_training_asks_its_node_for_room_to_copy_a_checkpoint(plan: Plan) -> None:
+    d, layers, ffn, vocabulary = 3072, 28, 8192, 100288
+    parameters = layers * (4 * d * d + 3 * d * ffn + 2 * d) + vocabulary * d + d
+    assert plan.jobs.host_mb("transformer_3b") == pytest.approx(8000 + 24e-6 * parameters, abs=1)
+    assert plan.jobs.host_mb("recall_transformer") == 16_000
+
+
 @pytest.mark.slow
 def test_no_model_is_trained_twice_and_all_fit(plan: Plan) -> None:
     asked = plan.asked(["all"])
