@@ -147,7 +147,7 @@ def answered(path: Path, origin: Answer) -> set[str]:
         except json.JSONDecodeError:
             continue
         here = all(one.get(key) == origin[key] for key in ("device", "versions"))
-        if here and "failed" not in one["answer"]:
+        if here and "failed" not in one.get("answer", {}):
             found.add(one["question"])
     return found
 

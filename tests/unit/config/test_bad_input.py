@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
     "a run that continues a smaller model": (
         "scales/tiny.yaml",
         put("setups", "long_context", "model", "d_model", value=192),
-        ["model.d_model is 192", "it is 128", "rope_theta and max_positions"],
+        ["model.d_model is 192", "it is 128", "rope_theta, max_positions"],
     ),
     "a run that continues on other token ids": (
         "scales/tiny.yaml",
