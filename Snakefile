@@ -63,14 +63,14 @@ try:
             "pretrained: transformers decides of which files an adapted model consists, so no rule declares"
             " them all: keep results on a disk that all jobs see, not in object storage"
         )
-    if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
-        require_writable(_state)
     if _storage.default_storage_provider == "s3":
         require_writable(_storage.default_storage_prefix)
         from snakemake_storage_plugin_s3 import StorageObject
 
         # It would remember that a folder was not there, and not find what a pod has put into it since.
         StorageObject.is_dir = lambda self: any(self.get_subkeys())
+    if not workflow.remote_exec and (_state := os.environ.get("DIFFTRANSFORMER_STATE")):
+        require_writable(_state)
 except (UserError, OSError) as error:
     sys.exit(f"error: {refusal(error)}")
 
