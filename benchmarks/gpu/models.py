@@ -1,8 +1,10 @@
 """The models that whole steps are measured with: 135M parameters, as at scale gpu."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import yaml
 from runs import Setting
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -13,14 +15,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "gpt_oss_sink": {"variant": "gpt_oss_sink"},
     "softmax_off_by_one": {"variant": "softmax_off_by_one"},
 }
-PEAK_FLOPS = {
-    "H100 PCIe": 7.56e14,
-    "H100 NVL": 8.35e14,
-    "H200 NVL": 8.35e14,
-    "H100": 9.89e14,
-    "H200": 9.89e14,
-    "A100": 3.12e14,
-}
+SCALE = Path(__file__).parents[2] / "config" / "scales" / "gpu.yaml"
+PEAK_FLOPS = yaml.safe_load(SCALE.read_text())["timings"]["throughput"]["peak_flops"]
 """Dense bfloat16 by the data sheets, by a part of the card's name; the first that fits counts."""
 LOSS_CHUNK = 8192
 

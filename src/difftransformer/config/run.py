@@ -16,7 +16,7 @@ PRETRAINED_BASE = "pretrained_base"
 PRETRAINED_SEED = 0
 """Seed under which a model from elsewhere is evaluated: every seed would give the same."""
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
-"""Settings of the model that its weights do not depend on: what a longer context changes, ..."""
+"""Settings of the model that its weights do not depend on."""
 
 
 class RunSettings(Settings):

@@ -27,7 +27,7 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-from mlflow.entities import Run, RunTag, ViewType  # noqa: E402
+from mlflow.entities import Experiment, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
@@ -123,8 +123,7 @@ class MlflowSink:
 
     def views(self) -> dict[str, str]:
         """Give what to open of each experiment, behind the address of MLflow, by its stage."""
-        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        there = {one.name.removeprefix(f"{PREFIX}/") for one in found}
+        there = {one.name.removeprefix(f"{PREFIX}/") for one in self._there()}
         return {stage: place_of(self.experiment(stage)) for stage in STAGES if stage in there}
 
     def mark_shown(self) -> int:
@@ -155,9 +154,12 @@ class MlflowSink:
         """Set tags at one go: a store waits for its disk at each."""
         self.client.log_batch(run_id, tags=[RunTag(*tag) for tag in tags.items()])
 
+    def _there(self) -> list[Experiment]:
+        """Give the experiments of all stages that have one."""
+        return list(self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'"))
+
     def _experiment_ids(self) -> list[str]:
-        found = self.client.search_experiments(filter_string=f"name LIKE '{PREFIX}/%'")
-        return [experiment.experiment_id for experiment in found]
+        return [experiment.experiment_id for experiment in self._there()]
 
     def _own_runs(self, more: str = "") -> list[Run]:
         """Give all active runs of this results folder that meet a condition."""

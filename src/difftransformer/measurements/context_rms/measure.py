@@ -79,11 +79,9 @@ def _sizes(subject: Subject, tokens: Tensor, at: Tensor) -> dict[str, Tensor]:
     number = scorer.model.config.attention["num_heads"]
     with watched_heads(scorer.model, number, heads), watched_maps(scorer.model, maps):
         scorer.states(tokens, cache)
-    for layer, before in found[BEFORE].items():
-        least = torch.finfo(torch.float64).tiny
-        magnified = found[AFTER][layer] / before.clamp_min(least) / factors[layer]
-        found[_MAGNIFIED][layer] = magnified
-    for layer in found[BEFORE]:
+    for layer, factor in factors.items():
+        before = found[BEFORE][layer].clamp_min(torch.finfo(torch.float64).tiny)
+        found[_MAGNIFIED][layer] = found[AFTER][layer] / before / factor
         unit = value_rms(cache.held(layer)[1])[:, None, at]
         for kind in (BEFORE, AFTER):
             found[kind][layer] = found[kind][layer] / unit
