@@ -144,3 +144,23 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
         "versions": {"torch": "2.11"},
         "date": "2026-12-01",
     }
+
+
+def test_what_comes_behind_waits_until_the_tables_are_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from importlib import import_module
+
+    from difftransformer.models.kernels import by_card
+    from difftransformer.models.kernels.fused import tiles
+
+    every = import_module("all")
+    for module, name in ((by_card, "TABLE"), (tiles, "MEASURED")):
+        monkeypatch.setattr(module, name, tmp_path / f"{name}.json")
+        (tmp_path / f"{name}.json").write_text("{}")
+    given = argparse.Namespace(device="cuda", records=tmp_path)
+    assert every.is_adopted("tune", given)  # nothing was found
+    (tmp_path / "tune.jsonl").write_text(answered("tune", "2", {"tiles": {"a": 1}, "atomic": {}}))
+    assert not every.is_adopted("tune", given) and every.is_adopted("attention", given)
+    every.adopt_answers(given)
+    assert every.is_adopted("tune", given)

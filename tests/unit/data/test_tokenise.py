@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -5,12 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
 from difftransformer.config.data import DatasetConfig
+from difftransformer.data import tokenise as module
 from difftransformer.data.documents import documents
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.shards import shard_name
@@ -57,6 +60,29 @@ def test_its_tokenizer_is_a_file_of_its_own(stdlib: PackedDataset, tokenizer: Pa
     for name in ("tokenizer.json", "tokenizer_config.json"):
         ours, theirs = stdlib.folder / name, tokenizer.with_name(name)
         assert ours.read_bytes() == theirs.read_bytes() and not ours.samefile(theirs)
+
+
+def test_files_that_change_while_they_are_packed_are_one_line(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text.jsonl"
+    lines = [
+        json.dumps({"text": f"document {number} of some words " * 20}) for number in range(300)
+    ]
+    text.write_text("\n".join(lines))
+    files = {"kind": "files", "globs": [str(text)], "licence": "x"}
+    given = {"sources": {"files": files}, "tokens": 5000, "max_leak": None}
+    pack("untouched", **given)
+    real = module._pack_split
+
+    def touched(*words: Any) -> Any:
+        text.write_text(text.read_text() + "\n" + lines[0])
+        return real(*words)
+
+    monkeypatch.setattr(module, "_pack_split", touched)
+    with pytest.raises(DataError, match="source files: its files changed while they were packed"):
+        pack("touched", **given)
+    assert not (tmp_path / "touched" / "manifest.json").exists()
 
 
 def test_the_number_of_workers_changes_nothing(stdlib: PackedDataset, pack: Pack) -> None:
