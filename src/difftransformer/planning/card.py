@@ -14,8 +14,7 @@ from difftransformer.models.memory import imagined_bytes_per_layer
 from difftransformer.models.sizes import count_parameters
 from difftransformer.training.memory import (
     MemoryEstimate,
-    activation_bytes,
-    logit_bytes,
+    activations_and_logits,
     states_per_process,
 )
 from difftransformer.training.methods import configure
@@ -53,7 +52,7 @@ class Card:
         else:
             layer *= _OF_TRANSFORMERS[slice.training.precision]
             states = _adapted_states(slice)
-        activations, logits = activation_bytes(slice, layer), logit_bytes(slice, "cuda")
+        activations, logits = activations_and_logits(slice, layer, "cuda")
         return MemoryEstimate(states, activations, logits, checkpoint=0.0)
 
     def require_room(self, slice: RunSlice, place: str) -> None:

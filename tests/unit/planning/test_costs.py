@@ -39,11 +39,12 @@ def test_memory_is_states_and_what_layers_keep(plan: Plan) -> None:
     # In bf16: both norms' inputs (4 bytes) and outputs, q, k, v, what attention puts out and a copy
     # of it, gate and up, swish(gate), their product; in float32 a norm and a sum for each row.
     token = 22 * d + 8 * ffn + 2 * 4 + 4 * heads
-    activations = micro * length * token * (layers + 1.4)
+    of_layer = 0.9 * micro * length * token  # compiled
     logits = 4 * (3 * 8192 * vocabulary + 2 * (vocabulary + micro * length) * d)
     found = plan.card.estimate(plan.jobs.run("transformer_3b"))
-    assert found.activations == pytest.approx(activations, rel=1e-3)
-    assert found.peak == pytest.approx(states + activations + logits, rel=1e-3)
+    assert found.activations == pytest.approx(of_layer * (layers + 1.4), rel=1e-3)
+    most = max(1.4 * of_layer, logits)  # one is freed before the other is made
+    assert found.peak == pytest.approx(states + of_layer * layers + most, rel=1e-3)
 
 
 def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
