@@ -1,5 +1,6 @@
 """All questions of this folder in the order of its README, going on where the last call ended.
 
+python benchmarks/gpu/all.py --processes 16   # compile ahead on all cores, where there are many
 python benchmarks/gpu/all.py --minutes 9      # as often as there is time; it says what is left
 python benchmarks/gpu/all.py --adopt          # what was measured becomes what `auto` takes
 """
@@ -13,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import runs
+from ahead import compile_ahead
 
-SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
+SCRIPTS = (
+    *("contract", "variants", "tune", "attention", "step", "training", "memory", "decoding"),
+    "table7",
+)
 ADOPTED = ("tune", "attention")
 """Those whose answers become tables in git, which the scripts behind them run with."""
 
@@ -24,15 +29,19 @@ def main() -> None:
     adopt = "--adopt" in sys.argv
     if adopt:
         sys.argv.remove("--adopt")
-    arguments = runs.parse(__doc__)
+    arguments = runs.parse(__doc__, SCRIPTS)
     if adopt:
         adopt_answers(arguments)
         return
     runs.check_device(arguments.device)
+    scripts = [name for name in SCRIPTS if name in (arguments.scripts or SCRIPTS)]
+    if arguments.processes:
+        compile_ahead(scripts, arguments)
+        return
     left = 0
-    for script in SCRIPTS:
+    for script in scripts:
         ask = import_module(script).questions
-        left += runs.answer(script, ask, arguments, runs.seconds_of(script))
+        left += runs.answer(script, ask, arguments, arguments.longest or runs.seconds_of(script))
         if script not in ADOPTED or arguments.again:
             continue
         if left:

@@ -2,6 +2,9 @@
 
 Forward and backward, and forward alone, of 16K tokens at 1K to 64K positions, d of 64 and 128. The
 plain rows are those of a Transformer of the same size: twice the heads, values of d.
+
+The answers of 2026-11-26, named `T ...`, had a gradient of one value everywhere, no wide values,
+and split heads by cuDNN, whose gradients of such views ended in illegal accesses now and then.
 """
 
 from collections.abc import Callable
@@ -23,7 +26,7 @@ def questions(setting: Setting) -> Questions:
     lengths = setting.sized(LENGTHS, (33,))
     widths = setting.sized(HEAD_DIMS, (16,))
     return {
-        f"T {T} d {d} {mode}": partial(measure, setting, T, d, mode)
+        f"keys {T} d {d} {mode}": partial(measure, setting, T, d, mode)
         for T, d, mode in product(lengths, widths, ("training", "forward"))
     }
 
@@ -43,14 +46,17 @@ def measure(setting: Setting, T: int, d: int, mode: str) -> Answer:
         **{name: (call, [*pair, lam]) for name, call in differential(setting, d).items()},
         **{name: (call, plain) for name, call in single(setting, d).items()},
     }
-    steps = {name: step(call, given, mode) for name, (call, given) in calls.items()}
-    able = {name: one for name, one in steps.items() if runs(one)}
+    gradient = torch.randn(B, T, 2 * H * d, dtype=dtype, device=setting.device)
+    steps = {name: step(call, given, gradient, mode) for name, (call, given) in calls.items()}
+    able = {name: one for name, one in steps.items() if runs(name, one, setting)}
     found = compared(timed(able, setting), BASE)
     return found | {"left_out": sorted(set(steps) - set(able)), "batch": B, "heads": H}
 
 
 def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
     """Ways to compute a differential head."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     from difftransformer.models.kernels import flash, flex, fused, sdpa
     from difftransformer.models.kernels.fused.tiles import trying
 
@@ -67,21 +73,30 @@ def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
             [sdpa.attention(q[:, i::2], k[:, i::2], half, **given) for half in v.chunk(2, dim=-1)]
             for i in (0, 1)
         ]
-        joined = [_joined(halves) for halves in maps]
-        return joined[0] - lam.to(joined[0].dtype) * joined[1]
+        return _difference([_joined(halves) for halves in maps], lam)
+
+    split.within = partial(sdpa_kernel, SDPBackend.FLASH_ATTENTION)  # type: ignore[attr-defined]
 
     def twice(q: Any, k: Any, v: Any, lam: Any) -> Any:
         maps = [flex.attention_with_lse(q[:, i::2], k[:, i::2], v, **given)[0] for i in (0, 1)]
-        return maps[0] - lam.to(maps[0].dtype) * maps[1]
+        return _difference(maps, lam)
+
+    def wide(q: Any, k: Any, v: Any, lam: Any) -> Any:
+        """Values twice as wide as keys, which cuDNN has kernels for up to 128."""
+        pairs = [(q[:, i::2].contiguous(), k[:, i::2].contiguous()) for i in (0, 1)]
+        return _difference([sdpa.attention(*pair, v, **given) for pair in pairs], lam)
+
+    wide.within = partial(sdpa_kernel, SDPBackend.CUDNN_ATTENTION)  # type: ignore[attr-defined]
 
     found: dict[str, Callable[..., Any]] = {
         "fused": partial(fused.differential_attention, **given),
         "fused atomic": atomic,
         "padded (sdpa)": partial(sdpa.differential_attention, **given),
-        "split (sdpa)": split,
+        "split (flash)": split,
     }
     if setting.device == "cuda":
         found["flex, two calls"] = twice
+        found["wide (cudnn), two calls"] = wide
         if flash.generation() is not None:
             found["flash_attn"] = partial(flash.differential_attention, **given)
     return found
@@ -112,7 +127,9 @@ def single(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
     return found
 
 
-def step(call: Callable[..., Any], given: list[Any], mode: str) -> Callable[[], None]:
+def step(
+    call: Callable[..., Any], given: list[Any], gradient: Any, mode: str
+) -> Callable[[], None]:
     """Forward, and backward where that is asked, under the call's own choice of kernels."""
     from contextlib import nullcontext
 
@@ -124,12 +141,12 @@ def step(call: Callable[..., Any], given: list[Any], mode: str) -> Callable[[], 
         with within():
             out = call(*given)
             if mode == "training":
-                torch.autograd.grad(out.sum(), given)
+                torch.autograd.grad(out, given, gradient.view_as(out))
 
     return run
 
 
-def runs(one: Callable[[], None]) -> bool:
+def runs(name: str, one: Callable[[], None], setting: Setting) -> bool:
     """Whether it can run here; cuDNN, for one, has no kernel for some widths."""
     import torch
 
@@ -137,10 +154,14 @@ def runs(one: Callable[[], None]) -> bool:
 
     try:
         one()
+        if setting.device == "cuda":
+            torch.cuda.synchronize()
     except torch.OutOfMemoryError:
         return False
+    except torch.AcceleratorError as error:
+        raise RuntimeError(f"{name}: {error}") from error
     except (BackendError, RuntimeError, AssertionError, NotImplementedError) as error:
-        print("left out:", str(error).split("\n", maxsplit=1)[0][:150])
+        print(f"left out {name}:", str(error).split("\n", maxsplit=1)[0][:150])
         return False
     return True
 
@@ -149,6 +170,10 @@ def _draw(*size: int, dtype: Any, device: str, graded: bool) -> Any:
     import torch
 
     return torch.randn(size, dtype=dtype, device=device).requires_grad_(graded)
+
+
+def _difference(maps: list[Any], lam: Any) -> Any:
+    return maps[0] - lam.to(maps[0].dtype) * maps[1]
 
 
 def _joined(halves: list[Any]) -> Any:

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata, util
 from pathlib import Path
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
         return tiny if self.tiny else real
 
 
-def parse(description: str | None) -> argparse.Namespace:
+def parse(description: str | None, scripts: Sequence[str] = ()) -> argparse.Namespace:
     """Read the command line; before torch is imported, since Triton looks at the environment."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n", maxsplit=1)[0])
     parser.add_argument(
@@ -53,8 +53,18 @@ def parse(description: str | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--repeats", type=int, default=7, help="timed rounds of each question")
     parser.add_argument("--records", type=Path, help=f"folder of the answers (default {RECORDS})")
+    if scripts:
+        parser.add_argument("scripts", nargs="*", help=f"which of {', '.join(scripts)}; all")
+    parser.add_argument(
+        "--processes", type=int, default=0, help="compile ahead in so many, and time nothing"
+    )
+    parser.add_argument(
+        "--longest", type=float, help="seconds of the longest question (default: by script)"
+    )
     parser.add_argument("--again", action="store_true", help="ask what has been answered, too")
     arguments = parser.parse_args()
+    if scripts and (unknown := set(arguments.scripts) - set(scripts)):
+        parser.error(f"no script {', '.join(sorted(unknown))}: there are {', '.join(scripts)}")
     if arguments.repeats < 2:
         parser.error("--repeats must be at least 2: a median needs a spread")
     if arguments.device == "cpu":
@@ -69,7 +79,7 @@ def main(script: str, description: str | None, ask: Callable[[Setting], Question
     """Run one script by itself."""
     arguments = parse(description)
     check_device(arguments.device)
-    if left := answer(script, ask, arguments, seconds_of(script)):
+    if left := answer(script, ask, arguments, arguments.longest or seconds_of(script)):
         print(f"{left} questions of {script} are left: call again")
 
 
@@ -85,48 +95,72 @@ def check_device(device: str) -> None:
 
 def seconds_of(script: str) -> float:
     """Longest time that a question of a script is expected to take on a card."""
-    return {"step": 200.0, "table7": 150.0, "memory": 120.0, "tune": 90.0}.get(script, 60.0)
+    known = {"step": 200.0, "table7": 150.0, "memory": 120.0, "training": 120.0, "tune": 90.0}
+    return known.get(script, 60.0)
 
 
 def answer(
     script: str, ask: Callable[[Setting], Questions], arguments: argparse.Namespace, longest: float
 ) -> int:
     """Ask what has no answer yet while there is time; return how many questions are left."""
-    import torch
-
     setting = Setting(arguments.device, arguments.repeats)
     path: Path = arguments.records / f"{script}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    origin = surroundings(setting)
-    asked = [] if arguments.again else answered(path, origin)
-    open_questions = {name: one for name, one in ask(setting).items() if name not in asked}
+    known = set() if arguments.again else answered(path, surroundings(setting))
+    open_questions = {name: one for name, one in ask(setting).items() if name not in known}
     for number, (name, question) in enumerate(open_questions.items()):
         if arguments.ends - time.monotonic() < (0 if setting.tiny else longest):
             return len(open_questions) - number
-        torch.compiler.reset()  # each question has graphs of its own, of lengths that are fixed
-        started, before = time.monotonic(), clocks(setting)
-        try:
-            found = question()
-        except torch.OutOfMemoryError as error:
-            found = {"out_of_memory": str(error).split("\n", maxsplit=1)[0]}
-        except Exception as error:  # of kernels and compilers: an answer, too
-            found = {"failed": f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]}
-        line = {
-            "script": script,
-            "question": name,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **origin,
-            "repeats": setting.repeats,
-            "clocks": {"before": before, "after": clocks(setting)},
-            "seconds": round(time.monotonic() - started, 2),
-            "answer": found,
-        }
+        found = asked(script, name, question, setting, path)
+        print(script, name, json.dumps(short(found)), flush=True)
+        if lost(found):
+            sys.exit("the card takes nothing more from this process: call again")
+    return 0
+
+
+def lost(found: Answer) -> bool:
+    """Whether a kernel failed in a way after which nothing computes in its process."""
+    return "CUDA error" in str(found.get("failed")) or "Triton Error [CUDA]" in str(found)
+
+
+def asked(
+    script: str, name: str, question: Callable[[], Answer], setting: Setting, path: Path | None
+) -> Answer:
+    """Ask one question; its answer, or how it failed, becomes a line of a file of records."""
+    import torch
+
+    torch.compiler.reset()  # each question has graphs of its own, of lengths that are fixed
+    started, before = time.monotonic(), clocks(setting)
+    try:
+        found = question()
+    except Exception as error:  # of kernels and compilers: an answer, too
+        found = failure(error)
+    line = {
+        "script": script,
+        "question": name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **surroundings(setting),
+        "repeats": setting.repeats,
+        "clocks": {"before": before, "after": clocks(setting)},
+        "seconds": round(time.monotonic() - started, 2),
+        "answer": found,
+    }
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write(json.dumps(finite(line), allow_nan=False) + "\n")
-        print(script, name, json.dumps(short(found)), flush=True)
-        if setting.device == "cuda":
-            torch.cuda.empty_cache()
-    return 0
+    if setting.device == "cuda" and not lost(found):
+        torch.cuda.empty_cache()
+    return found
+
+
+def failure(error: Exception) -> Answer:
+    """How a question failed, in a line."""
+    import torch
+
+    said = str(error).split("\n", maxsplit=1)[0]
+    if isinstance(error, torch.OutOfMemoryError):
+        return {"out_of_memory": said}
+    return {"failed": f"{type(error).__name__}: {said}"}
 
 
 def finite(value: Any) -> Any:
@@ -147,7 +181,8 @@ def answered(path: Path, origin: Answer) -> set[str]:
         except json.JSONDecodeError:
             continue
         here = all(one.get(key) == origin[key] for key in ("device", "versions"))
-        if here and "failed" not in one.get("answer", {}):
+        answer = one.get("answer", {})
+        if here and ("failed" not in answer or lost(answer)):
             found.add(one["question"])
     return found
 

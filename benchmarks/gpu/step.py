@@ -12,6 +12,7 @@ from runs import Answer, Questions, Setting, compared, main, timed
 
 LENGTHS = (1024, 8192)
 TOKENS = 32768
+ROWS = ("transformer", "diff_v1")
 BASE = "transformer sdpa"
 
 
@@ -20,10 +21,27 @@ def questions(setting: Setting) -> Questions:
     return {f"T {T}": partial(measure, setting, T) for T in setting.sized(LENGTHS, (24,))}
 
 
+def ahead(setting: Setting) -> Questions:
+    """Each model by itself."""
+    return {
+        f"T {T} {row} {one}": partial(once, setting, row, one, T)
+        for T in setting.sized(LENGTHS, (24,))
+        for row in ROWS
+        for one in backends(setting, row)
+    }
+
+
+def once(setting: Setting, row: str, backend: str, T: int) -> Answer:
+    """One step."""
+    model, batch = build(setting, row, backend, T), tokens(setting, T, TOKENS)
+    training_step(setting, model, batch, compiled=not setting.tiny)()
+    return {}
+
+
 def measure(setting: Setting, T: int) -> Answer:
     """Both rows by all backends take turns."""
     batch = tokens(setting, T, TOKENS)
-    turns = [(row, one) for row in ("transformer", "diff_v1") for one in backends(setting, row)]
+    turns = [(row, one) for row in ROWS for one in backends(setting, row)]
     steps = {
         f"{row} {backend}": training_step(
             setting, build(setting, row, backend, T), batch, compiled=not setting.tiny

@@ -11,20 +11,78 @@ from runs import Answer, Questions, Setting, main, spread, timed
 
 SHAPES = ((2, 64, 128), (2, 128, 256), (1, 64, 64), (1, 128, 128), (1, 64, 128), (2, 32, 64))
 TOKENS, T, HEADS = 16384, 4096, 8
+KERNELS = ("forward", "queries", "keys", "keys_atomic")
 
 
 def questions(setting: Setting) -> Questions:
     """One for each number of maps and widths."""
-    shapes = setting.sized(SHAPES, ((2, 16, 32),))
-    return {"/".join(map(str, shape)): partial(tune, setting, *shape) for shape in shapes}
+    return {"/".join(map(str, one)): partial(tune, setting, *one) for one in shapes(setting)}
+
+
+def ahead(setting: Setting) -> Questions:
+    """Each kernel by itself: processes compile them beside each other."""
+    return {
+        f"{name}/{'/'.join(map(str, shape))}": partial(once, setting, name, *shape)
+        for shape in shapes(setting)
+        for name in KERNELS
+    }
+
+
+def shapes(setting: Setting) -> tuple[tuple[int, int, int], ...]:
+    """Maps of a head, widths of its keys and of its values."""
+    found: tuple[tuple[int, int, int], ...] = setting.sized(SHAPES, ((2, 16, 32),))
+    return found
+
+
+def once(setting: Setting, name: str, maps: int, d: int, e: int) -> Answer:
+    """Run each tile of a kernel."""
+    from difftransformer.models.kernels.fused.tiles import Kernel
+
+    kernel, run = Kernel(name, maps, d, e), calls(setting, maps, d, e)[name]
+    for tile in tiles(setting, kernel):
+        _with(run, {kernel: tile})
+    return {}
 
 
 def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
     """The fastest tile of each kernel, and whether the backward pass is faster in one kernel."""
+    from difftransformer.models.kernels.fused.tiles import Kernel, Tile
+
+    runs = calls(setting, maps, d, e)
+    best: dict[Kernel, Tile] = {}
+    found: Answer = {"tiles": {}, "seconds": {}}
+    for name, run in runs.items():
+        kernel = Kernel(name, maps, d, e)
+        tried = tiles(setting, kernel)
+        steps = {str(list(tile)): partial(_with, run, {**best, kernel: tile}) for tile in tried}
+        seconds = {name: spread(values) for name, values in timed(steps, setting).items()}
+        best[kernel] = min(tried, key=lambda tile: seconds[str(list(tile))]["median"])
+        found["tiles"][str(kernel)] = list(best[kernel])
+        found["seconds"][str(kernel)] = seconds
+    ways = {
+        "atomic": partial(_with, runs["keys_atomic"], best),
+        "two kernels": partial(_with, runs["keys"], best),
+    }
+    taken = {name: spread(values) for name, values in timed(ways, setting).items()}
+    faster = taken["atomic"]["median"] < taken["two kernels"]["median"]
+    return found | {"backward": taken, "atomic": {str(Kernel("keys_atomic", maps, d, e)): faster}}
+
+
+def tiles(setting: Setting, kernel: Any) -> list[Any]:
+    """Those that are shipped for this card."""
+    import torch
+
+    from difftransformer.models.kernels.fused.tiles import Tile, part_of, shipped
+
+    part = "80" if setting.tiny else part_of(torch.cuda.get_device_capability())
+    return [Tile(*one[:4]) for one in shipped(part)[str(kernel)]]
+
+
+def calls(setting: Setting, maps: int, d: int, e: int) -> dict[str, Callable[[], object]]:
+    """What runs each kernel, those of the backward pass together."""
     import torch
 
     from difftransformer.models.kernels.fused.launch import Call
-    from difftransformer.models.kernels.fused.tiles import Kernel, Tile, part_of, shipped
 
     length, H = setting.sized((T, HEADS), (33, 1))
     B = setting.sized(TOKENS, length) // length
@@ -33,36 +91,15 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
     q, k = (draw(B, maps * H, length, d) for _ in range(2))
     lam = torch.tensor(0.37, device=setting.device) if maps == 2 else None
     call = Call(q, k, draw(B, H, length, e), lam, None, d**-0.5)
-    part = "80" if setting.tiny else part_of(torch.cuda.get_device_capability())
     out, second, lse = call.attend(keep=True)
     grad = torch.randn_like(out)
-
-    def backward(*, atomic: bool) -> None:
-        call.differentiate(grad, None, out, second, lse, atomic=atomic)
-
-    runs: dict[str, Callable[[], object]] = {
+    backward = partial(call.differentiate, grad, None, out, second, lse)
+    return {
         "forward": partial(call.attend, keep=True),
         "queries": partial(backward, atomic=False),
         "keys": partial(backward, atomic=False),
         "keys_atomic": partial(backward, atomic=True),
     }
-    best: dict[Kernel, Tile] = {}
-    found: Answer = {"tiles": {}, "seconds": {}}
-    for name, run in runs.items():
-        kernel = Kernel(name, maps, d, e)
-        tiles = [Tile(*one[:4]) for one in shipped(part)[str(kernel)]]
-        steps = {str(list(tile)): partial(_with, run, {**best, kernel: tile}) for tile in tiles}
-        seconds = {name: spread(values) for name, values in timed(steps, setting).items()}
-        best[kernel] = min(tiles, key=lambda tile: seconds[str(list(tile))]["median"])
-        found["tiles"][str(kernel)] = list(best[kernel])
-        found["seconds"][str(kernel)] = seconds
-    ways = {
-        name: partial(_with, partial(backward, atomic=name == "atomic"), best)
-        for name in ("atomic", "two kernels")
-    }
-    taken = {name: spread(values) for name, values in timed(ways, setting).items()}
-    faster = taken["atomic"]["median"] < taken["two kernels"]["median"]
-    return found | {"backward": taken, "atomic": {str(Kernel("keys_atomic", maps, d, e)): faster}}
 
 
 def _with(run: Callable[[], object], tiles: Mapping[Any, Any]) -> None:

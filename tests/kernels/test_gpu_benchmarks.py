@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
-SCRIPTS = ("contract", "tune", "attention", "step", "memory", "decoding", "table7")
+SCRIPTS = (
+    *("contract", "variants", "tune", "attention", "step", "training", "memory", "decoding"),
+    "table7",
+)
 ORIGIN = {"device": "cpu", "versions": {"torch": "1"}}
 
 pytest.importorskip("triton", reason="Triton is for Linux")
@@ -43,6 +46,10 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
             assert {"torch", "triton", "python"} <= set(line["versions"])
     for line in map(json.loads, lines["contract"]):
         assert line["answer"]["fused"]["within"] and line["answer"]["fused"]["repeats_its_bits"]
+    for found in json.loads(lines["variants"][0])["answer"].values():
+        assert found["within"]
+    bits = json.loads(lines["training"][-1])["answer"]
+    assert bits == {"was_stopped": True, "same_weights": True}
     assert {"fused", "fused atomic", "plain fused"} <= set(
         json.loads(lines["attention"][0])["answer"]["seconds"]
     )
@@ -64,6 +71,40 @@ def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
     lines = map(json.loads, (tmp_path / "contract.jsonl").read_text().splitlines())
     found = [line["answer"] for line in lines]
     assert found == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
+
+
+def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--records", str(tmp_path), "--processes", "2")
+    ended = call("variants", "tune", *options)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1].startswith("5 asked ahead in ")  # one model, four kernels
+    assert [path.name for path in tmp_path.iterdir()] == ["variants.jsonl"]
+    assert "failed" not in (tmp_path / "variants.jsonl").read_text()
+    again = call("variants", *options)
+    assert again.stdout.startswith("0 asked ahead")
+
+
+def test_a_lost_card_ends_the_call_and_its_question_is_not_asked_again(tmp_path: Path) -> None:
+    import runs
+
+    def loses() -> dict[str, Any]:
+        raise RuntimeError("split (sdpa): CUDA error: an illegal memory access was encountered")
+
+    asked = {"one": loses, "two": lambda: {"seconds": 1.0}}
+    given = argparse.Namespace(
+        device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
+    )
+    with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
+        runs.answer("step", lambda setting: asked, given, 0.0)
+    assert runs.answer("step", lambda setting: asked, given, 0.0) == 0
+    lines = map(json.loads, (tmp_path / "step.jsonl").read_text().splitlines())
+    assert [line["question"] for line in lines] == ["one", "two"]
+
+
+def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    ended = call("tables", "--device", "cpu", "--records", str(tmp_path))
+    assert ended.returncode == 2
+    assert "no script tables: there are contract, variants, tune" in ended.stderr
 
 
 def test_what_is_left_is_said(tmp_path: Path) -> None:
@@ -111,7 +152,7 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     lines = [
         answered(
             "attention",
-            f"T {T} d 64 {mode}",
+            f"keys {T} d 64 {mode}",
             {"seconds": {name: {"median": value} for name, value in taken.items()}},
         )
         for T, taken in seconds.items()
@@ -121,7 +162,7 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     lines.insert(0, answered("attention", "T 1024 d 64 training", old))
     wide = {"padded (sdpa)": 2.0, "fused": 1.0, "plain sdpa": 1.0}  # no "plain fused" of this width
     wider = {"seconds": {name: {"median": value} for name, value in wide.items()}}
-    lines.append(answered("attention", "T 8192 d 128 training", wider))
+    lines.append(answered("attention", "keys 8192 d 128 training", wider))
     lines.append(answered("attention", "T 9 d 64 training", {"out_of_memory": "no"}))
     lines.append(answered("attention", "T 9 d 64 training", {"seconds": {}}, device="cpu"))
     (tmp_path / "attention.jsonl").write_text("".join(lines))
