@@ -224,9 +224,19 @@ onstart:
 
 
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send
-# stays for the next time, so the store never decides how a workflow ends.
+# stays for the next time, so neither the store nor an impatient user decides how a workflow ends.
+def send_journals():
+    try:
+        shell("difftransformer sync_tracking --results {ROOT} || true")
+    except KeyboardInterrupt:
+        print(
+            "warning: what is left of the tracking goes with the next call",
+            file=sys.stderr,
+        )
+
+
 onsuccess:
-    shell("difftransformer sync_tracking --results {ROOT} || true")
+    send_journals()
     # Copies of checkpoints are kept until what came of them is where it belongs.
     try:
         if state_url := os.environ.get("DIFFTRANSFORMER_STATE"):
@@ -241,4 +251,4 @@ onsuccess:
 
 
 onerror:
-    shell("difftransformer sync_tracking --results {ROOT} || true")
+    send_journals()
