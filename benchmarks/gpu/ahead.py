@@ -1,15 +1,19 @@
 """Everything once, by many processes: compilers fill their caches, and a clock finds them full.
 
 On a card nearly all of a call is compiling, one core at a time. Answers that no clock decides are
-kept: those about whether numbers are right.
+kept: those about whether numbers are right. Each question has a process, which can lose the card.
+
+    python benchmarks/gpu/ahead.py SCRIPT QUESTION    # one of them, by `all.py --processes`
 """
 
 import argparse
-import multiprocessing
+import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
 
 import runs
@@ -21,42 +25,61 @@ ROUNDS = 2
 
 def compile_ahead(scripts: Sequence[str], arguments: argparse.Namespace) -> None:
     """Ask what has no answer yet in ``--processes`` processes; say what fails."""
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # each process has a core
     setting, started = runs.Setting(arguments.device, ROUNDS), time.monotonic()
-    tasks = [(script, name) for script in scripts for name in _left(script, setting, arguments)]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
-        futures = {pool.submit(_ask, *task, arguments): task for task in tasks}
+    tasks = []
+    for script in scripts:
+        module = import_module(script)
+        if left := runs.unanswered(script, module.questions(setting), arguments):
+            tasks += [(script, name) for name in _tasks(script, setting) or left]
+    begun = 0
+    with ThreadPoolExecutor(arguments.processes) as pool:
+        futures = {pool.submit(_in_a_process, *task, arguments): task for task in tasks}
         for done in as_completed(futures):
             script, name = futures[done]
-            try:
-                found = done.result()
-            except Exception as error:  # the process is gone
-                found = runs.failure(error)
-            if script in COUNTED or "failed" in found:
-                print(script, name, runs.short(found), flush=True)
-    print(f"{len(tasks)} asked ahead in {time.monotonic() - started:.0f} s", flush=True)
+            if (found := done.result()) is None:
+                continue
+            begun += 1
+            if script in COUNTED or found.keys() & {"failed", "out_of_memory"}:
+                print(script, name, json.dumps(found), flush=True)
+    took = f"{time.monotonic() - started:.0f} s"
+    print(f"{begun} of {len(tasks)} asked ahead in {took}", flush=True)
 
 
-def _left(script: str, setting: runs.Setting, arguments: argparse.Namespace) -> list[str]:
-    module = import_module(script)
-    path = arguments.records / f"{script}.jsonl"
-    answered = runs.answered(path, runs.surroundings(setting))
-    ask = module.questions if script in COUNTED else getattr(module, "ahead", module.questions)
-    return [name for name in ask(setting) if name not in answered]
+def _tasks(script: str, setting: runs.Setting) -> runs.Questions | None:
+    """What of a script can be compiled apart, where that is not its questions."""
+    ask = getattr(import_module(script), "ahead", None)
+    return None if ask is None else ask(setting)
 
 
-_lost = False
-
-
-def _ask(script: str, name: str, arguments: argparse.Namespace) -> runs.Answer:
-    global _lost  # noqa: PLW0603  # one process, one context of the card
-    if _lost or time.monotonic() > arguments.ends:
-        return {}
-    module, setting = import_module(script), runs.Setting(arguments.device, ROUNDS)
-    counted = script in COUNTED
-    ask = module.questions if counted else getattr(module, "ahead", module.questions)
-    path = arguments.records / f"{script}.jsonl"
-    found = runs.asked(script, name, ask(setting)[name], setting, path if counted else None)
-    _lost = runs.lost(found)
+def _in_a_process(script: str, name: str, arguments: argparse.Namespace) -> runs.Answer | None:
+    """The answer of a process of its own; None where no time was left to begin it."""
+    if time.monotonic() > arguments.ends:
+        return None
+    command = [sys.executable, __file__, script, name, arguments.device, str(arguments.records)]
+    cores = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # each process has one
+    ended = subprocess.run(
+        command, env=os.environ | cores, capture_output=True, text=True, check=False
+    )
+    try:
+        found: runs.Answer = json.loads(ended.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        said = (ended.stderr.strip() or "nothing").splitlines()[-1]
+        return {"failed": f"ended with {ended.returncode}: {said}"}
     return found
+
+
+def main(script: str, name: str, device: str, records: str) -> None:
+    """Ask one question; the last line is its answer, without the spread of times."""
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    setting = runs.Setting(device, ROUNDS)
+    asks = _tasks(script, setting) or import_module(script).questions(setting)
+    line = runs.asked(script, name, asks[name], setting)
+    found = line["answer"]
+    if script in COUNTED and not runs.lost(found) and "out_of_memory" not in found:
+        runs.record(runs.Path(records), line)
+    print(json.dumps(runs.finite(runs.short(found))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

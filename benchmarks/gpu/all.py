@@ -17,7 +17,14 @@ import runs
 from ahead import compile_ahead
 
 SCRIPTS = (
-    *("contract", "variants", "tune", "attention", "step", "training", "memory", "decoding"),
+    "contract",
+    "variants",
+    "tune",
+    "attention",
+    "step",
+    "training",
+    "memory",
+    "decoding",
     "table7",
 )
 ADOPTED = ("tune", "attention")
@@ -82,12 +89,7 @@ def adopt_answers(arguments: argparse.Namespace) -> None:
 
 def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
     """Answers of cards, oldest first."""
-    path = folder / f"{script}.jsonl"
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            one = json.loads(line)
-        except json.JSONDecodeError:  # a call that was killed while it wrote
-            continue
+    for one in runs.lines(folder / f"{script}.jsonl"):
         if one["device"] != "cpu" and not {"out_of_memory", "failed"} & one["answer"].keys():
             yield one
 
@@ -104,61 +106,53 @@ def tiles(folder: Path) -> dict[str, Any]:
 
 
 def fastest(folder: Path) -> dict[str, Any]:
-    """What `by_card.json` holds: by card and operation the fastest backend from so many keys on.
+    """What `by_card.json` holds: by card, operation and width the fastest backend by keys.
 
-    Training decides, and the newest answer; only what can do heads of every width is compared.
-    Of the log-sum-exp FlexAttention is the only other way, which is as `sdpa`.
+    Training decides, and the newest answer.
     """
-    times: dict[str, dict[str, dict[int, dict[str, dict[str, float]]]]] = {}
+    newest: dict[tuple[str, str, int], dict[str, Any]] = {}
+    asked: dict[str, str] = {}
     for one in answers(folder, "attention"):
-        _, keys, _, width, mode = one["question"].split()
-        if mode != "training":
+        form, keys, _, width, mode, *others = one["question"].split()
+        if mode != "training" or others:
             continue
-        operations = times.setdefault(one["device"], {})
-        for by_keys in operations.values():
-            by_keys.get(int(keys), {}).pop(width, None)
-        for name, taken in one["answer"]["seconds"].items():
-            operation, backend = row(name)
-            if backend is not None:
-                by_width = operations.setdefault(operation, {}).setdefault(int(keys), {})
-                by_width.setdefault(width, {})[backend] = taken["median"]
-    return {card: {"bf16": table(operations)} for card, operations in times.items()}
-
-
-def row(name: str) -> tuple[str, str | None]:
-    """Operation and backend of a row of attention.py; None: no backend is that."""
-    plain, differential = "attention", "differential_attention"
-    found = {
-        "fused": (differential, "fused"),
-        "padded (sdpa)": (differential, "sdpa"),
-        "flash_attn": (differential, "flash_attn"),
-        "plain fused": (plain, "fused"),
-        "plain sdpa": (plain, "sdpa"),
-        "plain flash_attn": (plain, "flash_attn"),
-    }
-    return found.get(name, (plain, None))
-
-
-def table(
-    operations: dict[str, dict[int, dict[str, dict[str, float]]]],
-) -> dict[str, list[list[Any]]]:
-    """Steps of each operation, from one key on; the log-sum-exp goes with plain attention."""
-    found: dict[str, list[list[Any]]] = {}
-    for operation, by_keys in operations.items():
-        steps: list[list[Any]] = []
-        for keys, by_width in sorted(by_keys.items()):
-            able = set.intersection(*map(set, by_width.values())) if by_width else None
-            if not able:
-                continue
-            best = min(sorted(able), key=lambda name: sum(one[name] for one in by_width.values()))
+        card = one["device"]
+        if asked.setdefault(card, form) != form:  # asked in another way since
+            newest = {key: value for key, value in newest.items() if key[0] != card}
+            asked[card] = form
+        newest[card, width, int(keys)] = one["answer"]["seconds"]
+    found: dict[str, Any] = {}
+    for (card, width, keys), seconds in sorted(newest.items()):
+        operations = found.setdefault(card, {}).setdefault("bf16", {})
+        for operation, by_backend in backends(seconds).items():
+            best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"])
+            steps = operations.setdefault(operation, {}).setdefault(width, [])
             if not steps or steps[-1][1] != best:
                 steps.append([keys if steps else 1, best])
-        found[operation] = steps
-    if "attention" in found:
-        found["attention_with_lse"] = [
-            [keys, "fused" if name == "fused" else "sdpa"] for keys, name in found["attention"]
-        ]
     return found
+
+
+def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Seconds of the rows of attention.py that are a backend's, by operation.
+
+    Where the log-sum-exp was not measured, its way is SDPA's, which is FlexAttention.
+    """
+    forms = {
+        "attention": "plain {}",
+        "attention_with_lse": "lse {}",
+        "differential_attention": "{}",
+    }
+    own = seconds | {"sdpa": seconds["padded (sdpa)"]} if "padded (sdpa)" in seconds else seconds
+    found = {
+        operation: {
+            name: own[form.format(name)]
+            for name in ("sdpa", "fused", "flash_attn")
+            if form.format(name) in own
+        }
+        for operation, form in forms.items()
+    }
+    found["attention_with_lse"] = found["attention_with_lse"] or {"sdpa": {"median": 0.0}}
+    return {operation: by_backend for operation, by_backend in found.items() if by_backend}
 
 
 if __name__ == "__main__":

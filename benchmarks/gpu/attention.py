@@ -1,10 +1,11 @@
 """Attention alone: how far a differential head is from a plain one, and who is fastest.
 
 Forward and backward, and forward alone, of 16K tokens at 1K to 64K positions, d of 64 and 128. The
-plain rows are those of a Transformer of the same size: twice the heads, values of d.
+plain rows are those of a Transformer of the same size: twice the heads, values of d. What no
+backend is has questions of its own, `others`, beside the fused kernel.
 
-The answers of 2026-11-26, named `T ...`, had a gradient of one value everywhere, no wide values,
-and split heads by cuDNN, whose gradients of such views ended in illegal accesses now and then.
+The answers of 2026-11-26, named `T ...`, had a gradient of one value everywhere, and split heads by
+cuDNN, beside which the card was lost three times.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from runs import Answer, Questions, Setting, compared, main, timed
+from runs import Answer, Questions, Setting, compared, failure, lost, main, named, timed
 
 LENGTHS = (1024, 4096, 8192, 16384, 65536)
 HEAD_DIMS = (64, 128)
@@ -25,13 +26,14 @@ def questions(setting: Setting) -> Questions:
     """One for each length, width and pass."""
     lengths = setting.sized(LENGTHS, (33,))
     widths = setting.sized(HEAD_DIMS, (16,))
+    asked = product(lengths, widths, ("training", "forward"), (False, True))
     return {
-        f"keys {T} d {d} {mode}": partial(measure, setting, T, d, mode)
-        for T, d, mode in product(lengths, widths, ("training", "forward"))
+        f"keys {T} d {d} {mode}{' others' * others}": partial(measure, setting, T, d, mode, others)
+        for T, d, mode, others in asked
     }
 
 
-def measure(setting: Setting, T: int, d: int, mode: str) -> Answer:
+def measure(setting: Setting, T: int, d: int, mode: str, others: bool) -> Answer:
     """Everything that can run here takes turns."""
     import torch
 
@@ -43,24 +45,31 @@ def measure(setting: Setting, T: int, d: int, mode: str) -> Answer:
     lam = torch.tensor(0.37, device=setting.device, requires_grad=mode == "training")
     plain = [draw(B, 2 * H, T, d) for _ in range(3)]
     calls = {
-        **{name: (call, [*pair, lam]) for name, call in differential(setting, d).items()},
-        **{name: (call, plain) for name, call in single(setting, d).items()},
+        **{name: (call, [*pair, lam]) for name, call in differential(setting, d, others).items()},
+        **{name: (call, plain) for name, call in single(setting, d, others).items()},
     }
     gradient = torch.randn(B, T, 2 * H * d, dtype=dtype, device=setting.device)
     steps = {name: step(call, given, gradient, mode) for name, (call, given) in calls.items()}
-    able = {name: one for name, one in steps.items() if runs(name, one, setting)}
-    found = compared(timed(able, setting), BASE)
-    return found | {"left_out": sorted(set(steps) - set(able)), "batch": B, "heads": H}
+    left_out = {name: why for name, one in steps.items() if (why := obstacle(name, one, setting))}
+    able = {name: one for name, one in steps.items() if name not in left_out}
+    found = compared(timed(able, setting), "fused" if others else BASE)
+    return found | {"left_out": left_out, "batch": B, "heads": H}
 
 
-def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
-    """Ways to compute a differential head."""
+def differential(setting: Setting, d: int, others: bool) -> dict[str, Callable[..., Any]]:
+    """Ways to compute a differential head: those of a backend, or the others beside `fused`."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from difftransformer.models.kernels import flash, flex, fused, sdpa
     from difftransformer.models.kernels.fused.tiles import trying
 
     given: dict[str, Any] = {"scale": d**-0.5, "mask": None}
+    found: dict[str, Callable[..., Any]] = {"fused": partial(fused.differential_attention, **given)}
+    if not others:
+        found["padded (sdpa)"] = partial(sdpa.differential_attention, **given)
+        if setting.device == "cuda" and flash.generation() is not None:
+            found["flash_attn"] = partial(flash.differential_attention, **given)
+        return found
 
     def atomic(*inputs: Any) -> Any:
         return fused.differential_attention(*inputs, **given)
@@ -82,34 +91,32 @@ def differential(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
         return _difference(maps, lam)
 
     def wide(q: Any, k: Any, v: Any, lam: Any) -> Any:
-        """Values twice as wide as keys, which cuDNN has kernels for up to 128."""
+        """Values twice as wide as keys, which cuDNN may have kernels for."""
         pairs = [(q[:, i::2].contiguous(), k[:, i::2].contiguous()) for i in (0, 1)]
         return _difference([sdpa.attention(*pair, v, **given) for pair in pairs], lam)
 
     wide.within = partial(sdpa_kernel, SDPBackend.CUDNN_ATTENTION)  # type: ignore[attr-defined]
-
-    found: dict[str, Callable[..., Any]] = {
-        "fused": partial(fused.differential_attention, **given),
-        "fused atomic": atomic,
-        "padded (sdpa)": partial(sdpa.differential_attention, **given),
-        "split (flash)": split,
-    }
+    found |= {"fused atomic": atomic, "split (flash)": split}
     if setting.device == "cuda":
-        found["flex, two calls"] = twice
-        found["wide (cudnn), two calls"] = wide
-        if flash.generation() is not None:
-            found["flash_attn"] = partial(flash.differential_attention, **given)
+        found |= {"flex, two calls": twice, "wide (cudnn), two calls": wide}
     return found
 
 
-def single(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
-    """Ways to compute the plain heads of a Transformer."""
+def single(setting: Setting, d: int, others: bool) -> dict[str, Callable[..., Any]]:
+    """Ways to compute the plain heads of a Transformer, with their log-sum-exp and without."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from difftransformer.models.kernels import flash, fused, sdpa
 
     given: dict[str, Any] = {"scale": d**-0.5, "mask": None}
-    found: dict[str, Callable[..., Any]] = {BASE: partial(fused.attention, **given)}
+    found: dict[str, Callable[..., Any]] = {}
+    if not others:
+        for name, backend in (("fused", fused), ("sdpa", sdpa)):
+            found[f"plain {name}"] = partial(backend.attention, **given)
+            found[f"lse {name}"] = partial(_first, backend.attention_with_lse, **given)
+        if setting.device == "cuda" and flash.generation() is not None:
+            found["plain flash_attn"] = partial(flash.attention, **given)
+        return found
     kinds = {
         "plain cudnn": SDPBackend.CUDNN_ATTENTION,
         "plain sdpa flash": SDPBackend.FLASH_ATTENTION,
@@ -121,9 +128,6 @@ def single(setting: Setting, d: int) -> dict[str, Callable[..., Any]]:
 
         by.within = partial(sdpa_kernel, kind)  # type: ignore[attr-defined]
         found[name] = by
-    found["plain sdpa"] = partial(sdpa.attention, **given)
-    if setting.device == "cuda" and flash.generation() is not None:
-        found["plain flash_attn"] = partial(flash.attention, **given)
     return found
 
 
@@ -146,30 +150,30 @@ def step(
     return run
 
 
-def runs(name: str, one: Callable[[], None], setting: Setting) -> bool:
-    """Whether it can run here; cuDNN, for one, has no kernel for some widths."""
+def obstacle(name: str, one: Callable[[], None], setting: Setting) -> str | None:
+    """Why it cannot run here: cuDNN, for one, has no kernel for some widths."""
     import torch
 
     from difftransformer.errors import BackendError
 
     try:
-        one()
-        if setting.device == "cuda":
-            torch.cuda.synchronize()
-    except torch.OutOfMemoryError:
-        return False
-    except torch.AcceleratorError as error:
-        raise RuntimeError(f"{name}: {error}") from error
+        named(name, one, setting)()
     except (BackendError, RuntimeError, AssertionError, NotImplementedError) as error:
-        print(f"left out {name}:", str(error).split("\n", maxsplit=1)[0][:150])
-        return False
-    return True
+        if lost(failure(error)):
+            raise
+        said = "out of memory" if isinstance(error, torch.OutOfMemoryError) else str(error)
+        return said.split("\n", maxsplit=1)[0][:150]
+    return None
 
 
 def _draw(*size: int, dtype: Any, device: str, graded: bool) -> Any:
     import torch
 
     return torch.randn(size, dtype=dtype, device=device).requires_grad_(graded)
+
+
+def _first(call: Callable[..., Any], *given: Any, **more: Any) -> Any:
+    return call(*given, **more)[0]
 
 
 def _difference(maps: list[Any], lam: Any) -> Any:

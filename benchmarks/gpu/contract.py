@@ -42,25 +42,28 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
 
     from difftransformer.errors import BackendError
     from difftransformer.models.kernels import choose_backend, eager, kernel
+    from difftransformer.models.kernels.fused.tiles import trying
 
     inputs, mask, probe = tensors(setting, shape, getattr(torch, dtype))
     run = partial(outputs, maps=shape[0], scale=shape[1] ** -0.5, mask=mask, probe=probe)
     exact = run(eager, [x.double() for x in inputs])
     found: Answer = {}
-    for backend in ("fused", "sdpa", "flash_attn"):
+    for name in ("fused", "fused atomic", "sdpa", "flash_attn"):
+        backend, _, atomic = name.partition(" ")
         precision = "fp32" if dtype == "float32" else "bf16"
         try:
             choose_backend(backend, setting.device, precision)
             operations = kernel(backend)
-            first, second = run(operations, inputs), run(operations, inputs)
+            with trying({}, atomic=bool(atomic)):
+                first, second = run(operations, inputs), run(operations, inputs)
         except BackendError as error:
-            found[backend] = {"refused": str(error)}
+            found[name] = {"refused": str(error)}
             continue
         errors = [
             float((one.double() - other).norm() / other.norm())
             for one, other in zip(first, exact, strict=True)
         ]
-        found[backend] = {
+        found[name] = {
             "errors": errors,
             "within": all(error < BOUNDS[dtype] for error in errors),  # no NaN is
             "repeats_its_bits": all(map(torch.equal, first, second)),

@@ -103,17 +103,8 @@ def training_step(setting: Setting, model: Any, batch: Any, *, compiled: bool) -
     return step
 
 
-def share_of_peak(setting: Setting, row: str, T: int, tokens_per_second: float) -> float | None:
-    """As `share_of`, of a row of this folder."""
-    return share_of(setting, config(setting, row, T), T, tokens_per_second)
-
-
-def share_of(setting: Setting, model: Any, T: int, tokens_per_second: float) -> float | None:
-    """Model FLOPs of training over the card's peak, causal pairs counted as causal.
-
-    A query sees half of the pairs of a whole square, so a sequence costs what the formula of
-    `models.sizes` gives for half its length.
-    """
+def share_of_peak(setting: Setting, model: Any, T: int, tokens_per_second: float) -> float | None:
+    """Model FLOPs of training over the card's peak, causal pairs counted as causal."""
     import torch
 
     from difftransformer.models.sizes import training_flops
@@ -124,4 +115,4 @@ def share_of(setting: Setting, model: Any, T: int, tokens_per_second: float) -> 
     peak = next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
     if peak is None:
         return None
-    return tokens_per_second * training_flops(model, T // 2) / peak
+    return tokens_per_second * training_flops(model, T, causal=True) / peak

@@ -15,13 +15,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
 RECORDS = Path(__file__).parent / "records"
+_CHANCES = 2
+"""Of a question that loses the card; another process may have been the cause."""
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
 
 Answer = dict[str, Any]
@@ -55,9 +58,9 @@ def parse(description: str | None, scripts: Sequence[str] = ()) -> argparse.Name
     parser.add_argument("--records", type=Path, help=f"folder of the answers (default {RECORDS})")
     if scripts:
         parser.add_argument("scripts", nargs="*", help=f"which of {', '.join(scripts)}; all")
-    parser.add_argument(
-        "--processes", type=int, default=0, help="compile ahead in so many, and time nothing"
-    )
+        parser.add_argument(
+            "--processes", type=int, default=0, help="compile ahead in so many, and time nothing"
+        )
     parser.add_argument(
         "--longest", type=float, help="seconds of the longest question (default: by script)"
     )
@@ -95,8 +98,8 @@ def check_device(device: str) -> None:
 
 def seconds_of(script: str) -> float:
     """Longest time that a question of a script is expected to take on a card."""
-    known = {"step": 200.0, "table7": 150.0, "memory": 120.0, "training": 120.0, "tune": 90.0}
-    return known.get(script, 60.0)
+    known = {"step": 200.0, "variants": 180.0, "table7": 150.0, "tune": 90.0}
+    return known.get(script, 120.0 if script in ("memory", "training") else 60.0)
 
 
 def answer(
@@ -104,28 +107,20 @@ def answer(
 ) -> int:
     """Ask what has no answer yet while there is time; return how many questions are left."""
     setting = Setting(arguments.device, arguments.repeats)
-    path: Path = arguments.records / f"{script}.jsonl"
-    known = set() if arguments.again else answered(path, surroundings(setting))
-    open_questions = {name: one for name, one in ask(setting).items() if name not in known}
+    open_questions = unanswered(script, ask(setting), arguments)
     for number, (name, question) in enumerate(open_questions.items()):
         if arguments.ends - time.monotonic() < (0 if setting.tiny else longest):
             return len(open_questions) - number
-        found = asked(script, name, question, setting, path)
-        print(script, name, json.dumps(short(found)), flush=True)
-        if lost(found):
+        line = asked(script, name, question, setting)
+        record(arguments.records, line)
+        print(script, name, json.dumps(short(line["answer"])), flush=True)
+        if lost(line["answer"]):
             sys.exit("the card takes nothing more from this process: call again")
     return 0
 
 
-def lost(found: Answer) -> bool:
-    """Whether a kernel failed in a way after which nothing computes in its process."""
-    return "CUDA error" in str(found.get("failed")) or "Triton Error [CUDA]" in str(found)
-
-
-def asked(
-    script: str, name: str, question: Callable[[], Answer], setting: Setting, path: Path | None
-) -> Answer:
-    """Ask one question; its answer, or how it failed, becomes a line of a file of records."""
+def asked(script: str, name: str, question: Callable[[], Answer], setting: Setting) -> Answer:
+    """Ask one question; return its answer, or how it failed, with where and when it was asked."""
     import torch
 
     torch.compiler.reset()  # each question has graphs of its own, of lengths that are fixed
@@ -134,23 +129,31 @@ def asked(
         found = question()
     except Exception as error:  # of kernels and compilers: an answer, too
         found = failure(error)
-    line = {
+    if setting.device == "cuda" and not lost(found):
+        torch.cuda.empty_cache()
+    return {
         "script": script,
         "question": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **surroundings(setting),
+        **surroundings(script, setting),
         "repeats": setting.repeats,
         "clocks": {"before": before, "after": clocks(setting)},
         "seconds": round(time.monotonic() - started, 2),
         "answer": found,
     }
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(finite(line), allow_nan=False) + "\n")
-    if setting.device == "cuda" and not lost(found):
-        torch.cuda.empty_cache()
-    return found
+
+
+def record(folder: Path, line: Answer) -> None:
+    """Keep an answer: one line of the file of its script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{line['script']}.jsonl").open("a") as file:
+        file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+
+
+def lost(found: Answer) -> bool:
+    """Whether a kernel failed in a way after which nothing computes in its process."""
+    told = ("illegal memory access", "launch failure", "misaligned address", "device-side assert")
+    return any(one in str(found) for one in told)
 
 
 def failure(error: Exception) -> Answer:
@@ -172,23 +175,35 @@ def finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def answered(path: Path, origin: Answer) -> set[str]:
-    """Questions with an answer on this card with these versions; half a line is none."""
-    found = set()
+def unanswered(script: str, asks: Questions, arguments: argparse.Namespace) -> Questions:
+    """Questions without an answer on this card with these versions; half a line is none.
+
+    What failed is asked again, and what lost the card once more.
+    """
+    path: Path = arguments.records / f"{script}.jsonl"
+    origin = surroundings(script, Setting(arguments.device, arguments.repeats))
+    known, losses = set(), Counter[str]()
+    if path.exists() and not arguments.again:
+        for line in lines(path):
+            if all(line.get(key) == origin[key] for key in ("device", "versions")):
+                name, found = line["question"], line.get("answer", {})
+                losses[name] += lost(found)
+                if losses[name] == _CHANCES or not (lost(found) or "failed" in found):
+                    known.add(name)
+    return {name: one for name, one in asks.items() if name not in known}
+
+
+def lines(path: Path) -> Iterator[Answer]:
+    """What is in a file of records; a call that was killed while it wrote leaves half a line."""
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            one = json.loads(line)
+            yield json.loads(line)
         except json.JSONDecodeError:
             continue
-        here = all(one.get(key) == origin[key] for key in ("device", "versions"))
-        answer = one.get("answer", {})
-        if here and ("failed" not in answer or lost(answer)):
-            found.add(one["question"])
-    return found
 
 
-def surroundings(setting: Setting) -> Answer:
-    """Card and versions."""
+def surroundings(script: str, setting: Setting) -> Answer:
+    """Card and versions, and the tiles that kernels take there, which `tune` alone decides."""
     import torch
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
@@ -199,11 +214,16 @@ def surroundings(setting: Setting) -> Answer:
             continue
     if setting.device == "cpu":
         return {"device": "cpu", "capability": None, "versions": versions}
-    versions["cuda"] = str(torch.version.cuda)
+    from difftransformer.models.kernels.fused.tiles import measured
+    from difftransformer.provenance.published import json_digest
+
+    card = torch.cuda.get_device_name()
+    if script != "tune" and card in measured():
+        versions["tiles"] = json_digest([measured()[card][key] for key in ("tiles", "atomic")])[:12]
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": card,
         "capability": list(torch.cuda.get_device_capability()),
-        "versions": versions,
+        "versions": versions | {"cuda": str(torch.version.cuda)},
     }
 
 
@@ -226,15 +246,32 @@ def timed(steps: Mapping[str, Callable[[], object]], setting: Setting) -> dict[s
 
     from difftransformer.evaluation.timing import take_turns
 
-    able = dict(steps)
-    for name, step in steps.items():
+    able = {name: named(name, step, setting) for name, step in steps.items()}
+    for name in steps:
         try:
-            step()
+            able[name]()
         except torch.OutOfMemoryError:
             able.pop(name)
     warmup = 0 if setting.tiny else 2
     device = torch.device(setting.device)
     return take_turns(able, warmup=warmup, repeats=setting.repeats, device=device)
+
+
+def named(name: str, step: Callable[[], object], setting: Setting) -> Callable[[], None]:
+    """A step that ends when the card has done it, and says its name where it loses the card."""
+    import torch
+
+    def run() -> None:
+        try:
+            step()
+            if setting.device == "cuda":
+                torch.cuda.synchronize()
+        except Exception as error:
+            if not lost(failure(error)):
+                raise
+            raise RuntimeError(f"{name}: {error}") from error
+
+    return run
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ the Transformer of 45%.
 import statistics
 from functools import partial
 
-from models import backends, build, share_of_peak, tokens, training_step
+from models import backends, build, config, share_of_peak, tokens, training_step
 from runs import Answer, Questions, Setting, compared, main, timed
 
 LENGTHS = (1024, 8192)
@@ -52,7 +52,10 @@ def measure(setting: Setting, T: int) -> Answer:
     speeds = {
         name: batch[:, 1:].numel() / statistics.median(values) for name, values in seconds.items()
     }
-    shares = {name: share_of_peak(setting, name.split()[0], T, one) for name, one in speeds.items()}
+    shares = {
+        name: share_of_peak(setting, config(setting, name.split()[0], T), T, one)
+        for name, one in speeds.items()
+    }
     return {
         **compared(seconds, BASE),
         "tokens_per_second": speeds,

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from models import ROWS, backends, build, precision, share_of_peak, tokens, training_step
+from models import ROWS, backends, build, config, precision, share_of_peak, tokens, training_step
 from runs import Answer, Questions, Setting, compared, main, timed
 
 LENGTHS = (1024, 4096, 16384, 65536)
@@ -52,7 +52,8 @@ def measure(setting: Setting, row: str, T: int) -> Answer:
                 for name in seconds
             }
             found["share_of_peak"] = {
-                name: share_of_peak(setting, row, T, one) for name, one in speeds.items()
+                name: share_of_peak(setting, config(setting, row, T), T, one)
+                for name, one in speeds.items()
             }
     return found
 

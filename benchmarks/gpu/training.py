@@ -16,11 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from models import share_of
+from models import share_of_peak
 from runs import Answer, Questions, Setting, main, spread
 
 ROWS = ("transformer", "diff")
-STEPS, LOGGED, STOPPED = 20, 4, 8
+STEPS, LOGGED, STOPPED = 28, 4, 8
 
 
 def questions(setting: Setting) -> Questions:
@@ -45,7 +45,7 @@ def begin(setting: Setting, row: str, backend: str) -> Answer:
 
 
 def speed(setting: Setting, row: str) -> Answer:
-    """Tokens a second between two rows of the history, and the peak beside the estimate."""
+    """Tokens a second between two rows of the history, and the peak beside the estimates."""
     import torch
 
     from difftransformer.config.scale import MachineConfig
@@ -59,17 +59,20 @@ def speed(setting: Setting, row: str) -> Answer:
     with folder(slice) as home:
         if setting.device == "cuda":
             torch.cuda.empty_cache()
-            before = torch.cuda.memory_allocated()
+            before, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
             torch.cuda.reset_peak_memory_stats()
         points = train(slice, home)
         on_card = setting.device == "cuda"
         peak = torch.cuda.max_memory_allocated() - before if on_card else None
-        reserved = torch.cuda.max_memory_reserved() - before if on_card else None
+        reserved = torch.cuda.max_memory_reserved() - kept if on_card else None
+    # The first steps compile, and behind the last is a validation.
     tokens = LOGGED * slice.training.tokens_per_step
-    speeds = spread([tokens / (b - a) for a, b in pairwise(points[1:])])
+    speeds = spread([tokens / (b - a) for a, b in pairwise(points[1:-1])])
     return {
         "tokens_per_second": speeds,
-        "share_of_peak": share_of(setting, slice.model, slice.training.seq_len, speeds["median"]),
+        "share_of_peak": share_of_peak(
+            setting, slice.model, slice.training.seq_len, speeds["median"]
+        ),
         "peak_bytes": peak,
         "reserved_bytes": reserved,
         "foreseen_bytes": round(estimate.peak),

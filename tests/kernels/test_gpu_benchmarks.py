@@ -6,16 +6,13 @@ import math
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
-SCRIPTS = (
-    *("contract", "variants", "tune", "attention", "step", "training", "memory", "decoding"),
-    "table7",
-)
 ORIGIN = {"device": "cpu", "versions": {"torch": "1"}}
 
 pytest.importorskip("triton", reason="Triton is for Linux")
@@ -38,7 +35,8 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
     first = call(*options)
     assert first.returncode == 0, first.stderr
     assert first.stdout.endswith("all questions are answered\n")
-    lines = {name: (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in SCRIPTS}
+    scripts = import_module("all").SCRIPTS
+    lines = {name: (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in scripts}
     for name, found in lines.items():
         for line in map(json.loads, found):
             assert line["script"] == name and line["answer"] and line["repeats"] == 2
@@ -46,13 +44,16 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
             assert {"torch", "triton", "python"} <= set(line["versions"])
     for line in map(json.loads, lines["contract"]):
         assert line["answer"]["fused"]["within"] and line["answer"]["fused"]["repeats_its_bits"]
+        assert line["answer"]["fused atomic"]["within"]
     for found in json.loads(lines["variants"][0])["answer"].values():
         assert found["within"]
     bits = json.loads(lines["training"][-1])["answer"]
     assert bits == {"was_stopped": True, "same_weights": True}
-    assert {"fused", "fused atomic", "plain fused"} <= set(
-        json.loads(lines["attention"][0])["answer"]["seconds"]
-    )
+    rows = [set(json.loads(line)["answer"]["seconds"]) for line in lines["attention"]]
+    assert rows[0] == {
+        *("fused", "padded (sdpa)", "plain fused", "plain sdpa", "lse fused", "lse sdpa")
+    }
+    assert rows[1] == {"fused", "fused atomic", "split (flash)"}
     second = call(*options)
     assert second.stdout == "all questions are answered\n"
 
@@ -75,30 +76,65 @@ def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     options = ("--device", "cpu", "--records", str(tmp_path), "--processes", "2")
-    ended = call("variants", "tune", *options)
+    ended = call("variants", *options)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1].startswith("5 asked ahead in ")  # one model, four kernels
+    assert ended.stdout.splitlines()[-1].startswith("1 of 1 asked ahead in ")
     assert [path.name for path in tmp_path.iterdir()] == ["variants.jsonl"]
-    assert "failed" not in (tmp_path / "variants.jsonl").read_text()
+    found = json.loads((tmp_path / "variants.jsonl").read_text())["answer"]
+    assert all(one["within"] for one in found.values())
     again = call("variants", *options)
-    assert again.stdout.startswith("0 asked ahead")
+    assert again.stdout.startswith("0 of 0 asked ahead")
+    late = call("contract", "tune", *options, "--minutes", "0")
+    assert late.stdout.startswith("0 of 8 asked ahead")  # four shapes, four kernels
 
 
-def test_a_lost_card_ends_the_call_and_its_question_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
+    import ahead
+
+    given = argparse.Namespace(device="cpu", records=tmp_path, ends=math.inf)
+    found = ahead._in_a_process("contract", "no such question", given)
+    assert found == {"failed": "ended with 1: KeyError: 'no such question'"}
+
+
+LOST = "CUDA error: an illegal memory access was encountered"
+
+
+def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(tmp_path: Path) -> None:
     import runs
 
     def loses() -> dict[str, Any]:
-        raise RuntimeError("split (sdpa): CUDA error: an illegal memory access was encountered")
+        raise RuntimeError(f"split (sdpa): {LOST}")
 
     asked = {"one": loses, "two": lambda: {"seconds": 1.0}}
     given = argparse.Namespace(
         device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
     )
-    with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
-        runs.answer("step", lambda setting: asked, given, 0.0)
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
+            runs.answer("step", lambda setting: asked, given, 0.0)
     assert runs.answer("step", lambda setting: asked, given, 0.0) == 0
     lines = map(json.loads, (tmp_path / "step.jsonl").read_text().splitlines())
-    assert [line["question"] for line in lines] == ["one", "two"]
+    assert [line["question"] for line in lines] == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize("text", [LOST, "Triton Error [CUDA]: an illegal memory access was"])
+def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(text: str) -> None:
+    import attention
+    import runs
+
+    def fails(text: str) -> None:
+        raise RuntimeError(text)
+
+    setting = runs.Setting("cpu", 2)
+    said = attention.obstacle("flex", lambda: fails("no configuration\nand more"), setting)
+    assert said == "no configuration"
+    assert attention.obstacle("fused", lambda: None, setting) is None
+    with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
+        attention.obstacle("split", lambda: fails(text), setting)
+    with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
+        runs.timed({"fused": lambda: None, "split": lambda: fails(text)}, setting)
+    assert runs.lost({"bf16 fused": {"failed": text}})
+    assert not runs.lost({"failed": "CUDA error: out of memory"})
 
 
 def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -121,18 +157,24 @@ def test_without_a_card_one_line_says_so(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_answers_of_other_versions_and_half_lines_are_asked_again(tmp_path: Path) -> None:
+def test_answers_of_other_versions_and_half_lines_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import runs
 
-    path = tmp_path / "x.jsonl"
-    path.write_text(
+    monkeypatch.setattr(runs, "surroundings", lambda script, setting: ORIGIN)
+    (tmp_path / "x.jsonl").write_text(
         json.dumps({**ORIGIN, "question": "a"})
         + "\n"
         + json.dumps({**ORIGIN, "versions": {"torch": "2"}, "question": "b"})
         + '\n{"question": "c", "dev'
     )
-    assert runs.answered(path, ORIGIN) == {"a"}
-    assert runs.answered(tmp_path / "none", ORIGIN) == set()
+    asks: dict[str, Any] = dict.fromkeys("abc", dict)
+    given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path, again=False)
+    assert list(runs.unanswered("x", asks, given)) == ["b", "c"]
+    assert list(runs.unanswered("none", asks, given)) == ["a", "b", "c"]
+    given.again = True
+    assert list(runs.unanswered("x", asks, given)) == ["a", "b", "c"]
 
 
 def answered(script: str, question: str, answer: dict[str, Any], device: str = "H200") -> str:
@@ -142,8 +184,6 @@ def answered(script: str, question: str, answer: dict[str, Any], device: str = "
 
 
 def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
-    from importlib import import_module
-
     every = import_module("all")
     seconds = {
         1024: {"fused": 3.0, "padded (sdpa)": 2.0, "plain fused": 2.0, "plain sdpa": 1.0},
@@ -159,20 +199,21 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
         for mode in ("training", "forward")
     ]
     old = {"seconds": {"padded (sdpa)": {"median": 99.0}, "plain fused": {"median": 0.1}}}
-    lines.insert(0, answered("attention", "T 1024 d 64 training", old))
-    wide = {"padded (sdpa)": 2.0, "fused": 1.0, "plain sdpa": 1.0}  # no "plain fused" of this width
+    lines.insert(0, answered("attention", "T 1024 d 64 training", old))  # in another way
+    wide = {"padded (sdpa)": 2.0, "fused": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
     wider = {"seconds": {name: {"median": value} for name, value in wide.items()}}
     lines.append(answered("attention", "keys 8192 d 128 training", wider))
-    lines.append(answered("attention", "T 9 d 64 training", {"out_of_memory": "no"}))
-    lines.append(answered("attention", "T 9 d 64 training", {"seconds": {}}, device="cpu"))
+    lines.append(answered("attention", "keys 8192 d 128 training others", old))
+    lines.append(answered("attention", "keys 9 d 64 training", {"out_of_memory": "no"}))
+    lines.append(answered("attention", "keys 9 d 64 training", {"seconds": {}}, device="cpu"))
     (tmp_path / "attention.jsonl").write_text("".join(lines))
-    plain = [[1, "sdpa"]]
+    sdpa, fused = [[1, "sdpa"]], [[1, "fused"]]
     assert every.fastest(tmp_path) == {
         "H200": {
             "bf16": {
-                "differential_attention": [[1, "sdpa"], [8192, "fused"]],
-                "attention": plain,
-                "attention_with_lse": plain,
+                "differential_attention": {"64": [[1, "sdpa"], [8192, "fused"]], "128": fused},
+                "attention": {"64": [[1, "sdpa"], [8192, "fused"]]},
+                "attention_with_lse": {"64": sdpa, "128": fused},
             }
         }
     }
@@ -187,11 +228,16 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     }
 
 
+def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:
+    import runs
+
+    for path, found in import_module("all").tables(runs.RECORDS):
+        assert json.loads(path.read_text()) == found
+
+
 def test_what_comes_behind_waits_until_the_tables_are_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from importlib import import_module
-
     from difftransformer.models.kernels import by_card
     from difftransformer.models.kernels.fused import tiles
 

@@ -69,7 +69,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
             picks the fastest and logs it: on the CPU measured, which is blocked or sdpa by the
             table in git; on CUDA by_card where the table in git has the card, else flash_attn in
             half precision where its second generation is installed, else sdpa. The later ones
-            and fused, which nobody has timed, then run by name alone.
+            and fused then run by name alone.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 

@@ -1,9 +1,9 @@
 """What `auto` takes on a card that is in the table: for each call the fastest, as measured.
 
-`by_card.json` is the table, by the name of the card and the precision: for each operation a number
-of keys and the backend that is fastest from there on, in pairs. benchmarks/gpu/attention.py
-measures, and `benchmarks/gpu/all.py --adopt` writes it. No time is taken while a model runs. Shapes
-as in `models.kernels.Kernel`.
+`by_card.json` is the table, by the name of the card and the precision: for each operation and width
+of keys a number of keys and the backend that is fastest from there on, in pairs; a head takes the
+least of the widths that holds it. benchmarks/gpu/attention.py measures, and `benchmarks/gpu/all.py
+--adopt` writes it. No time is taken while a model runs. Shapes as in `models.kernels.Kernel`.
 """
 
 import json
@@ -61,13 +61,16 @@ def knows(card: str, precision: str) -> bool:
 
 def backends(card: str, precision: str) -> set[str]:
     """Names of the backends that the table has for a card in a precision."""
-    steps = _TABLE.get(card, {}).get(precision, {}).values()
-    return {backend for one in steps for _, backend in one}
+    operations = _TABLE.get(card, {}).get(precision, {}).values()
+    return {backend for one in operations for steps in one.values() for _, backend in steps}
 
 
-def fastest(card: str, precision: str, operation: str, keys: int) -> str:
-    """Name of the backend that the table has for so many keys."""
-    steps = _TABLE[card][precision][operation]
+def fastest(card: str, precision: str, operation: str, head_dim: int, keys: int) -> str:
+    """Name of the backend that the table has for heads of a width and so many keys."""
+    by_width = _TABLE[card][precision][operation]
+    widths = sorted(map(int, by_width))
+    width = next((one for one in widths if one >= head_dim), widths[-1])
+    steps = by_width[str(width)]
     return str(next(backend for least, backend in reversed(steps) if keys >= least))
 
 
@@ -77,6 +80,5 @@ def _fastest(operation: str, q: Tensor, k: Tensor, mask: Tensor | None) -> Any:
         return sdpa
     if not _cards:
         card()
-    return _BACKENDS[
-        fastest(_cards[q.device.index or 0], _PRECISIONS[q.dtype], operation, k.shape[-2])
-    ]
+    card_of_q, precision = _cards[q.device.index or 0], _PRECISIONS[q.dtype]
+    return _BACKENDS[fastest(card_of_q, precision, operation, q.shape[-1], k.shape[-2])]
