@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,9 +48,10 @@ class Workflow:
             for path in self.results.glob(part):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def start(self, target: str = TARGET) -> "Attempt":
+    def start(self, target: str = TARGET, tracking: str = "off") -> "Attempt":
         self._attempts += 1
-        return Attempt(self.folder, self.folder / f"attempt-{self._attempts}.txt", target)
+        log = self.folder / f"attempt-{self._attempts}.txt"
+        return Attempt(self.folder, log, target, tracking)
 
     def newest_step(self) -> int:
         found = self.results.glob("state/pretrain/diff/0/*/checkpoint-????????")
@@ -62,7 +64,7 @@ class Workflow:
 class Attempt:
     """A running snakemake in a process group of its own."""
 
-    def __init__(self, folder: Path, log: Path, target: str) -> None:
+    def __init__(self, folder: Path, log: Path, target: str, tracking: str) -> None:
         self._log = log
         with log.open("w") as stream:
             self.process = subprocess.Popen(
@@ -72,7 +74,7 @@ class Attempt:
                     **os.environ,
                     "PYTHONPATH": str(folder / "src"),
                     "OMP_NUM_THREADS": "1",
-                    "MLFLOW_TRACKING_URI": "off",
+                    "MLFLOW_TRACKING_URI": tracking,
                 },
                 stdout=stream,
                 stderr=stream,
@@ -210,6 +212,25 @@ def test_sigterm_loses_nothing(workflow: Workflow, everything: bool) -> None:
         assert f"resuming from the checkpoint of step {reached}" in again.said
     else:  # told alone, Snakemake lets the job that runs end
         assert "pretrain smoke diff 0" in first.finished()
+    workflow.assert_as_undisturbed()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_tracking_is_sent_keeps_what_is_done(workflow: Workflow) -> None:
+    shutil.copytree(workflow.reference / "runs/diff", workflow.results / "runs/diff")
+    shutil.copytree(
+        workflow.reference / "evaluations", workflow.results / "evaluations", dirs_exist_ok=True
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(300)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        attempt = workflow.start(tracking=address)
+        connection, _ = silent.accept()  # the last job has ended
+        os.killpg(attempt.process.pid, signal.SIGINT)
+        assert attempt.complete() == {"build_table smoke table6"}
+        connection.close()
+    assert "what is left of the tracking goes with the next call" in attempt.said
+    assert "Traceback" not in attempt.said
     workflow.assert_as_undisturbed()
 
 

@@ -226,6 +226,7 @@ onstart:
 # Jobs leave their tracking in local journals; one process sends them all. What it cannot send
 # stays for the next time, so neither the store nor an impatient user decides how a workflow ends.
 def send_journals():
+    """False: interrupted; then nothing that takes time is begun."""
     try:
         shell("difftransformer sync_tracking --results {ROOT} || true")
     except KeyboardInterrupt:
@@ -233,13 +234,15 @@ def send_journals():
             "warning: what is left of the tracking goes with the next call",
             file=sys.stderr,
         )
+        return False
+    return True
 
 
 onsuccess:
-    send_journals()
+    sent, state_url = send_journals(), os.environ.get("DIFFTRANSFORMER_STATE")
     # Copies of checkpoints are kept until what came of them is where it belongs.
     try:
-        if state_url := os.environ.get("DIFFTRANSFORMER_STATE"):
+        if sent and state_url:
             forget_finished(
                 state_url,
                 JOBS.scale,
