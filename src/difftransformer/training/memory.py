@@ -45,8 +45,8 @@ ADAPTED_BACKWARD = 0.5
 """The same of a model of transformers, whose layers free more as they go: 0.3 to 0.9 measured over
 all methods, widths 256 and 512, 256 and 512 positions, on the CPU."""
 COMPILED = 0.9
-"""What a compiled layer keeps of what it else would: 0.83 to 0.97 counted over variants in bf16, most
-at 0.9 or below. A Transformer of scale gpu took 15.0 GB on an H100; this foresees 17.2 there."""
+"""What a compiled layer keeps of what it else would: 0.83 to 0.97 counted over variants in bf16,
+all but one at most 0.9. A Transformer of scale gpu took 15.0 GB on an H100; this foresees 17.2."""
 RECOMPUTED = 1.5
 """How much more the CPU's allocator takes in all where whole layers are computed again: 1.28 to
 1.73 measured over widths 256 and 512, 8 and 16 sequences of 256 positions, 6 and 8 layers, up to
