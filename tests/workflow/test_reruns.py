@@ -33,8 +33,6 @@ def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
         checkout.edit(name, '"""', '"""Reworded. ')
         path = checkout.folder / name
         path.write_text(path.read_text() + "\n# a remark\n")
-    # Nor does what decides no number of a training.
-    checkout.edit("config/scales/smoke.yaml", "checkpoint_every: 10", "checkpoint_every: 20")
     assert checkout.planned() == set()
 
 

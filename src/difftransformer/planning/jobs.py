@@ -105,12 +105,8 @@ class Jobs:
         return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
 
     def run_slice(self, run: str) -> str:
-        """Return the file of a training job's slice, named by what decides its numbers.
-
-        What is finished is not done again where the rest changes, as when checkpoints are kept.
-        """
-        slice = self.run(run)
-        return self.write("run", slice, slice.decisive())
+        """Return the file of a training job's slice."""
+        return self.write("run", self.run(run))
 
     def dataset_slice(self, dataset: str) -> str:
         """Return the file of a data job's slice."""
@@ -341,13 +337,12 @@ class Jobs:
                 if foreign and suite.asked.reads_text:
                     yield from reader_locations()
 
-    def write(self, kind: str, slice: BaseModel, decisive: object = None) -> str:
-        """Write a slice under a name made of its content, or of what of it is ``decisive``."""
-        path = Path(f"{self.layout.plan}/{kind}-{slice_fingerprint(decisive or slice)[:16]}.json")
-        text = slice.model_dump_json(indent=2) + "\n"
-        if not path.is_file() or path.read_text() != text:
+    def write(self, kind: str, slice: BaseModel) -> str:
+        """Write a slice under a name made of its content; what is there already is the same."""
+        path = Path(f"{self.layout.plan}/{kind}-{slice_fingerprint(slice)[:16]}.json")
+        if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, text)
+            write_text(path, slice.model_dump_json(indent=2) + "\n")
         return str(path)
 
 

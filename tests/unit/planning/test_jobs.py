@@ -25,22 +25,6 @@ def test_slices_are_files_named_by_their_content(
     assert RunSlice.model_validate_json(Path(first).read_bytes()) == plan.jobs.run("diff")
 
 
-def test_a_training_is_named_by_what_decides_its_numbers(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    jobs = Plan.load(repository / "config", {"scale": "smoke"}).jobs
-    first, slice = jobs.run_slice("diff"), jobs.run("diff")
-    rarely = slice.training.model_copy(update={"checkpoint_every": 77})
-    slower = slice.training.model_copy(update={"lr": slice.training.lr / 2})
-    for training, same in ((rarely, True), (slower, False)):
-        changed = slice.model_copy(update={"training": training})
-        monkeypatch.setattr(type(jobs), "run", lambda self, name, one=changed: one)
-        path = jobs.run_slice("diff")
-        assert (path == first) == same
-        assert RunSlice.model_validate_json(Path(path).read_bytes()) == changed
-
-
 def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke"})
     assert plan.jobs.code("pretrain", "diff") == plan.jobs.code("pretrain", "diff_no_groupnorm")
