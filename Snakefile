@@ -5,7 +5,6 @@ import signal
 import sys
 from pathlib import Path
 from tempfile import gettempdir
-from time import time
 
 from snakemake.utils import min_version
 
@@ -18,7 +17,6 @@ from difftransformer.machine import warm
 from difftransformer.machine.gpus import pool
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.asked import VARIABLE as WHEN_ASKED
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
@@ -36,8 +34,6 @@ container: "envs/difftransformer.sif"
 os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), *os.get_exec_path()])
 )
-# Where a scheduler starts a job again, it is still this call's.
-os.environ.setdefault(WHEN_ASKED, str(time()))
 
 # Slurm sends this to all processes of a job before its time is over. Training listens; by whom it was
 # started must not die of it.

@@ -117,28 +117,6 @@ def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int
 
 
 @pytest.mark.exhaustive
-def test_a_training_left_over_publishes_nothing_over_that_of_newer_settings(
-    untrained: Rebuild,
-) -> None:
-    reader, writer = os.pipe()
-    older = untrained.start("pretrain", stderr=writer)
-    os.close(writer)
-    wait_until(lambda: untrained.newest_step() >= 10, older)
-    os.kill(older.pid or 0, signal.SIGSTOP)  # its workflow was killed
-    status, said = untrained.run([*untrained.calls["pretrain"][:-1], "changed"])
-    assert status == 0, said
-    trained = (untrained.results / "runs/diff/0/training.json").read_bytes()
-    os.kill(older.pid or 0, signal.SIGCONT)
-    with open(reader, encoding="utf-8") as stream:  # noqa: PTH123
-        said = stream.read()
-    older.join(60)
-    assert older.exitcode == 2
-    assert "pretrain/diff/0 was asked for with other settings since this job began" in said
-    assert (untrained.results / "runs/diff/0/training.json").read_bytes() == trained
-    untrained.complete("pretrain")  # asked for again: from its last checkpoint
-    untrained.assert_as_undisturbed("runs/")
-
-
 def test_tokenising_told_to_stop_goes_on(rebuild: MakeRebuild) -> None:
     parts = ("data",)
     made = rebuild(*parts)

@@ -19,7 +19,6 @@ from typing import Any
 
 from difftransformer.errors import UserError
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
-from difftransformer.provenance.asked import asking
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
@@ -144,7 +143,6 @@ def job(
     """
     with reporting(log), _termination(), ExitStack() as stack:
         stack.enter_context(exclusive(state))
-        stack.enter_context(asking(state))
         job_id, tags, delivery = identity.job_id, identity.tags(), Delivery.here(root)
         tracking = start_job(
             identity.stage, identity.name, job_id, state, params, tags, uri, delivery

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.errors import DataError
-from difftransformer.provenance.asked import require_newest
 from difftransformer.provenance.atomic import write_text
 
 BLOCK = 1 << 26
@@ -39,11 +38,7 @@ def publish(main: Path, content: Mapping[str, Any], beside: Iterable[Path] = ())
     """Write the main file of a job, as indented JSON, once all others are there.
 
     Its content is free of NaN and infinity; the files beside it are in its folder or below.
-
-    Raises:
-        UserError: Other settings of the job were asked for since it began.
     """
-    require_newest()
     files = {path.relative_to(main.parent).as_posix(): digest(path) for path in sorted(beside)}
     assert SEAL not in content, main
     seal = {"files": files, "self": json_digest([content, files])}

@@ -16,7 +16,6 @@ from difftransformer.models.checkpoint import ADAPTER, save_language_model
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
-from difftransformer.provenance.asked import require_newest
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.checkpoint import KEPT
@@ -47,9 +46,7 @@ def publish(
 
     Raises:
         CheckpointError: the file system refused.
-        UserError: Other settings of the job were asked for since it began.
     """
-    require_newest()
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
