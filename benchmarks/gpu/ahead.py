@@ -8,6 +8,7 @@ kept: those about whether numbers are right. Each question has a process, which 
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -34,13 +35,17 @@ def compile_ahead(scripts: Sequence[str], arguments: argparse.Namespace) -> None
     begun = 0
     with ThreadPoolExecutor(arguments.processes) as pool:
         futures = {pool.submit(_in_a_process, *task, arguments): task for task in tasks}
-        for done in as_completed(futures):
-            script, name = futures[done]
-            if (found := done.result()) is None:
-                continue
-            begun += 1
-            if script in COUNTED or found.keys() & {"failed", "out_of_memory"}:
-                print(script, name, json.dumps(found), flush=True)
+        try:
+            for done in as_completed(futures):
+                script, name = futures[done]
+                if (found := done.result()) is None:
+                    continue
+                begun += 1
+                if script in COUNTED or found.keys() & {"failed", "out_of_memory"}:
+                    print(script, name, json.dumps(found), flush=True)
+        except KeyboardInterrupt:  # those at work have heard it, too
+            pool.shutdown(cancel_futures=True)
+            raise
     took = f"{time.monotonic() - started:.0f} s"
     print(f"{begun} of {len(tasks)} asked ahead in {took}", flush=True)
 
@@ -52,14 +57,23 @@ def _tasks(script: str, setting: runs.Setting) -> runs.Questions | None:
 
 
 def _in_a_process(script: str, name: str, arguments: argparse.Namespace) -> runs.Answer | None:
-    """The answer of a process of its own; None where no time was left to begin it."""
-    if time.monotonic() > arguments.ends:
+    """The answer of a process of its own; None where there was no time for it."""
+    left = arguments.ends - time.monotonic()
+    if left < 0:
         return None
     command = [sys.executable, __file__, script, name, arguments.device, str(arguments.records)]
     cores = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # each process has one
-    ended = subprocess.run(
-        command, env=os.environ | cores, capture_output=True, text=True, check=False
-    )
+    try:
+        ended = subprocess.run(
+            command,
+            env=os.environ | cores,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=None if math.isinf(left) else left,
+        )
+    except subprocess.TimeoutExpired:
+        return None
     try:
         found: runs.Answer = json.loads(ended.stdout.splitlines()[-1])
     except (IndexError, ValueError):
@@ -76,7 +90,8 @@ def main(script: str, name: str, device: str, records: str) -> None:
     asks = _tasks(script, setting) or import_module(script).questions(setting)
     line = runs.asked(script, name, asks[name], setting)
     found = line["answer"]
-    if script in COUNTED and not runs.lost(found) and "out_of_memory" not in found:
+    # What other processes may be the cause of is asked again, alone.
+    if script in COUNTED and not runs.failed(found) and "out_of_memory" not in found:
         runs.record(runs.Path(records), line)
     print(json.dumps(runs.finite(runs.short(found))))
 

@@ -110,23 +110,20 @@ def fastest(folder: Path) -> dict[str, Any]:
 
     Training decides, and the newest answer.
     """
-    newest: dict[tuple[str, str, int], dict[str, Any]] = {}
-    asked: dict[str, str] = {}
+    newest: dict[tuple[str, int, int], dict[str, Any]] = {}
     for one in answers(folder, "attention"):
-        form, keys, _, width, mode, *others = one["question"].split()
-        if mode != "training" or others:
-            continue
-        card = one["device"]
-        if asked.setdefault(card, form) != form:  # asked in another way since
-            newest = {key: value for key, value in newest.items() if key[0] != card}
-            asked[card] = form
-        newest[card, width, int(keys)] = one["answer"]["seconds"]
+        _, keys, _, width, mode, *others = one["question"].split()
+        if mode == "training" and not others:
+            newest[one["device"], int(width), int(keys)] = one["answer"]["seconds"]
     found: dict[str, Any] = {}
     for (card, width, keys), seconds in sorted(newest.items()):
         operations = found.setdefault(card, {}).setdefault("bf16", {})
         for operation, by_backend in backends(seconds).items():
             best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"])
-            steps = operations.setdefault(operation, {}).setdefault(width, [])
+            by_width = operations.setdefault(operation, [])
+            if not by_width or by_width[-1][0] != width:
+                by_width.append([width, []])
+            steps = by_width[-1][1]
             if not steps or steps[-1][1] != best:
                 steps.append([keys if steps else 1, best])
     return found
@@ -135,7 +132,7 @@ def fastest(folder: Path) -> dict[str, Any]:
 def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Seconds of the rows of attention.py that are a backend's, by operation.
 
-    Where the log-sum-exp was not measured, its way is SDPA's, which is FlexAttention.
+    Where one was not measured it is SDPA's.
     """
     forms = {
         "attention": "plain {}",
@@ -151,8 +148,7 @@ def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
         }
         for operation, form in forms.items()
     }
-    found["attention_with_lse"] = found["attention_with_lse"] or {"sdpa": {"median": 0.0}}
-    return {operation: by_backend for operation, by_backend in found.items() if by_backend}
+    return {name: by_backend or {"sdpa": {"median": 0.0}} for name, by_backend in found.items()}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 RECORDS = Path(__file__).parent / "records"
+_LOSS = re.compile(r"CUDA error|Triton Error \[CUDA\]|_EXECUTION_FAILED")
 _CHANCES = 2
 """Of a question that loses the card; another process may have been the cause."""
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
@@ -127,6 +129,8 @@ def asked(script: str, name: str, question: Callable[[], Answer], setting: Setti
     started, before = time.monotonic(), clocks(setting)
     try:
         found = question()
+        if setting.device == "cuda":
+            torch.cuda.synchronize()
     except Exception as error:  # of kernels and compilers: an answer, too
         found = failure(error)
     if setting.device == "cuda" and not lost(found):
@@ -152,15 +156,22 @@ def record(folder: Path, line: Answer) -> None:
 
 def lost(found: Answer) -> bool:
     """Whether a kernel failed in a way after which nothing computes in its process."""
-    told = ("illegal memory access", "launch failure", "misaligned address", "device-side assert")
-    return any(one in str(found) for one in told)
+    told = str(found)
+    return bool(_LOSS.search(told)) and "out of memory" not in told
+
+
+def failed(found: Answer) -> bool:
+    """Whether all of an answer, or a part, is how it failed."""
+    parts = [one for one in found.values() if isinstance(one, dict)]
+    return "failed" in found or any("failed" in one for one in parts)
 
 
 def failure(error: Exception) -> Answer:
     """How a question failed, in a line."""
     import torch
 
-    said = str(error).split("\n", maxsplit=1)[0]
+    lines = str(error).splitlines() or [""]
+    said = next((line for line in lines if _LOSS.search(line)), lines[0])
     if isinstance(error, torch.OutOfMemoryError):
         return {"out_of_memory": said}
     return {"failed": f"{type(error).__name__}: {said}"}
@@ -188,7 +199,7 @@ def unanswered(script: str, asks: Questions, arguments: argparse.Namespace) -> Q
             if all(line.get(key) == origin[key] for key in ("device", "versions")):
                 name, found = line["question"], line.get("answer", {})
                 losses[name] += lost(found)
-                if losses[name] == _CHANCES or not (lost(found) or "failed" in found):
+                if losses[name] == _CHANCES or not (lost(found) or failed(found)):
                     known.add(name)
     return {name: one for name, one in asks.items() if name not in known}
 
@@ -203,7 +214,7 @@ def lines(path: Path) -> Iterator[Answer]:
 
 
 def surroundings(script: str, setting: Setting) -> Answer:
-    """Card and versions, and the tiles that kernels take there, which `tune` alone decides."""
+    """Card and versions, and what was adopted there, but for what a script itself decides."""
     import torch
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
@@ -214,12 +225,15 @@ def surroundings(script: str, setting: Setting) -> Answer:
             continue
     if setting.device == "cpu":
         return {"device": "cpu", "capability": None, "versions": versions}
+    from difftransformer.models.kernels.by_card import TABLE
     from difftransformer.models.kernels.fused.tiles import measured
     from difftransformer.provenance.published import json_digest
 
     card = torch.cuda.get_device_name()
     if script != "tune" and card in measured():
         versions["tiles"] = json_digest([measured()[card][key] for key in ("tiles", "atomic")])[:12]
+    if script == "training":  # the one that asks for `auto`
+        versions["by_card"] = json_digest(json.loads(TABLE.read_text()).get(card))[:12]
     return {
         "device": card,
         "capability": list(torch.cuda.get_device_capability()),

@@ -135,6 +135,7 @@ def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(text: str) -
         runs.timed({"fused": lambda: None, "split": lambda: fails(text)}, setting)
     assert runs.lost({"bf16 fused": {"failed": text}})
     assert not runs.lost({"failed": "CUDA error: out of memory"})
+    assert runs.lost(runs.failure(RuntimeError("in a graph:\nCUDA error: illegal instruction")))
 
 
 def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -169,12 +170,15 @@ def test_answers_of_other_versions_and_half_lines_are_asked_again(
         + json.dumps({**ORIGIN, "versions": {"torch": "2"}, "question": "b"})
         + '\n{"question": "c", "dev'
     )
-    asks: dict[str, Any] = dict.fromkeys("abc", dict)
+    with (tmp_path / "x.jsonl").open("a") as file:
+        failed = {"eager": {"within": True}, "fused": {"failed": "no kernel", "within": False}}
+        file.write("\n" + json.dumps({**ORIGIN, "question": "d", "answer": failed}) + "\n")
+    asks: dict[str, Any] = dict.fromkeys("abcd", dict)
     given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path, again=False)
-    assert list(runs.unanswered("x", asks, given)) == ["b", "c"]
-    assert list(runs.unanswered("none", asks, given)) == ["a", "b", "c"]
+    assert list(runs.unanswered("x", asks, given)) == ["b", "c", "d"]
+    assert list(runs.unanswered("none", asks, given)) == list("abcd")
     given.again = True
-    assert list(runs.unanswered("x", asks, given)) == ["a", "b", "c"]
+    assert list(runs.unanswered("x", asks, given)) == list("abcd")
 
 
 def answered(script: str, question: str, answer: dict[str, Any], device: str = "H200") -> str:
@@ -211,9 +215,9 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     assert every.fastest(tmp_path) == {
         "H200": {
             "bf16": {
-                "differential_attention": {"64": [[1, "sdpa"], [8192, "fused"]], "128": fused},
-                "attention": {"64": [[1, "sdpa"], [8192, "fused"]]},
-                "attention_with_lse": {"64": sdpa, "128": fused},
+                "differential_attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, fused]],
+                "attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, sdpa]],
+                "attention_with_lse": [[64, sdpa], [128, fused]],
             }
         }
     }

@@ -251,6 +251,8 @@ onsuccess:
         print(*PLAN.ending(), sep="\n", file=sys.stderr)
     except UserError as error:
         print(f"warning: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("warning: stopped from the keyboard; all is done", file=sys.stderr)
 
 
 onerror:

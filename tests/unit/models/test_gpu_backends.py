@@ -145,9 +145,9 @@ def test_auto_on_a_card_is_what_the_table_says(
     with pytest.raises(BackendError, match=f"nobody has measured {CARD} in bf16; take auto"):
         choose_backend("by_card", "cuda", "bf16")
     steps: dict[str, Any] = {
-        "attention": {"64": [[1, "sdpa"]]},
-        "attention_with_lse": {"64": [[1, "sdpa"]]},
-        "differential_attention": {"64": [[1, "sdpa"], [2048, "fused"]], "128": [[1, "fused"]]},
+        "attention": [[64, [[1, "sdpa"]]]],
+        "attention_with_lse": [[64, [[1, "sdpa"]]]],
+        "differential_attention": [[64, [[1, "sdpa"], [2048, "fused"]]], [128, [[1, "fused"]]]],
     }
     monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
     assert choose_backend("auto", "cuda", "bf16") == "by_card"
@@ -155,7 +155,7 @@ def test_auto_on_a_card_is_what_the_table_says(
     asked = ((32, 5), (64, 2047), (64, 2048), (65, 5), (128, 9000), (256, 9000))
     found = [by_card.fastest(CARD, "bf16", "differential_attention", *one) for one in asked]
     assert found == ["sdpa", "sdpa", "fused", "fused", "fused", "fused"]
-    steps["attention"] = {"64": [[1, "flash_attn"]]}
+    steps["attention"] = [[64, [[1, "flash_attn"]]]]
     monkeypatch.setattr(flash, "generation", lambda: None)
     assert choose_backend("auto", "cuda", "bf16") == "sdpa"
     with pytest.raises(BackendError, match=r"the table has flash_attn for .* is not installed"):
@@ -165,7 +165,7 @@ def test_auto_on_a_card_is_what_the_table_says(
 def test_by_card_calls_what_the_table_has(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = {name: {"64": [[1, "fused"], [4, "eager"]]} for name in by_card.OPERATIONS}
+    steps = {name: [[64, [[1, "fused"], [4, "eager"]]]] for name in by_card.OPERATIONS}
     monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
     monkeypatch.setitem(by_card._BACKENDS, "eager", eager)
     q, v = torch.randn(1, 2, 5, 8), torch.randn(1, 1, 5, 16)
@@ -182,13 +182,26 @@ def test_by_card_calls_what_the_table_has(
         by_card.attention(q[:, :, :3], q[:, :, :3], q[:, :, :3], **given)
 
 
+def test_the_table_is_read_inside_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = [[8, [[1, "sdpa"], [4, "eager"]]], [16, [[1, "sdpa"]]]]
+    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": {"attention": operation}})
+    monkeypatch.setitem(by_card._BACKENDS, "eager", eager)
+    monkeypatch.setattr(by_card, "_cards", [CARD])
+    q = torch.randn(1, 2, 5, 8)
+    compiled = torch.compile(by_card.attention, backend="eager", fullgraph=True)
+    found = compiled(q, q, q, scale=0.3, mask=None)
+    wanted = eager.attention(q, q, q, scale=0.3, mask=None)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
 def test_the_table_in_git_names_what_there_is() -> None:
     table = json.loads(by_card.TABLE.read_text())
     for by_precision in table.values():
         for operations in by_precision.values():
             assert set(operations) == set(by_card.OPERATIONS)
             for by_width in operations.values():
-                for steps in by_width.values():
+                assert by_width == sorted(by_width)
+                for _, steps in by_width:
                     assert steps[0][0] == 1
                     assert {name for _, name in steps} <= set(by_card._BACKENDS)
 

@@ -1,9 +1,10 @@
 """What `auto` takes on a card that is in the table: for each call the fastest, as measured.
 
-`by_card.json` is the table, by the name of the card and the precision: for each operation and width
-of keys a number of keys and the backend that is fastest from there on, in pairs; a head takes the
-least of the widths that holds it. benchmarks/gpu/attention.py measures, and `benchmarks/gpu/all.py
---adopt` writes it. No time is taken while a model runs. Shapes as in `models.kernels.Kernel`.
+`by_card.json` is the table, by the name of the card, the precision and the operation: pairs of a
+width of keys, the least first, and of pairs of a number of keys and the backend that is fastest
+from there on. A head takes the first width that holds it, or the last. benchmarks/gpu/attention.py
+measures, and `benchmarks/gpu/all.py --adopt` writes it. No time is taken while a model runs. Shapes
+as in `models.kernels.Kernel`.
 """
 
 import json
@@ -62,15 +63,13 @@ def knows(card: str, precision: str) -> bool:
 def backends(card: str, precision: str) -> set[str]:
     """Names of the backends that the table has for a card in a precision."""
     operations = _TABLE.get(card, {}).get(precision, {}).values()
-    return {backend for one in operations for steps in one.values() for _, backend in steps}
+    return {backend for one in operations for _, steps in one for _, backend in steps}
 
 
 def fastest(card: str, precision: str, operation: str, head_dim: int, keys: int) -> str:
     """Name of the backend that the table has for heads of a width and so many keys."""
     by_width = _TABLE[card][precision][operation]
-    widths = sorted(map(int, by_width))
-    width = next((one for one in widths if one >= head_dim), widths[-1])
-    steps = by_width[str(width)]
+    steps = next((steps for width, steps in by_width if width >= head_dim), by_width[-1][1])
     return str(next(backend for least, backend in reversed(steps) if keys >= least))
 
 
