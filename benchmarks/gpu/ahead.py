@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
+from pathlib import Path
 
 import runs
 
@@ -92,7 +93,7 @@ def main(script: str, name: str, device: str, records: str) -> None:
     found = line["answer"]
     # What other processes may be the cause of is asked again, alone.
     if script in COUNTED and not runs.failed(found) and "out_of_memory" not in found:
-        runs.record(runs.Path(records), line)
+        runs.record(Path(records), line)
     print(json.dumps(runs.finite(runs.short(found))))
 
 

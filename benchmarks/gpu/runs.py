@@ -194,13 +194,12 @@ def unanswered(script: str, asks: Questions, arguments: argparse.Namespace) -> Q
     path: Path = arguments.records / f"{script}.jsonl"
     origin = surroundings(script, Setting(arguments.device, arguments.repeats))
     known, losses = set(), Counter[str]()
-    if path.exists() and not arguments.again:
-        for line in lines(path):
-            if all(line.get(key) == origin[key] for key in ("device", "versions")):
-                name, found = line["question"], line.get("answer", {})
-                losses[name] += lost(found)
-                if losses[name] == _CHANCES or not (lost(found) or failed(found)):
-                    known.add(name)
+    for line in [] if arguments.again else lines(path):
+        if all(line.get(key) == origin[key] for key in ("device", "versions")):
+            name, found = line["question"], line.get("answer", {})
+            losses[name] += lost(found)
+            if losses[name] == _CHANCES or not (lost(found) or failed(found)):
+                known.add(name)
     return {name: one for name, one in asks.items() if name not in known}
 
 
