@@ -13,6 +13,7 @@ from tabulate import tabulate
 from difftransformer.config.base import Settings
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
+from difftransformer.machine import gpus
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import Result, read_document, read_result
@@ -217,9 +218,18 @@ def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Res
     known = _upstream(verdict.run_ids, jobs)
     if not known:  # of a table that is kept, whose jobs are not among these
         return verdict.model_copy(update={"command": command})
-    seconds = sum(jobs[job].provenance.seconds for job in known)
-    minutes = more * seconds / max(verdict.seeds, 1) / (os.cpu_count() or 1) / 60
+    minutes = more * _wall_seconds(jobs[job] for job in known) / max(verdict.seeds, 1) / 60
     return verdict.model_copy(update={"minutes": round(minutes, 2), "command": command})
+
+
+def _wall_seconds(jobs: Iterable[Result]) -> float:
+    """Seconds that jobs take here side by side: a core for each, and a card for those on GPUs."""
+    everywhere = on_cards = 0.0
+    for job in jobs:
+        everywhere += job.provenance.seconds
+        if str(job.settings.get("resolved", {}).get("device")).startswith("cuda"):
+            on_cards += job.provenance.seconds
+    return max(everywhere / (os.cpu_count() or 1), on_cards / max(len(gpus.pool()), 1))
 
 
 def _upstream(job_ids: Iterable[str], jobs: Mapping[str, Result]) -> set[str]:

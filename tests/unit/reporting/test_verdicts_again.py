@@ -3,6 +3,8 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ from scipy import stats
 from test_tables import TABLES
 
 from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting import verdict_job
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
 
@@ -112,3 +115,19 @@ def test_what_would_decide_a_claim_keeps_the_settings_of_the_call(judged: Path) 
     assert len(commands) > 1
     for command in commands:
         assert re.fullmatch(rf"snakemake \w+ {GIVEN} seeds=\d+", command)
+
+
+@pytest.mark.parametrize(("cards", "seconds"), [([], 40.0), (["0"], 30.0), (["0", "1"], 22.5)])
+def test_what_it_would_take_counts_cores_and_cards(
+    cards: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict_job.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(verdict_job.gpus, "pool", lambda: cards)
+
+    def job(device: str, seconds: float) -> Any:
+        done = SimpleNamespace(seconds=seconds)
+        return SimpleNamespace(provenance=done, settings={"resolved": {"device": device}})
+
+    on_cards = 40.0 if not cards else 30.0
+    jobs = [job("cuda:0", on_cards / 2), job("cuda", on_cards / 2), job("cpu", 90 - on_cards)]
+    assert verdict_job._wall_seconds(iter(jobs)) == seconds
