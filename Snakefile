@@ -14,7 +14,7 @@ search_rarely()  # before what imports torch
 
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
-from difftransformer.machine.gpus import pool
+from difftransformer.machine.gpus import places
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold
@@ -48,8 +48,12 @@ if _cores is not None and _cores < 1:
 
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
-if workflow.local_exec and "gpu" not in workflow.resource_settings.resources and pool():
-    workflow.register_resource("gpu", len(pool()))
+_limited = "gpu" in workflow.resource_settings.resources
+try:
+    if workflow.local_exec and not _limited and (_places := places()):
+        workflow.register_resource("gpu", _places)
+except UserError as error:
+    sys.exit(f"error: {error}")
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.

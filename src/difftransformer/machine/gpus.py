@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 from difftransformer.errors import UserError
@@ -17,6 +18,9 @@ from difftransformer.machine.locks import open_lock, sign, wait_for_lock
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TAKEN = "DIFFTRANSFORMER_GPUS_TAKEN"
 """Set for the processes that a job starts: they share its cards and take none."""
+SHARED = "DIFFTRANSFORMER_JOBS_PER_GPU"
+"""How many jobs a card has at a time. Where models are so small that a step takes the time in which
+its kernels are started, a few share one at little cost; each looks at the memory that is free."""
 
 _PAUSE = 1.0  # seconds between two looks at what is free
 
@@ -31,6 +35,15 @@ def pool() -> list[str]:
     return [str(number) for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
 
 
+def places() -> int:
+    """Return how many jobs of one card each can compute here at a time.
+
+    Raises:
+        UserError: The environment does not say how many share a card.
+    """
+    return len(pool()) * _jobs_per_card()
+
+
 def take(count: int = 1) -> None:
     """Make ``count`` cards this process's own until it ends, waiting until so many are free.
 
@@ -39,9 +52,10 @@ def take(count: int = 1) -> None:
     one has chosen them, nothing happens.
 
     Raises:
-        UserError: There are fewer cards, or the folder of the locks belongs to somebody else.
+        UserError: There are fewer cards, the folder of the locks belongs to somebody else, or the
+            environment does not say how many jobs share a card.
     """
-    cards = pool()
+    cards, sharing = pool(), _jobs_per_card()
     scheduled = slurm.job_id() is not None and VISIBLE in os.environ
     launched = "LOCAL_RANK" in os.environ  # by torchrun: each process takes the card of its number
     if not cards or TAKEN in os.environ or scheduled or launched:
@@ -59,24 +73,27 @@ def take(count: int = 1) -> None:
             logger.info("waiting for a GPU behind process %s", holder)
             wait_for_lock(turn)
         sign(turn)
-        taken = _collect(folder, cards, count)
+        taken = _collect(folder, cards, count, sharing)
     finally:
         os.close(turn)
     os.environ[VISIBLE] = os.environ[TAKEN] = ",".join(taken)
     logger.info("computing on GPU %s of %s", ",".join(taken), ",".join(cards))
 
 
-def _collect(folder: Path, cards: list[str], count: int) -> list[str]:
-    """Take ``count`` cards; their locks stay open with the process."""
+def _collect(folder: Path, cards: list[str], count: int, sharing: int) -> list[str]:
+    """Take a place on each of ``count`` cards, the emptiest first; locks stay with the process."""
     taken: list[str] = []
     said: list[str] = []
     with ExitStack() as given_back:
         while True:
             holders = []
-            for card in (one for one in cards if one not in taken):
+            for place, card in product(range(sharing), cards):
                 if len(taken) == count:
                     break
-                descriptor, holder = open_lock(folder / f"gpu-{card}.lock")
+                if card in taken:
+                    continue
+                name = f"gpu-{card}.lock" if place == 0 else f"gpu-{card}-{place}.lock"
+                descriptor, holder = open_lock(folder / name)
                 if holder is None:
                     sign(descriptor)
                     given_back.callback(os.close, descriptor)
@@ -91,6 +108,13 @@ def _collect(folder: Path, cards: list[str], count: int) -> list[str]:
                 said = holders
                 logger.info("waiting for %d GPUs; taken: %s", count - len(taken), ", ".join(said))
             time.sleep(_PAUSE)
+
+
+def _jobs_per_card() -> int:
+    said = os.environ.get(SHARED, "1")
+    if not said.isdecimal() or int(said) < 1:
+        raise UserError(f"{SHARED} is {said!r}: give the number of jobs that share a GPU, from 1")
+    return int(said)
 
 
 def _folder() -> Path:

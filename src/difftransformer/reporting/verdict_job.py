@@ -229,7 +229,7 @@ def _wall_seconds(jobs: Iterable[Result]) -> float:
         everywhere += job.provenance.seconds
         if str(job.settings.get("resolved", {}).get("device")).startswith("cuda"):
             on_cards += job.provenance.seconds
-    return max(everywhere / (os.cpu_count() or 1), on_cards / max(len(gpus.pool()), 1))
+    return max(everywhere / (os.cpu_count() or 1), on_cards / max(gpus.places(), 1))
 
 
 def _upstream(job_ids: Iterable[str], jobs: Mapping[str, Result]) -> set[str]:

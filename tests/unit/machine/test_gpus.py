@@ -19,17 +19,22 @@ gpus.take({count})
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.read()
 """
-Start = Callable[[int], subprocess.Popen[str]]
+Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def one(count: int = 1) -> subprocess.Popen[str]:
+    def one(count: int = 1, sharing: str = "1") -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", HOLD.format(count=count)],
-            env={**os.environ, "TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0,1"},
+            env={
+                **os.environ,
+                "TMPDIR": str(tmp_path),
+                "CUDA_VISIBLE_DEVICES": "0,1",
+                gpus.SHARED: sharing,
+            },
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -74,6 +79,24 @@ def test_who_waits_for_two_is_not_overtaken(start: Start) -> None:
     assert cards(both) == "1,0" if first == "0" else "0,1"
     both.kill()
     assert cards(behind) in {"0", "1"}
+
+
+def test_jobs_share_cards_where_that_is_said(start: Start) -> None:
+    held = [cards(start(1, "2")) for _ in range(4)]
+    assert sorted(held[:2]) == sorted(held[2:]) == ["0", "1"]
+    assert waits(start(1, "2")).count("process") == 4
+
+
+def test_how_many_share_a_card_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpus.VISIBLE, "0,1")
+    monkeypatch.delenv(gpus.SHARED, raising=False)
+    assert gpus.places() == 2
+    monkeypatch.setenv(gpus.SHARED, "3")
+    assert gpus.places() == 6
+    for wrong in ("0", "two", "-1", ""):
+        monkeypatch.setenv(gpus.SHARED, wrong)
+        with pytest.raises(UserError, match=f"{gpus.SHARED} is '{wrong}': give the number of"):
+            gpus.places()
 
 
 def test_what_a_job_starts_shares_its_cards(

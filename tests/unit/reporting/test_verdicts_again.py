@@ -117,17 +117,17 @@ def test_what_would_decide_a_claim_keeps_the_settings_of_the_call(judged: Path) 
         assert re.fullmatch(rf"snakemake \w+ {GIVEN} seeds=\d+", command)
 
 
-@pytest.mark.parametrize(("cards", "seconds"), [([], 40.0), (["0"], 30.0), (["0", "1"], 22.5)])
+@pytest.mark.parametrize(("places", "seconds"), [(0, 40.0), (1, 30.0), (2, 22.5)])
 def test_what_it_would_take_counts_cores_and_cards(
-    cards: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+    places: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_job.os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(verdict_job.gpus, "pool", lambda: cards)
+    monkeypatch.setattr(verdict_job.gpus, "places", lambda: places)
 
     def job(device: str, seconds: float) -> Any:
         done = SimpleNamespace(seconds=seconds)
         return SimpleNamespace(provenance=done, settings={"resolved": {"device": device}})
 
-    on_cards = 40.0 if not cards else 30.0
+    on_cards = 30.0 if places else 40.0
     jobs = [job("cuda:0", on_cards / 2), job("cuda", on_cards / 2), job("cpu", 90 - on_cards)]
     assert verdict_job._wall_seconds(iter(jobs)) == seconds
