@@ -48,9 +48,9 @@ if _cores is not None and _cores < 1:
 
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
-_limited = "gpu" in workflow.resource_settings.resources
 try:
-    if workflow.local_exec and not _limited and (_places := places()):
+    _places, _limits = places(), workflow.resource_settings.resources
+    if workflow.local_exec and "gpu" not in _limits and _places:
         workflow.register_resource("gpu", _places)
 except UserError as error:
     sys.exit(f"error: {error}")

@@ -119,28 +119,28 @@ def fastest(folder: Path) -> dict[str, Any]:
     for (card, width, keys), seconds in sorted(newest.items()):
         operations = found.setdefault(card, {}).setdefault("bf16", {})
         for operation, by_backend in backends(seconds).items():
-            best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"])
             by_width = operations.setdefault(operation, [])
             if not by_width or by_width[-1][0] != width:
                 by_width.append([width, []])
             steps = by_width[-1][1]
-            if not steps or steps[-1][1] != best:
+            best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"], default="")
+            if best and (not steps or steps[-1][1] != best):
                 steps.append([keys if steps else 1, best])
+    for operations in (one["bf16"] for one in found.values()):
+        for _, steps in (pair for by_width in operations.values() for pair in by_width):
+            steps.extend([] if steps else [[1, "sdpa"]])  # not measured at any length
     return found
 
 
 def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Seconds of the rows of attention.py that are a backend's, by operation.
-
-    Where one was not measured it is SDPA's.
-    """
+    """Seconds of the rows of attention.py that are a backend's, by operation."""
     forms = {
         "attention": "plain {}",
         "attention_with_lse": "lse {}",
         "differential_attention": "{}",
     }
     own = seconds | {"sdpa": seconds["padded (sdpa)"]} if "padded (sdpa)" in seconds else seconds
-    found = {
+    return {
         operation: {
             name: own[form.format(name)]
             for name in ("sdpa", "fused", "flash_attn")
@@ -148,7 +148,6 @@ def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:
         }
         for operation, form in forms.items()
     }
-    return {name: by_backend or {"sdpa": {"median": 0.0}} for name, by_backend in found.items()}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from runs import Answer, Questions, Setting, compared, failure, lost, main, named, timed
+from runs import Answer, Questions, Setting, compared, lost, main, named, timed
 
 LENGTHS = (1024, 4096, 8192, 16384, 65536)
 HEAD_DIMS = (64, 128)
@@ -159,7 +159,7 @@ def obstacle(name: str, one: Callable[[], None], setting: Setting) -> str | None
     try:
         named(name, one, setting)()
     except (BackendError, RuntimeError, AssertionError, NotImplementedError) as error:
-        if lost(failure(error)):
+        if lost(setting):
             raise
         said = "out of memory" if isinstance(error, torch.OutOfMemoryError) else str(error)
         return said.split("\n", maxsplit=1)[0][:150]

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 RECORDS = Path(__file__).parent / "records"
-_LOSS = re.compile(r"CUDA error|Triton Error \[CUDA\]|_EXECUTION_FAILED")
 _CHANCES = 2
 """Of a question that loses the card; another process may have been the cause."""
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
@@ -116,7 +114,7 @@ def answer(
         line = asked(script, name, question, setting)
         record(arguments.records, line)
         print(script, name, json.dumps(short(line["answer"])), flush=True)
-        if lost(line["answer"]):
+        if line["answer"].get("lost"):
             sys.exit("the card takes nothing more from this process: call again")
     return 0
 
@@ -133,7 +131,9 @@ def asked(script: str, name: str, question: Callable[[], Answer], setting: Setti
             torch.cuda.synchronize()
     except Exception as error:  # of kernels and compilers: an answer, too
         found = failure(error)
-    if setting.device == "cuda" and not lost(found):
+        if lost(setting):
+            found |= {"lost": True}
+    if setting.device == "cuda" and "lost" not in found:
         torch.cuda.empty_cache()
     return {
         "script": script,
@@ -150,14 +150,26 @@ def asked(script: str, name: str, question: Callable[[], Answer], setting: Setti
 def record(folder: Path, line: Answer) -> None:
     """Keep an answer: one line of the file of its script."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{line['script']}.jsonl").open("a") as file:
-        file.write(json.dumps(finite(line), allow_nan=False) + "\n")
+    path = folder / f"{line['script']}.jsonl"
+    half = path.exists() and path.read_text()[-1:] not in ("", "\n")
+    with path.open("a") as file:
+        file.write("\n" * half + json.dumps(finite(line), allow_nan=False) + "\n")
 
 
-def lost(found: Answer) -> bool:
-    """Whether a kernel failed in a way after which nothing computes in its process."""
-    told = str(found)
-    return bool(_LOSS.search(told)) and "out of memory" not in told
+def lost(setting: Setting) -> bool:
+    """Whether the card computes nothing more in this process, as after an illegal access."""
+    import torch
+
+    if setting.device == "cpu":
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device=setting.device).add_(1).item()
+    except torch.OutOfMemoryError:
+        return False
+    except RuntimeError:
+        return True
+    return False
 
 
 def failed(found: Answer) -> bool:
@@ -170,8 +182,7 @@ def failure(error: Exception) -> Answer:
     """How a question failed, in a line."""
     import torch
 
-    lines = str(error).splitlines() or [""]
-    said = next((line for line in lines if _LOSS.search(line)), lines[0])
+    said = str(error).split("\n", maxsplit=1)[0]
     if isinstance(error, torch.OutOfMemoryError):
         return {"out_of_memory": said}
     return {"failed": f"{type(error).__name__}: {said}"}
@@ -197,8 +208,8 @@ def unanswered(script: str, asks: Questions, arguments: argparse.Namespace) -> Q
     for line in [] if arguments.again else lines(path):
         if all(line.get(key) == origin[key] for key in ("device", "versions")):
             name, found = line["question"], line.get("answer", {})
-            losses[name] += lost(found)
-            if losses[name] == _CHANCES or not (lost(found) or failed(found)):
+            losses[name] += found.get("lost", False)
+            if losses[name] == _CHANCES or not failed(found):
                 known.add(name)
     return {name: one for name, one in asks.items() if name not in known}
 
@@ -280,7 +291,7 @@ def named(name: str, step: Callable[[], object], setting: Setting) -> Callable[[
             if setting.device == "cuda":
                 torch.cuda.synchronize()
         except Exception as error:
-            if not lost(failure(error)):
+            if not lost(setting):
                 raise
             raise RuntimeError(f"{name}: {error}") from error
 

@@ -44,7 +44,9 @@ def compare(setting: Setting, variant: str) -> Answer:
                     found[name] = {"refused": str(error)}
                     continue
                 except Exception as error:  # of a kernel or a compiler; the others go on
-                    if lost(failure(error)) or isinstance(error, torch.OutOfMemoryError):
+                    if lost(setting):
+                        raise RuntimeError(f"{name}: {error}") from error
+                    if isinstance(error, torch.OutOfMemoryError):
                         raise
                     found[name] = failure(error) | {"within": False}
                     continue

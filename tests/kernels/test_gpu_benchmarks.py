@@ -96,15 +96,16 @@ def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
     assert found == {"failed": "ended with 1: KeyError: 'no such question'"}
 
 
-LOST = "CUDA error: an illegal memory access was encountered"
+def loses() -> dict[str, Any]:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered\nand more")
 
 
-def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(tmp_path: Path) -> None:
+def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import runs
 
-    def loses() -> dict[str, Any]:
-        raise RuntimeError(f"split (sdpa): {LOST}")
-
+    monkeypatch.setattr(runs, "lost", lambda setting: True)
     asked = {"one": loses, "two": lambda: {"seconds": 1.0}}
     given = argparse.Namespace(
         device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
@@ -113,29 +114,36 @@ def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(tmp_path
         with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
             runs.answer("step", lambda setting: asked, given, 0.0)
     assert runs.answer("step", lambda setting: asked, given, 0.0) == 0
-    lines = map(json.loads, (tmp_path / "step.jsonl").read_text().splitlines())
-    assert [line["question"] for line in lines] == ["one", "one", "two"]
+    found = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in found] == ["one", "one", "two"]
+    assert found[0]["answer"]["lost"] and "illegal memory access" in found[0]["answer"]["failed"]
 
 
-@pytest.mark.parametrize("text", [LOST, "Triton Error [CUDA]: an illegal memory access was"])
-def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(text: str) -> None:
+def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import attention
     import runs
 
-    def fails(text: str) -> None:
-        raise RuntimeError(text)
-
     setting = runs.Setting("cpu", 2)
-    said = attention.obstacle("flex", lambda: fails("no configuration\nand more"), setting)
-    assert said == "no configuration"
+    said = attention.obstacle("flex", loses, setting)
+    assert said == "CUDA error: an illegal memory access was encountered"
     assert attention.obstacle("fused", lambda: None, setting) is None
+    for module in (attention, runs):
+        monkeypatch.setattr(module, "lost", lambda setting: True)
     with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
-        attention.obstacle("split", lambda: fails(text), setting)
+        attention.obstacle("split", loses, setting)
     with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
-        runs.timed({"fused": lambda: None, "split": lambda: fails(text)}, setting)
-    assert runs.lost({"bf16 fused": {"failed": text}})
-    assert not runs.lost({"failed": "CUDA error: out of memory"})
-    assert runs.lost(runs.failure(RuntimeError("in a graph:\nCUDA error: illegal instruction")))
+        runs.timed({"fused": lambda: None, "split": loses}, setting)
+
+
+def test_an_answer_behind_half_a_line_is_whole(tmp_path: Path) -> None:
+    import runs
+
+    (tmp_path / "x.jsonl").write_text('{"question": "c", "dev')
+    for number in range(2):
+        runs.record(tmp_path, {"script": "x", "answer": number})
+    assert [line["answer"] for line in runs.lines(tmp_path / "x.jsonl")] == [0, 1]
 
 
 def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
@@ -212,6 +220,10 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
     lines.append(answered("attention", "keys 9 d 64 training", {"seconds": {}}, device="cpu"))
     (tmp_path / "attention.jsonl").write_text("".join(lines))
     sdpa, fused = [[1, "sdpa"]], [[1, "fused"]]
+    further = {"plain fused": 9.0, "plain sdpa": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
+    longer = {"seconds": {name: {"median": value} for name, value in further.items()}}
+    lines.append(answered("attention", "keys 65536 d 128 training", longer))  # no row of DIFF ran
+    (tmp_path / "attention.jsonl").write_text("".join(lines))
     assert every.fastest(tmp_path) == {
         "H200": {
             "bf16": {

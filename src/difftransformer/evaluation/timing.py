@@ -69,7 +69,7 @@ def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     """
     name, threads = slice.measurement, job.identity.threads
     torch.set_num_threads(threads)
-    device = choose_device(slice.config.device, f"timings.{name}.device")
+    device = choose_device(slice.config.device, f"timings.{name}.device", alone=True)
     for backend in slice.config.backends:
         choose_backend(backend, device, slice.config.precision)
     resolved: dict[str, Any] = {"device": str(device), "threads": threads}

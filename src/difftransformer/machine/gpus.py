@@ -8,7 +8,6 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
-from itertools import product
 from pathlib import Path
 
 from difftransformer.errors import UserError
@@ -41,11 +40,14 @@ def places() -> int:
     Raises:
         UserError: The environment does not say how many share a card.
     """
-    return len(pool()) * _jobs_per_card()
+    sharing = _jobs_per_card()
+    return len(pool()) * (1 if _scheduled() else sharing)
 
 
-def take(count: int = 1) -> None:
+def take(count: int = 1, *, alone: bool = False) -> None:
     """Make ``count`` cards this process's own until it ends, waiting until so many are free.
+
+    Where jobs share cards, one of a single card has a place on it, unless it is to be ``alone``.
 
     CUDA then sees these alone, here and in all processes that this one starts: call it before CUDA
     is asked for anything. Where there are no cards, or a scheduler or the process that started this
@@ -55,10 +57,9 @@ def take(count: int = 1) -> None:
         UserError: There are fewer cards, the folder of the locks belongs to somebody else, or the
             environment does not say how many jobs share a card.
     """
-    cards, sharing = pool(), _jobs_per_card()
-    scheduled = slurm.job_id() is not None and VISIBLE in os.environ
+    cards, sharing = pool(), 1 if alone or count > 1 else _jobs_per_card()
     launched = "LOCAL_RANK" in os.environ  # by torchrun: each process takes the card of its number
-    if not cards or TAKEN in os.environ or scheduled or launched:
+    if not cards or TAKEN in os.environ or _scheduled() or launched:
         return
     if count > len(cards):
         raise UserError(
@@ -81,33 +82,62 @@ def take(count: int = 1) -> None:
 
 
 def _collect(folder: Path, cards: list[str], count: int, sharing: int) -> list[str]:
-    """Take a place on each of ``count`` cards, the emptiest first; locks stay with the process."""
+    """Take ``count`` cards, or a place on each, the emptiest first; locks stay with the process."""
     taken: list[str] = []
     said: list[str] = []
     with ExitStack() as given_back:
         while True:
-            holders = []
-            for place, card in product(range(sharing), cards):
+            holders = {card: _holders(folder, card) for card in cards if card not in taken}
+            for card in sorted(holders, key=lambda one: len(holders[one])):
                 if len(taken) == count:
                     break
-                if card in taken:
+                if (free := _free(card, holders[card], sharing)) is None:
                     continue
-                name = f"gpu-{card}.lock" if place == 0 else f"gpu-{card}-{place}.lock"
-                descriptor, holder = open_lock(folder / name)
-                if holder is None:
-                    sign(descriptor)
-                    given_back.callback(os.close, descriptor)
-                    taken.append(card)
-                else:
-                    os.close(descriptor)
-                    holders.append(f"{card} (process {holder})")
+                descriptor, holder = open_lock(folder / free)
+                assert holder is None, holder  # whoever takes any waits for this one's turn
+                sign(descriptor)
+                given_back.callback(os.close, descriptor)
+                taken.append(card)
             if len(taken) == count:
                 given_back.pop_all()
                 return taken
-            if holders != said:
-                said = holders
+            waiting = [
+                f"{card} (process {holder})"
+                for card, by_lock in holders.items()
+                for holder in by_lock.values()
+                if card not in taken
+            ]
+            if waiting != said:
+                said = waiting
                 logger.info("waiting for %d GPUs; taken: %s", count - len(taken), ", ".join(said))
             time.sleep(_PAUSE)
+
+
+def _free(card: str, holders: dict[str, str], sharing: int) -> str | None:
+    """The lock of a card, or of a place on it, that can be taken; None: there is none."""
+    whole = f"gpu-{card}.lock"
+    if sharing == 1:
+        return None if holders else whole
+    if whole in holders:
+        return None
+    own = (f"gpu-{card}-{place}.lock" for place in range(sharing))
+    return next((one for one in own if one not in holders), None)
+
+
+def _holders(folder: Path, card: str) -> dict[str, str]:
+    """Who has a card, or a place on it, by lock."""
+    found = {}
+    for path in (folder / f"gpu-{card}.lock", *sorted(folder.glob(f"gpu-{card}-*.lock"))):
+        descriptor, holder = open_lock(path)
+        os.close(descriptor)
+        if holder is not None:
+            found[path.name] = holder
+    return found
+
+
+def _scheduled() -> bool:
+    """Whether a scheduler has given this process its cards."""
+    return slurm.job_id() is not None and VISIBLE in os.environ
 
 
 def _jobs_per_card() -> int:

@@ -10,7 +10,7 @@ from difftransformer.machine import gpus
 logger = logging.getLogger(__name__)
 
 
-def choose_device(name: str, place: str) -> torch.device:
+def choose_device(name: str, place: str, *, alone: bool = False) -> torch.device:
     """Return the device of a job; ``auto`` takes CUDA where there is one and says so.
 
     A GPU is then this process's own, see `gpus.take`.
@@ -18,12 +18,13 @@ def choose_device(name: str, place: str) -> torch.device:
     Args:
         name: "cpu", "cuda" or "auto".
         place: Setting that says so, for messages.
+        alone: Whether no other job may compute on it, where jobs share cards.
 
     Raises:
         BackendError: CUDA was asked for and is not there.
     """
     if name != "cpu":
-        gpus.take()
+        gpus.take(alone=alone)
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise BackendError(

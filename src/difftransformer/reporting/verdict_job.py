@@ -228,7 +228,8 @@ def _wall_seconds(jobs: Iterable[Result]) -> float:
     for job in jobs:
         everywhere += job.provenance.seconds
         if str(job.settings.get("resolved", {}).get("device")).startswith("cuda"):
-            on_cards += job.provenance.seconds
+            world = job.settings.get("training", {}).get("world", 1)
+            on_cards += job.provenance.seconds * world
     return max(everywhere / (os.cpu_count() or 1), on_cards / max(gpus.places(), 1))
 
 

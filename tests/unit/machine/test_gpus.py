@@ -87,6 +87,22 @@ def test_jobs_share_cards_where_that_is_said(start: Start) -> None:
     assert waits(start(1, "2")).count("process") == 4
 
 
+def test_who_does_not_share_has_a_card_alone(start: Start) -> None:
+    shared = [cards(start(1, "3")) for _ in range(3)]
+    assert sorted(shared) in (["0", "0", "1"], ["0", "1", "1"])
+    whole = start(1)
+    assert waits(whole).count("process") == 3
+    both = start(2, "3")  # several cards are never shared
+    assert f"behind process {whole.pid}" in waits(both)
+
+
+def test_places_are_not_taken_on_a_card_that_somebody_has_alone(start: Start) -> None:
+    alone = cards(start(1))
+    others = [cards(start(1, "2")) for _ in range(2)]
+    assert others == [{"0": "1", "1": "0"}[alone]] * 2
+    assert waits(start(1, "2")).count("process") == 3
+
+
 def test_how_many_share_a_card_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "0,1")
     monkeypatch.delenv(gpus.SHARED, raising=False)
@@ -117,9 +133,7 @@ def test_a_scheduler_that_gives_cards_is_believed(
     environment.pop(gpus.VISIBLE, None)
     if given is not None:
         environment[gpus.VISIBLE] = given
-    code = (
-        "from difftransformer.machine import gpus; gpus.Path.glob = lambda *_: ['x']; gpus.take()"
-    )
+    code = "from difftransformer.machine import gpus; gpus.pool = lambda: ['0']; gpus.take()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert len(list(tmp_path.iterdir())) == locks
 
