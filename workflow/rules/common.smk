@@ -252,7 +252,9 @@ onsuccess:
     except UserError as error:
         print(f"warning: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("warning: stopped from the keyboard; all jobs are done", file=sys.stderr)
+        print(
+            "warning: stopped from the keyboard; all jobs are done", file=sys.stderr
+        )
 
 
 onerror:
