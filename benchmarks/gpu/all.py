@@ -7,7 +7,6 @@ python benchmarks/gpu/all.py --adopt          # what was measured becomes what `
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -33,11 +32,8 @@ ADOPTED = ("tune", "attention")
 
 def main() -> None:
     """Ask script by script, or adopt what was answered."""
-    adopt = "--adopt" in sys.argv
-    if adopt:
-        sys.argv.remove("--adopt")
     arguments = runs.parse(__doc__, SCRIPTS)
-    if adopt:
+    if arguments.adopt:
         adopt_answers(arguments)
         return
     runs.check_device(arguments.device)
@@ -47,8 +43,7 @@ def main() -> None:
         return
     left = 0
     for script in scripts:
-        ask = import_module(script).questions
-        left += runs.answer(script, ask, arguments, arguments.longest or runs.seconds_of(script))
+        left += runs.answer(script, import_module(script).questions, arguments)
         if script not in ADOPTED or arguments.again:
             continue
         if left:

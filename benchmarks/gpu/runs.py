@@ -58,6 +58,7 @@ def parse(description: str | None, scripts: Sequence[str] = ()) -> argparse.Name
     parser.add_argument("--records", type=Path, help=f"folder of the answers (default {RECORDS})")
     if scripts:
         parser.add_argument("scripts", nargs="*", help=f"which of {', '.join(scripts)}; all")
+        parser.add_argument("--adopt", action="store_true", help="write the tables, ask nothing")
         parser.add_argument(
             "--processes", type=int, default=0, help="compile ahead in so many, and time nothing"
         )
@@ -82,7 +83,7 @@ def main(script: str, description: str | None, ask: Callable[[Setting], Question
     """Run one script by itself."""
     arguments = parse(description)
     check_device(arguments.device)
-    if left := answer(script, ask, arguments, arguments.longest or seconds_of(script)):
+    if left := answer(script, ask, arguments):
         print(f"{left} questions of {script} are left: call again")
 
 
@@ -102,14 +103,13 @@ def seconds_of(script: str) -> float:
     return known.get(script, 120.0 if script in ("memory", "training") else 60.0)
 
 
-def answer(
-    script: str, ask: Callable[[Setting], Questions], arguments: argparse.Namespace, longest: float
-) -> int:
+def answer(script: str, ask: Callable[[Setting], Questions], arguments: argparse.Namespace) -> int:
     """Ask what has no answer yet while there is time; return how many questions are left."""
     setting = Setting(arguments.device, arguments.repeats)
+    longest = 0.0 if setting.tiny else arguments.longest or seconds_of(script)
     open_questions = unanswered(script, ask(setting), arguments)
     for number, (name, question) in enumerate(open_questions.items()):
-        if arguments.ends - time.monotonic() < (0 if setting.tiny else longest):
+        if arguments.ends - time.monotonic() < longest:
             return len(open_questions) - number
         line = asked(script, name, question, setting)
         record(arguments.records, line)

@@ -68,7 +68,7 @@ def test_what_fails_is_an_answer_and_the_rest_goes_on(tmp_path: Path) -> None:
     given = argparse.Namespace(
         device="cpu", repeats=2, records=tmp_path, again=False, ends=math.inf
     )
-    assert runs.answer("contract", lambda setting: asked, given, 0.0) == 0
+    assert runs.answer("contract", lambda setting: asked, given) == 0
     lines = map(json.loads, (tmp_path / "contract.jsonl").read_text().splitlines())
     found = [line["answer"] for line in lines]
     assert found == [{"failed": "RuntimeError: no kernel"}, {"loss": "nan"}, {"loss": 1.0}]
@@ -112,8 +112,8 @@ def test_a_lost_card_ends_the_call_and_its_question_has_one_more_chance(
     )
     for _ in range(2):
         with pytest.raises(SystemExit, match="takes nothing more from this process: call again"):
-            runs.answer("step", lambda setting: asked, given, 0.0)
-    assert runs.answer("step", lambda setting: asked, given, 0.0) == 0
+            runs.answer("step", lambda setting: asked, given)
+    assert runs.answer("step", lambda setting: asked, given) == 0
     found = [json.loads(line) for line in (tmp_path / "step.jsonl").read_text().splitlines()]
     assert [line["question"] for line in found] == ["one", "one", "two"]
     assert found[0]["answer"]["lost"] and "illegal memory access" in found[0]["answer"]["failed"]

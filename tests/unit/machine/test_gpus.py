@@ -15,7 +15,7 @@ HOLD = """
 import logging, os, subprocess, sys
 logging.basicConfig(level=logging.INFO)
 from difftransformer.machine import gpus
-gpus.take({count})
+gpus.take({count}, alone={alone})
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.read()
 """
@@ -26,9 +26,9 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def one(count: int = 1, sharing: str = "1") -> subprocess.Popen[str]:
+    def one(count: int = 1, sharing: str = "1", *, alone: bool = False) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLD.format(count=count)],
+            [sys.executable, "-c", HOLD.format(count=count, alone=alone)],
             env={
                 **os.environ,
                 "TMPDIR": str(tmp_path),
@@ -101,6 +101,12 @@ def test_places_are_not_taken_on_a_card_that_somebody_has_alone(start: Start) ->
     others = [cards(start(1, "2")) for _ in range(2)]
     assert others == [{"0": "1", "1": "0"}[alone]] * 2
     assert waits(start(1, "2")).count("process") == 3
+
+
+def test_what_is_timed_shares_its_card_with_nobody(start: Start) -> None:
+    timed = cards(start(1, "2", alone=True))
+    others = {cards(start(1, "2")) for _ in range(2)}
+    assert others == {"0", "1"} - {timed}
 
 
 def test_how_many_share_a_card_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,10 +124,12 @@ def test_what_it_would_take_counts_cores_and_cards(
     monkeypatch.setattr(verdict_job.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(verdict_job.gpus, "places", lambda: places)
 
-    def job(device: str, seconds: float) -> Any:
-        done = SimpleNamespace(seconds=seconds)
-        return SimpleNamespace(provenance=done, settings={"resolved": {"device": device}})
+    def job(device: str, seconds: float, **training: int) -> Any:
+        settings = {"resolved": {"device": device}, "training": training}
+        return SimpleNamespace(provenance=SimpleNamespace(seconds=seconds), settings=settings)
 
     on_cards = 30.0 if places else 40.0
     jobs = [job("cuda:0", on_cards / 2), job("cuda", on_cards / 2), job("cpu", 90 - on_cards)]
     assert verdict_job._wall_seconds(iter(jobs)) == seconds
+    on_all_cards = job("cuda", 100.0, world=max(places, 1))
+    assert verdict_job._wall_seconds([on_all_cards]) == 100.0

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,6 +60,22 @@ def test_the_estimate_is_near_the_measured_peak(size: str, tmp_path: Path) -> No
     found = json.loads(ended.stdout)
     assert found["measured"] > 200e6
     assert abs(found["estimated"] / found["measured"] - 1) < 0.25, found
+
+
+def test_on_a_gpu_logits_leave_their_room_to_the_backward_pass() -> None:
+    layer, of_logits = 1e6, memory.logit_bytes(make_slice(), "cuda")
+
+    def both(device: str, layer: float = layer, **training: Any) -> tuple[float, float]:
+        return memory.activations_and_logits(make_slice(**training), layer, device)
+
+    kept, at_work = 16 * 2 * layer, 16 * 1.4 * layer  # sequences and layers of a micro-batch
+    assert both("cpu", compile=True) == (kept + at_work, memory.logit_bytes(make_slice(), "cpu"))
+    assert both("cuda") == (kept + at_work, 0.0)
+    assert both("cuda", compile=True)[0] == pytest.approx(0.9 * (kept + at_work))
+    little = 1.0
+    assert both("cuda", little) == pytest.approx((16 * 3.4, of_logits - 16 * 1.4))
+    inputs = 4 * 16 * 32 * 16 * 2  # positions, d_model, sequences, layers
+    assert both("cuda", recompute="layer")[0] == pytest.approx(inputs + 16 * 2.4 * layer)
 
 
 def test_processes_share_the_states_but_not_what_they_compute() -> None:
