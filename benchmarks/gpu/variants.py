@@ -13,7 +13,8 @@ from runs import Answer, Questions, Setting, failure, lost, main
 BOUNDS = {"fp32": 2**-14, "bf16": 2**-4}
 """Norm of the error over that of what is exact, through two layers; of hidden states, of those by a
 cache, and of the gradient of each matrix. Vectors and scalars, as lambda's, are sums that cancel:
-their gradients are taken together."""
+their gradients are taken together. In bf16 the largest of a CPU is 0.039, of `tda`, of all others
+0.022."""
 
 
 def questions(setting: Setting) -> Questions:
