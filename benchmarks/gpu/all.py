@@ -90,26 +90,52 @@ def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
 
 
 def tiles(folder: Path) -> dict[str, Any]:
-    """What `measured.json` holds: by card its tiles, and which backward pass is faster."""
+    """What `measured.json` holds: by card its tiles, and which backward pass is faster.
+
+    Of those that are still shipped; how the backward passes compare is known of the tiles that they
+    were timed with.
+    """
+    from difftransformer.models.kernels.fused.tiles import part_of
+
     found: dict[str, Any] = {}
     for one in answers(folder, "tune"):
         card = found.setdefault(one["device"], {"tiles": {}, "atomic": {}})
         card |= {"capability": one["capability"], "versions": one["versions"], "date": one["date"]}
-        card["tiles"] |= one["answer"]["tiles"]
-        card["atomic"] |= one["answer"]["atomic"]
+        answer = one["answer"]
+        best = fastest_shipped(answer["seconds"], part_of(tuple(one["capability"])))
+        card["tiles"] |= best
+        as_timed = best == answer["tiles"]
+        card["atomic"] |= {name: as_timed and faster for name, faster in answer["atomic"].items()}
+    return found
+
+
+def fastest_shipped(seconds: dict[str, Any], part: str) -> dict[str, list[int]]:
+    """The fastest tile of each kernel among those that are shipped for a part."""
+    from difftransformer.models.kernels.fused.tiles import shipped
+
+    found = {}
+    for kernel, by_tile in seconds.items():
+        able = [tile[:4] for tile in shipped(part)[kernel] if str(tile[:4]) in by_tile]
+        if able:
+            found[kernel] = min(able, key=lambda tile: by_tile[str(tile)]["median"])
     return found
 
 
 def fastest(folder: Path) -> dict[str, Any]:
     """What `by_card.json` holds: by card, operation and width the fastest backend by keys.
 
-    Training decides, and the newest answer.
+    Training decides, and the newest answer; of our kernels those with the tiles that are taken now.
     """
     newest: dict[tuple[str, int, int], dict[str, Any]] = {}
+    taken = {card: runs.digest_of_tiles(one) for card, one in tiles(folder).items()}
     for one in answers(folder, "attention"):
         _, keys, _, width, mode, *others = one["question"].split()
-        if mode == "training" and not others:
-            newest[one["device"], int(width), int(keys)] = one["answer"]["seconds"]
+        if mode != "training" or others:
+            continue
+        seconds = one["answer"]["seconds"]
+        if one["versions"].get("tiles") != taken.get(one["device"]):
+            seconds = {name: value for name, value in seconds.items() if "fused" not in name}
+        newest[one["device"], int(width), int(keys)] = seconds
     found: dict[str, Any] = {}
     for (card, width, keys), seconds in sorted(newest.items()):
         operations = found.setdefault(card, {}).setdefault("bf16", {})

@@ -240,8 +240,8 @@ def surroundings(script: str, setting: Setting) -> Answer:
     from difftransformer.provenance.published import json_digest
 
     card = torch.cuda.get_device_name()
-    if script != "tune" and card in measured():
-        versions["tiles"] = json_digest([measured()[card][key] for key in ("tiles", "atomic")])[:12]
+    if script != "tune" and (tiles := digest_of_tiles(measured().get(card))):
+        versions["tiles"] = tiles
     if script == "training":  # the one that asks for `auto`
         versions["by_card"] = json_digest(json.loads(TABLE.read_text()).get(card))[:12]
     return {
@@ -249,6 +249,13 @@ def surroundings(script: str, setting: Setting) -> Answer:
         "capability": list(torch.cuda.get_device_capability()),
         "versions": versions | {"cuda": str(torch.version.cuda)},
     }
+
+
+def digest_of_tiles(found: Mapping[str, Any] | None) -> str | None:
+    """What tells the tiles that a card has in git, say, from others; None: it has none."""
+    from difftransformer.provenance.published import json_digest
+
+    return found and json_digest([found[key] for key in ("tiles", "atomic")])[:12]
 
 
 def clocks(setting: Setting) -> dict[str, str] | None:

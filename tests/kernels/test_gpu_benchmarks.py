@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from difftransformer.models.kernels.fused import tiles
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 ORIGIN = {"device": "cpu", "versions": {"torch": "1"}}
 
@@ -233,15 +235,37 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
             }
         }
     }
-    tile = {"tiles": {"forward/2/64/128": [64, 64, 8, 2]}, "atomic": {"keys_atomic/2/64/128": True}}
-    (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", tile))
-    card = every.tiles(tmp_path)["H200"]
-    assert card == {
-        **tile,
+    answer = {"tiles": {}, "atomic": {}, "seconds": {}}
+    (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
+    operations = every.fastest(tmp_path)["H200"]["bf16"]
+    assert operations["differential_attention"] == [[64, sdpa], [128, sdpa]]
+
+
+def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
+    every = import_module("all")
+    name, shipped = "forward/2/64/128", tiles.shipped("90")
+    first, second = (tile[:4] for tile in shipped[name][:2])
+    times = {str([9, 9, 9, 9]): 1.0, str(second): 2.0, str(first): 3.0}
+    tuned = {
+        "tiles": {name: [9, 9, 9, 9]},
+        "atomic": {"keys_atomic/2/64/128": True},
+        "seconds": {name: {tile: {"median": value} for tile, value in times.items()}},
+    }
+
+    def found(answer: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
+        card: dict[str, Any] = every.tiles(tmp_path)["H200"]
+        return card
+
+    assert found(tuned) == {
+        "tiles": {name: second},
+        "atomic": {"keys_atomic/2/64/128": False},  # timed with the other tile
         "capability": [9, 0],
         "versions": {"torch": "2.11"},
         "date": "2026-12-01",
     }
+    del times[str([9, 9, 9, 9])]
+    assert found(tuned | {"tiles": {name: second}})["atomic"] == tuned["atomic"]
 
 
 def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:
@@ -255,7 +279,6 @@ def test_what_comes_behind_waits_until_the_tables_are_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from difftransformer.models.kernels import by_card
-    from difftransformer.models.kernels.fused import tiles
 
     every = import_module("all")
     for module, name in ((by_card, "TABLE"), (tiles, "MEASURED")):
@@ -263,7 +286,9 @@ def test_what_comes_behind_waits_until_the_tables_are_adopted(
         (tmp_path / f"{name}.json").write_text("{}")
     given = argparse.Namespace(device="cuda", records=tmp_path)
     assert every.is_adopted("tune", given)  # nothing was found
-    (tmp_path / "tune.jsonl").write_text(answered("tune", "2", {"tiles": {"a": 1}, "atomic": {}}))
+    (tmp_path / "tune.jsonl").write_text(
+        answered("tune", "2", {"tiles": {}, "atomic": {}, "seconds": {}})
+    )
     assert not every.is_adopted("tune", given) and every.is_adopted("attention", given)
     every.adopt_answers(given)
     assert every.is_adopted("tune", given)

@@ -46,12 +46,20 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     rows_first = (x.transpose(1, 2) for x in (q, k, v))
     repeat = torch.are_deterministic_algorithms_enabled()  # no operation of torch: it cannot refuse
     out = _function()(*rows_first, softmax_scale=scale, causal=True, deterministic=repeat)
-    return out[0] if isinstance(out, tuple) else out  # the fourth gives its lse along
+    return out[0] if isinstance(out, tuple) else out  # the third may give its lse along
+
+
+def generation() -> int | None:
+    """Return which flash-attn is installed: 2, 3, 4 or none; the first of 2, 4 and 3."""
+    return _installed()
+
+
+# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
+generation._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
-def generation() -> int | None:
-    """Return which flash-attn is installed: 2, 3, 4 or none; the first of 2, 4 and 3."""
+def _installed() -> int | None:
     package = importlib.util.find_spec("flash_attn")
     if package is not None:
         return 2 if package.origin is not None else 4  # the fourth fills a namespace, with .cute
@@ -61,8 +69,10 @@ def generation() -> int | None:
 def _function() -> Callable[..., Tensor | tuple[Tensor, ...]]:
     # Imported only where it is installed and was chosen.
     if generation() == 4:
-        from flash_attn.cute import flash_attn_func
-    elif generation() == 3:
+        from difftransformer.models.kernels import flash4
+
+        return flash4.attention
+    if generation() == 3:
         from flash_attn_interface import flash_attn_func
     else:
         from flash_attn import flash_attn_func
@@ -78,21 +88,23 @@ def _takes_wide(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether the installed generation computes values wider than keys, with gradients if asked.
 
     As their sources check it: the fourth takes widths of 8 to 256 on Hopper and up to 128 on
-    Blackwell; the third, forward alone, values up to 512 beside keys up to 64.
+    Blackwell, with gradients where heads share no keys (an H100 said so); the third, forward alone,
+    values up to 512 beside keys up to 64.
     """
     d, e = q.shape[-1], v.shape[-1]
-    if generation() == 4:
-        return d % 8 == e % 8 == 0 and e <= _WIDEST.get(_major(q), 0)
     graded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    if generation() == 4:
+        shared = q.shape[1] != k.shape[1]
+        return d % 8 == e % 8 == 0 and e <= _widest() and not (graded and shared)
     return generation() == 3 and d <= 64 and e <= 512 and not graded
 
 
-_WIDEST = {9: 256, 10: 128, 11: 128}
-"""Widest value beside narrower keys of the fourth generation, by major compute capability."""
+def _widest() -> int:
+    """Widest value beside narrower keys of the fourth generation, on the current card."""
+    return {9: 256, 10: 128, 11: 128}.get(torch.cuda.get_device_capability()[0], 0)
 
 
-def _major(q: Tensor) -> int:
-    return torch.cuda.get_device_capability(q.device)[0]
+_widest._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def attention_with_lse(

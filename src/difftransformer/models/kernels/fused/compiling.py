@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from difftransformer.models.kernels.fused.hazards import overwritten
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile
 
 PARTS = {"80": 163 * 1024, "90": 227 * 1024, "100": 227 * 1024}
@@ -31,11 +32,13 @@ class Compiled(NamedTuple):
     shared: int
     tensor: int = 0
     """Columns of tensor memory, which 10.0 has; of a kernel that wants more there is no code."""
+    overwritten: int = 0
+    """Buffers that are filled while a product may read them, see `hazards`."""
 
     def fits(self, part: str) -> bool:
-        """Whether we ship it: little in memory that should be in registers, and what there is."""
+        """Whether we ship it: it is right, has what it takes, and spills few registers."""
         within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
-        return within and self.spilled <= MOST_SPILLED
+        return within and self.spilled <= MOST_SPILLED and not self.overwritten
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
@@ -87,7 +90,8 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
     made = triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
     registers, spilled = _usage(made.asm["cubin"])
     columns = getattr(made.metadata, "tmem_size", None) or 0
-    return Compiled(registers, spilled, made.metadata.shared, columns)
+    clashes = len(overwritten(made.asm["ttgir"], tile.stages))
+    return Compiled(registers, spilled, made.metadata.shared, columns, clashes)
 
 
 def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
