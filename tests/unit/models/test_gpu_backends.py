@@ -4,13 +4,11 @@ import json
 import subprocess
 import sys
 import types
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import by_card, choose_backend, eager, flash, fused, kernel
@@ -204,121 +202,6 @@ def test_the_table_in_git_names_what_there_is() -> None:
                 for _, steps in by_width:
                     assert steps[0][0] == 1
                     assert {name for _, name in steps} <= set(by_card._BACKENDS)
-
-
-@pytest.fixture
-def wide_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """A flash-attn that takes values wider than keys; gives the widths it was called with."""
-    calls: list[tuple[int, int]] = []
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        rows = (x.transpose(1, 2) for x in (q, k, v))
-        return eager.attention(*rows, scale=scale, mask=None)
-
-    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
-        calls.append((q.shape[-1], v.shape[-1]))
-        return attend(q, k, v, given["softmax_scale"])
-
-    def forward(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor | None, ...]:
-        out = flash_attn_func(q, k, v, **given)
-        return out, out.new_zeros(q.shape[0], q.shape[2], q.shape[1]).float(), None
-
-    def backward(
-        q: Tensor, k: Tensor, v: Tensor, out: Tensor, grad: Tensor, lse: Tensor, **given: Any
-    ) -> tuple[Tensor, ...]:
-        assert lse.dtype == torch.float32
-        scale, (q, k, v, grad) = (
-            given["softmax_scale"],
-            (x.transpose(1, 2) for x in (q, k, v, grad)),
-        )
-        weights = eager.attention_map(q, k, scale=scale, mask=None)
-        slope = grad @ v.mT
-        slope = scale * weights * (slope - (slope * weights).sum(-1, keepdim=True))
-        return tuple(x.transpose(1, 2) for x in (slope @ k, slope.mT @ q, weights.mT @ grad))
-
-    told = {
-        "flash_attn": {"flash_attn_func": flash_attn_func},
-        "flash_attn_interface": {"flash_attn_func": flash_attn_func},
-        "flash_attn.cute": {},
-        "flash_attn.cute.interface": {"_flash_attn_fwd": forward, "_flash_attn_bwd": backward},
-    }
-    for name, functions in told.items():
-        module = types.ModuleType(name)
-        vars(module).update(functions)
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(flash, "_computes", lambda q: True)
-    return calls
-
-
-@pytest.mark.parametrize(
-    ("generation", "major", "d", "groups", "graded", "widths"),
-    [
-        (4, 9, 128, 2, True, [(128, 256)] * 2),
-        (4, 9, 128, 1, True, [(256, 256)]),
-        (4, 9, 128, 1, False, [(128, 256)] * 2),
-        (4, 10, 64, 2, True, [(64, 128)] * 2),
-        (4, 10, 128, 2, True, [(256, 256)]),
-        (3, 9, 64, 1, False, [(64, 128)] * 2),
-        (3, 9, 64, 1, True, [(128, 128)]),
-        (3, 9, 128, 1, False, [(256, 256)]),
-        (2, 9, 64, 1, False, [(128, 128)]),
-    ],
-)
-def test_flash_attn_takes_wide_values_where_it_can(
-    card: types.SimpleNamespace,
-    wide_calls: list[tuple[int, int]],
-    monkeypatch: pytest.MonkeyPatch,
-    generation: int,
-    major: int,
-    d: int,
-    groups: int,
-    graded: bool,
-    widths: list[tuple[int, int]],
-) -> None:
-    monkeypatch.setattr(flash, "generation", lambda: generation)
-    card.major = major
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (
-        torch.randn(1, heads, 5, width, generator=generator).requires_grad_(graded)
-        for heads, width in ((4, d), (2 * groups, d), (groups, 2 * d))
-    )
-    given: dict[str, Any] = {"scale": 0.1, "mask": None}
-    lam = torch.tensor(0.7)
-    found = flash.differential_attention(q, k, v, lam, **given)
-    torch.testing.assert_close(found, eager.differential_attention(q, k, v, lam, **given))
-    assert wide_calls == widths
-
-
-def test_the_fourth_generation_is_an_operation_of_torch(
-    wide_calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flash, "_installed", lambda: 4)
-    monkeypatch.setattr(flash, "_widest", lambda: 256)
-    generator = torch.Generator().manual_seed(0)
-    inputs = [
-        torch.randn(2, heads, 5, width, generator=generator).requires_grad_()
-        for heads, width in ((4, 8), (4, 8), (2, 16))
-    ]
-    inputs.append(torch.tensor(0.7, requires_grad=True))
-    given: dict[str, Any] = {"scale": 0.1, "mask": None}
-    compiled = torch.compile(flash.differential_attention, backend="aot_eager", fullgraph=True)
-    outs = [one(*inputs, **given) for one in (compiled, eager.differential_attention)]
-    probe = torch.randn(outs[0].shape, generator=generator)
-    found, wanted = (torch.autograd.grad(out, inputs, probe) for out in outs)
-    torch.testing.assert_close([outs[0], *found], [outs[1], *wanted])
-    assert wide_calls == [(8, 16)] * 2
-    again = flash.differential_attention(*inputs, **given)
-    with pytest.raises(NotImplementedError, match="no second derivative"):
-        torch.autograd.grad(again.sum(), inputs, create_graph=True)
-
-
-def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = {"flash_attn_interface": ModuleSpec("flash_attn_interface", None)}
-    monkeypatch.setattr("importlib.util.find_spec", installed.get)
-    monkeypatch.setattr(flash, "_installed", flash._installed.__wrapped__)
-    assert flash.generation() == 3
-    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
-    assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
 
 
 def test_nothing_measured_lies_outside_of_git() -> None:

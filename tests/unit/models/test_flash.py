@@ -1,0 +1,233 @@
+"""flash-attn as it is called: no card is here, so its functions are stood in for by their sums."""
+
+import sys
+import types
+from importlib.machinery import ModuleSpec
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from difftransformer.errors import BackendError
+from difftransformer.models.kernels import choose_backend, eager, flash
+
+
+class Called(NamedTuple):
+    """How a generation's function was called: widths of keys and of values, and its keywords."""
+
+    widths: tuple[int, int]
+    given: dict[str, Any]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    rows = (x.double().transpose(1, 2) for x in (q, k, v))
+    return eager.attention(*rows, scale=scale, mask=None).to(q.dtype)
+
+
+def differentiate(
+    q: Tensor, k: Tensor, v: Tensor, grad: Tensor, scale: float
+) -> tuple[Tensor, ...]:
+    """Gradients by the formula; where an operation of torch runs, autograd does not look."""
+    q, k, v, grad = (x.transpose(1, 2) for x in (q, k, v, grad))
+    weights = eager.attention_map(q, k, scale=scale, mask=None)
+    slope = grad @ v.mT
+    slope = scale * weights * (slope - (slope * weights).sum(-1, keepdim=True))
+    return tuple(x.transpose(1, 2) for x in (slope @ k, slope.mT @ q, weights.mT @ grad))
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Called]:
+    """All generations, as their documentation or, of the fourth, their sources have them."""
+    calls: list[Called] = []
+
+    def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+        assert given["causal"]
+        calls.append(Called((q.shape[-1], v.shape[-1]), given))
+        return attend(q, k, v, given["softmax_scale"])
+
+    def forward(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor | None, ...]:
+        out = flash_attn_func(q, k, v, **given)
+        return out, out.new_zeros(q.shape[0], q.shape[2], q.shape[1]).float(), None
+
+    def backward(
+        q: Tensor, k: Tensor, v: Tensor, out: Tensor, grad: Tensor, lse: Tensor, **given: Any
+    ) -> tuple[Tensor, ...]:
+        assert given["causal"] and lse.dtype == torch.float32
+        calls.append(Called((q.shape[-1], v.shape[-1]), given))
+        return differentiate(q, k, v, grad, given["softmax_scale"])
+
+    told = {
+        "flash_attn": {"flash_attn_func": flash_attn_func},
+        "flash_attn_interface": {"flash_attn_func": flash_attn_func},
+        "flash_attn.cute": {},
+        "flash_attn.cute.interface": {"_flash_attn_fwd": forward, "_flash_attn_bwd": backward},
+    }
+    for name, functions in told.items():
+        module = types.ModuleType(name)
+        vars(module).update(functions)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(flash, "_computes", lambda q: True)
+    monkeypatch.setattr(flash, "_widest", lambda: 0)  # a card that wants values as wide as keys
+    return calls
+
+
+@pytest.fixture(params=[2, 4])
+def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(flash, "_installed", lambda: request.param)
+    found: int = request.param
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, r"flash-attn is not installed; pip install"),
+        ("flash_attn/__init__.py", "half precision only"),
+        ("", "half precision only"),
+    ],
+)
+def test_a_gpu_needs_the_package_and_half_precision(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, message: str
+) -> None:
+    spec = None if found is None else ModuleSpec("flash_attn", None, origin=found or None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    monkeypatch.setattr(flash, "_installed", flash._installed.__wrapped__)
+    with pytest.raises(BackendError, match=message):
+        choose_backend("flash_attn", "cuda", "fp32")
+    if found is not None:
+        assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
+        assert choose_backend("auto", "cuda", "bf16") == ("flash_attn" if found else "sdpa")
+        assert choose_backend("auto", "cuda", "fp32") == "sdpa"
+
+
+def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"flash_attn_interface": ModuleSpec("flash_attn_interface", None)}
+    monkeypatch.setattr("importlib.util.find_spec", installed.get)
+    monkeypatch.setattr(flash, "_installed", flash._installed.__wrapped__)
+    assert flash.generation() == 3
+    assert choose_backend("auto", "cuda", "bf16") == "sdpa"
+    assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
+
+
+def test_what_it_cannot_compute_is_refused() -> None:
+    q = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(BackendError, match="takes no padding mask; take sdpa"):
+        flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
+    with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
+        flash.attention(q, q, q, scale=1.0, mask=None)
+
+
+def test_heads_that_there_is_no_kernel_for_are_refused(
+    generation: int, calls: list[Called]
+) -> None:
+    q, v, lam = torch.zeros(1, 2, 3, 192), torch.zeros(1, 1, 3, 384), torch.tensor(0.5)
+    with pytest.raises(BackendError, match="no kernel for heads of 384, 256 at most: take sdpa"):
+        flash.differential_attention(q, q, v, lam, scale=1.0, mask=None)
+    assert not calls
+
+
+@pytest.mark.parametrize("new", [9, 4, 1])
+@pytest.mark.parametrize("differential", [False, True])
+def test_it_is_called_for_the_same_sums(
+    generation: int, calls: list[Called], new: int, differential: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    heads, width = ((8, 4, 2), 32) if differential else ((4, 2, 2), 24)
+    q, k, v = (
+        torch.randn(2, count, 9, size, generator=generator, dtype=torch.double)
+        for count, size in zip(heads, (16, 16, width), strict=True)
+    )
+    rest = {"lam": torch.tensor(0.7)} if differential else {}
+    given = {"scale": 0.3, "mask": None, **rest}
+    name = "differential_attention" if differential else "attention"
+    found = getattr(flash, name)(q[:, :, -new:], k, v, **given)
+    expected = getattr(eager, name)(q[:, :, -new:], k, v, **given)
+    torch.testing.assert_close(found[..., :width], expected)
+    assert [one.widths for one in calls] == [] if differential and new == 1 else [(width, width)]
+
+
+def test_it_is_told_to_repeat_its_bits(generation: int, calls: list[Called]) -> None:
+    q = torch.zeros(1, 2, 3, 8, requires_grad=True)
+
+    def told() -> bool:
+        calls.clear()
+        flash.attention(q, q, q, scale=1.0, mask=None).sum().backward()
+        (found,) = (one.given["deterministic"] for one in calls if "deterministic" in one.given)
+        return bool(found)
+
+    torch.set_deterministic_debug_mode("error")
+    try:
+        assert told()
+    finally:
+        torch.set_deterministic_debug_mode("default")
+    assert not told()
+
+
+@pytest.mark.parametrize(
+    ("installed", "widest", "d", "groups", "graded", "widths"),
+    [
+        (4, 256, 128, 2, True, [(128, 256)] * 2),
+        (4, 256, 128, 1, True, [(256, 256)]),
+        (4, 256, 128, 1, False, [(128, 256)] * 2),
+        (4, 128, 64, 2, True, [(64, 128)] * 2),
+        (4, 128, 128, 2, True, [(256, 256)]),
+        (3, 0, 64, 1, False, [(64, 128)] * 2),
+        (3, 0, 64, 1, True, [(128, 128)]),
+        (3, 0, 128, 1, False, [(256, 256)]),
+        (2, 0, 64, 1, False, [(128, 128)]),
+    ],
+)
+def test_wide_values_are_taken_where_they_can_be(
+    calls: list[Called],
+    monkeypatch: pytest.MonkeyPatch,
+    installed: int,
+    widest: int,
+    d: int,
+    groups: int,
+    graded: bool,
+    widths: list[tuple[int, int]],
+) -> None:
+    monkeypatch.setattr(flash, "_installed", lambda: installed)
+    monkeypatch.setattr(flash, "_widest", lambda: widest)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, 5, width, generator=generator).requires_grad_(graded)
+        for heads, width in ((4, d), (2 * groups, d), (groups, 2 * d))
+    )
+    given: dict[str, Any] = {"scale": 0.1, "mask": None}
+    lam = torch.tensor(0.7)
+    found = flash.differential_attention(q, k, v, lam, **given)
+    torch.testing.assert_close(found, eager.differential_attention(q, k, v, lam, **given))
+    assert [one.widths for one in calls] == widths
+
+
+@pytest.mark.parametrize(("major", "widest"), [(8, 0), (9, 256), (10, 128), (12, 0)])
+def test_the_card_says_how_wide_values_may_be(
+    monkeypatch: pytest.MonkeyPatch, major: int, widest: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
+    assert flash._widest() == widest
+
+
+def test_the_fourth_generation_is_an_operation_of_torch(
+    calls: list[Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash, "_installed", lambda: 4)
+    monkeypatch.setattr(flash, "_widest", lambda: 256)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randn(2, heads, 5, width, generator=generator).requires_grad_()
+        for heads, width in ((4, 8), (4, 8), (2, 16))
+    ]
+    inputs.append(torch.tensor(0.7, requires_grad=True))
+    given: dict[str, Any] = {"scale": 0.1, "mask": None}
+    compiled = torch.compile(flash.differential_attention, backend="aot_eager", fullgraph=True)
+    outs = [one(*inputs, **given) for one in (compiled, eager.differential_attention)]
+    probe = torch.randn(outs[0].shape, generator=generator)
+    found, wanted = (torch.autograd.grad(out, inputs, probe) for out in outs)
+    torch.testing.assert_close([outs[0], *found], [outs[1], *wanted])
+    assert [one.widths for one in calls] == [(8, 16)] * 4
+    again = flash.differential_attention(*inputs, **given)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        torch.autograd.grad(again.sum(), inputs, create_graph=True)
