@@ -73,6 +73,11 @@ def tables(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 def adopt_answers(arguments: argparse.Namespace) -> None:
     """Write the tables in git from the answers of all cards in the folder of records."""
+    for one in answers(arguments.records, "tune"):
+        for kernel, wrong in one["answer"].get("wrong", {}).items():
+            print(
+                f"{one['device']}, {kernel}: wrong with {wrong}; compile_tiles.py should know why"
+            )
     for path, found in tables(arguments.records):
         if not found:
             print(f"{path.name}: no answers of a card in {arguments.records}")
@@ -115,7 +120,8 @@ def fastest_shipped(seconds: dict[str, Any], part: str) -> dict[str, list[int]]:
 
     found = {}
     for kernel, by_tile in seconds.items():
-        able = [tile[:4] for tile in shipped(part)[kernel] if str(tile[:4]) in by_tile]
+        tiles = [tile[:4] for tile in shipped(part).get(kernel, [])]
+        able = [tile for tile in tiles if str(tile) in by_tile]
         if able:
             found[kernel] = min(able, key=lambda tile: by_tile[str(tile)]["median"])
     return found
@@ -132,10 +138,11 @@ def fastest(folder: Path) -> dict[str, Any]:
         _, keys, _, width, mode, *others = one["question"].split()
         if mode != "training" or others:
             continue
-        seconds = one["answer"]["seconds"]
-        if one["versions"].get("tiles") != taken.get(one["device"]):
-            seconds = {name: value for name, value in seconds.items() if "fused" not in name}
-        newest[one["device"], int(width), int(keys)] = seconds
+        where, seconds = (one["device"], int(width), int(keys)), one["answer"]["seconds"]
+        if one["versions"].get("tiles") == taken.get(one["device"]):
+            newest[where] = seconds
+        elif not any("fused" in name for name in newest.get(where, ())):
+            newest[where] = {name: time for name, time in seconds.items() if "fused" not in name}
     found: dict[str, Any] = {}
     for (card, width, keys), seconds in sorted(newest.items()):
         operations = found.setdefault(card, {}).setdefault("bf16", {})

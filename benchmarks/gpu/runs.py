@@ -188,6 +188,22 @@ def failure(error: Exception) -> Answer:
     return {"failed": f"{type(error).__name__}: {said}"}
 
 
+def failed_part(name: str, error: Exception, setting: Setting) -> Answer:
+    """How a part of a question failed, while the others go on.
+
+    Raises:
+        RuntimeError: the card is lost, and with it the others.
+        torch.OutOfMemoryError: what the others take may be the cause.
+    """
+    import torch
+
+    if lost(setting):
+        raise RuntimeError(f"{name}: {error}") from error
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    return failure(error) | {"within": False}
+
+
 def finite(value: Any) -> Any:
     """The same with NaN and infinity as text, which JSON has no numbers for."""
     if isinstance(value, dict):
@@ -236,17 +252,19 @@ def surroundings(script: str, setting: Setting) -> Answer:
     if setting.device == "cpu":
         return {"device": "cpu", "capability": None, "versions": versions}
     from difftransformer.models.kernels.by_card import TABLE
-    from difftransformer.models.kernels.fused.tiles import measured
+    from difftransformer.models.kernels.fused.tiles import measured, part_of, shipped
     from difftransformer.provenance.published import json_digest
 
-    card = torch.cuda.get_device_name()
-    if script != "tune" and (tiles := digest_of_tiles(measured().get(card))):
+    card, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    if script == "tune":
+        versions["shipped"] = json_digest(shipped(part_of(capability)))[:12]
+    elif tiles := digest_of_tiles(measured().get(card)):
         versions["tiles"] = tiles
     if script == "training":  # the one that asks for `auto`
         versions["by_card"] = json_digest(json.loads(TABLE.read_text()).get(card))[:12]
     return {
         "device": card,
-        "capability": list(torch.cuda.get_device_capability()),
+        "capability": list(capability),
         "versions": versions | {"cuda": str(torch.version.cuda)},
     }
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from models import backends
-from runs import Answer, Questions, Setting, failure, lost, main
+from runs import Answer, Questions, Setting, failed_part, main
 
 BOUNDS = {"fp32": 2**-14, "bf16": 2**-4}
 """Norm of the error over that of what is exact, through two layers; of hidden states, of those by a
@@ -45,11 +45,7 @@ def compare(setting: Setting, variant: str) -> Answer:
                     found[name] = {"refused": str(error)}
                     continue
                 except Exception as error:  # of a kernel or a compiler; the others go on
-                    if lost(setting):
-                        raise RuntimeError(f"{name}: {error}") from error
-                    if isinstance(error, torch.OutOfMemoryError):
-                        raise
-                    found[name] = failure(error) | {"within": False}
+                    found[name] = failed_part(name, error, setting)
                     continue
                 errors = {
                     one: float((value.double() - exact[one]).norm() / exact[one].norm())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from difftransformer.models.kernels.fused import tiles
 
@@ -266,6 +267,33 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
     }
     del times[str([9, 9, 9, 9])]
     assert found(tuned | {"tiles": {name: second}})["atomic"] == tuned["atomic"]
+
+
+def test_a_tile_with_other_numbers_is_not_timed() -> None:
+    tune, kernel = import_module("tune"), tiles.Kernel("forward", 1, 16, 16)
+    good, wrong, seldom = (tiles.Tile(rows, 32, 4, 1) for rows in (16, 32, 64))
+    asked: list[tiles.Tile] = []
+    right = torch.ones(4)
+
+    def run() -> list[torch.Tensor]:
+        tile = tiles.tile_for(kernel, right.device)
+        asked.append(tile)
+        off = tile == wrong or (tile == seldom and asked.count(seldom) == tune.ASKED)
+        return [right * (math.nan if off else 1.001), right]
+
+    able, others = tune.sound(run, kernel, [wrong, good, seldom], {}, [right])
+    assert able == [good] and others == [list(wrong), list(seldom)]
+    with pytest.raises(RuntimeError, match="no tile gives the numbers of PyTorch's attention"):
+        tune.sound(run, kernel, [wrong], {}, [right])
+
+
+def test_a_part_that_fails_leaves_the_others() -> None:
+    runs = import_module("runs")
+    setting = runs.Setting("cpu", 2)
+    found = runs.failed_part("fused", ValueError("no\nkernel"), setting)
+    assert found == {"failed": "ValueError: no", "within": False}
+    with pytest.raises(torch.OutOfMemoryError):
+        runs.failed_part("fused", torch.OutOfMemoryError("full"), setting)
 
 
 def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:

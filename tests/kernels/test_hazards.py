@@ -1,7 +1,10 @@
 """What is seen in compiled code that fetches rows over those that a product still reads."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from difftransformer.errors import BackendError
 from difftransformer.models.kernels.fused.hazards import overwritten
 
 LOOP = """
@@ -38,6 +41,59 @@ def test_rows_that_are_laid_out_in_the_loop_are_looked_at_too(pendings: int, cla
     named = "%now = ttg.local_alloc %loaded : (tensor<32x64xbf16>) -> !ttg.memdesc<32x64xbf16>"
     swapped = lines.replace(lines.splitlines()[4].strip(), named)
     assert overwritten(swapped, 1) == (["now@4"] if clash else [])
+
+
+AROUND = """
+    %state = scf.for %h = %c0 to %H step %c1 iter_args(%s = %zeros) -> (tensor<64x64xf32>) {
+%s
+    } loc(#loc1)
+"""
+
+
+def test_products_may_not_go_on_into_another_loop() -> None:
+    waits = (
+        "%d:2 = ttng.warp_group_dot_wait %out#0, %out#1 {pendings = 0 : i32} : tensor<64x64xf32>"
+    )
+    inner = LOOP.format(count=2, pendings=1).strip("\n").replace("\n    ", "\n      ")
+    for between, found in ((waits, []), ("", ["a loop that begins while products go on"])):
+        lines = f"  {inner}\n      {between}\n  {inner}\n      {between}"
+        assert overwritten(AROUND.replace("%s\n", lines + "\n"), 2) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("ttg.local_store %rows, %now : tensor<32x64xbf16>", "ttg.local_store"),
+        ("%t = ttng.async_tma_copy_global_to_local %desc[%i] %now", "ttng.async_tma"),
+        ("%t = ttg.async_copy_global_to_local %at, %other mask %m", "ttg.async_copy_g"),
+    ],
+)
+def test_what_is_not_understood_counts_as_a_clash(line: str, name: str) -> None:
+    known = LOOP.format(count=2, pendings=0)
+    (found,) = overwritten(known.replace("%inner = scf.if", f"{line}\n      %inner = scf.if"), 2)
+    assert found.startswith("line 9: " + name)
+    branch = known.replace("        scf.yield %x", "        %b = ttng.warp_group_dot %p, %part, %s")
+    assert overwritten(branch.replace("%s : i32", "%s {isAsync = true} : i32"), 2) == [
+        "line 10: in a branch"
+    ]
+
+
+def test_code_that_has_run_is_looked_at_once() -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    from difftransformer.models.kernels.fused.launch import check_code
+    from difftransformer.models.kernels.fused.tiles import Kernel, Tile
+
+    kernel, tile = Kernel("keys", 1, 64, 64), Tile(32, 128, 8, 2)
+    for count in (2, 1):
+        ran = SimpleNamespace(hash=f"{count}", asm={"ttgir": LOOP.format(count=count, pendings=1)})
+        if count == 2:
+            check_code(ran, kernel, tile)
+            ran.asm.clear()
+            check_code(ran, kernel, tile)
+        else:
+            with pytest.raises(BackendError, match=r"keys/1/64/64 with tile .*; take sdpa, or"):
+                check_code(ran, kernel, tile)
+    check_code(None, kernel, tile)  # the interpreter's
 
 
 @pytest.mark.kernels

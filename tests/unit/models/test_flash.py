@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import choose_backend, eager, flash
+from difftransformer.models.kernels import choose_backend, eager, flash, flash4
 
 
 class Called(NamedTuple):
@@ -22,7 +22,7 @@ class Called(NamedTuple):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     rows = (x.double().transpose(1, 2) for x in (q, k, v))
-    return eager.attention(*rows, scale=scale, mask=None).to(q.dtype)
+    return eager.attention(*rows, scale=scale, mask=None).to(q.dtype).contiguous()
 
 
 def differentiate(
@@ -55,7 +55,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Called]:
     ) -> tuple[Tensor, ...]:
         assert given["causal"] and lse.dtype == torch.float32
         calls.append(Called((q.shape[-1], v.shape[-1]), given))
-        return differentiate(q, k, v, grad, given["softmax_scale"])
+        made = [given[name] for name in ("dq", "dk", "dv")]
+        grads = differentiate(q, k, v, grad, given["softmax_scale"])
+        return tuple(one.copy_(grad) for one, grad in zip(made, grads, strict=True))
 
     told = {
         "flash_attn": {"flash_attn_func": flash_attn_func},
@@ -228,6 +230,9 @@ def test_the_fourth_generation_is_an_operation_of_torch(
     found, wanted = (torch.autograd.grad(out, inputs, probe) for out in outs)
     torch.testing.assert_close([outs[0], *found], [outs[1], *wanted])
     assert [one.widths for one in calls] == [(8, 16)] * 4
+    rows = [x.detach().transpose(1, 2).requires_grad_() for x in inputs[:3]]
+    halves = (rows[0][:, :, ::2], rows[1][:, :, ::2], rows[2], 0.1, False)
+    torch.library.opcheck(flash4._attend, halves)
     again = flash.differential_attention(*inputs, **given)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         torch.autograd.grad(again.sum(), inputs, create_graph=True)

@@ -87,9 +87,9 @@ def _computes(q: Tensor) -> bool:
 def _takes_wide(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether the installed generation computes values wider than keys, with gradients if asked.
 
-    As their sources check it: the fourth takes widths of 8 to 256 on Hopper and up to 128 on
-    Blackwell, with gradients where heads share no keys (an H100 said so); the third, forward alone,
-    values up to 512 beside keys up to 64.
+    As their sources check it: the fourth takes widths of 8 to 256 on Hopper, with gradients where
+    heads share no keys, and up to 128 on Blackwell, where that is not asked of it either; the
+    third, forward alone, values up to 512 beside keys up to 64.
     """
     d, e = q.shape[-1], v.shape[-1]
     graded = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))

@@ -53,10 +53,10 @@ def _differentiate(
     """Gradients of q, k and v."""
     from flash_attn.cute.interface import _flash_attn_bwd
 
-    grads = _flash_attn_bwd(
-        q, k, v, out, grad, lse, softmax_scale=scale, causal=True, deterministic=deterministic
-    )
-    q_grad, k_grad, v_grad = grads
+    made = q_grad, k_grad, v_grad = tuple(torch.empty_like(x) for x in (q, k, v))
+    given: dict[str, Any] = dict(zip(("dq", "dk", "dv"), made, strict=True))
+    given |= {"softmax_scale": scale, "causal": True, "deterministic": deterministic}
+    _flash_attn_bwd(q, k, v, out, grad, lse, **given)
     return q_grad, k_grad, v_grad
 
 
@@ -79,11 +79,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     q, k, v, ctx.scale, ctx.deterministic = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
 @first_derivative
-def _backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     q, k, v, out, lse = ctx.saved_tensors
+    if grad is None:
+        grad = torch.zeros_like(out)
     grads = _differentiate(grad.contiguous(), q, k, v, out, lse, ctx.scale, ctx.deterministic)
     return *grads, None, None
 

@@ -7,9 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import triton
 from torch import Tensor
 
+from difftransformer.errors import BackendError
 from difftransformer.models.kernels.fused import backward, backward_keys, backward_queries, forward
+from difftransformer.models.kernels.fused.hazards import overwritten
 from difftransformer.models.kernels.fused.pieces import LOG2_E
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for
 
@@ -168,7 +171,7 @@ class Call:
         by_keys = name.startswith("keys")
         programs = -(-S // tile.keys) * B * G if by_keys else -(-T // tile.rows) * B * H
         with _on(self.q):
-            function[(programs,)](
+            ran = function[(programs,)](
                 *given,
                 *made,
                 *strides,
@@ -177,6 +180,7 @@ class Call:
                 num_warps=tile.warps,
                 num_stages=tile.stages,
             )
+        check_code(ran, kernel, tile)
 
     def _inputs(self) -> tuple[Tensor | None, ...]:
         return self.q, self.k, self.v, self.lam, self.mask
@@ -189,6 +193,28 @@ class Call:
     def _row_numbers(self) -> Tensor:
         (B, H, _), (T, _) = self.heads, self.lengths
         return self.q.new_empty(self.maps, B, H, T, dtype=torch.float32)
+
+
+_checked: set[str] = set()
+
+
+def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
+    """Look once at what was compiled and has just run; the interpreter compiles nothing.
+
+    The tiles that are shipped are looked at as one Triton compiles them for some widths; another
+    may do so otherwise.
+
+    Raises:
+        BackendError: its numbers may be wrong, see `hazards`.
+    """
+    if ran is None or ran.hash in _checked:
+        return
+    if overwritten(ran.asm["ttgir"], tile.stages):
+        raise BackendError(
+            f"backend fused: Triton {triton.__version__} compiles {kernel} with tile {list(tile)} "
+            "to code that overwrites what it is reading; take sdpa, or another Triton"
+        )
+    _checked.add(ran.hash)
 
 
 def _on(x: Tensor) -> AbstractContextManager[Any]:
