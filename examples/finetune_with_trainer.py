@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-
 import difftransformer
+import torch
 from difftransformer import DiffTransformerConfig
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 LENGTH = 32
 

@@ -8,10 +8,9 @@ python examples/generate.py results/tiny/runs/diff/6 "def main("
 import sys
 from pathlib import Path
 
+import difftransformer
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-import difftransformer
 
 
 def main(folder: Path, prompt: str, new_tokens: int = 40) -> str:

@@ -10,10 +10,9 @@ Dex, docs/dex.md).
 from typing import Any
 
 import torch
+from difftransformer import AttentionLayer, DifferentialAttention
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from difftransformer import AttentionLayer, DifferentialAttention
 
 
 class LlamaAttention(nn.Module):

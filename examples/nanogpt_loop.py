@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
 from difftransformer import DifferentialAttention, KeyValueCache
+from torch import Tensor, nn
 
 WIDTH, HEADS, LAYERS, CONTEXT = 64, 4, 2, 64
 

@@ -27,8 +27,13 @@ class RunningJob:
     states: Path | None
     """Folder where jobs of this rule keep their state, and trainings their heartbeat."""
 
+    @property
+    def name(self) -> str:
+        """What tells it from others of its rule."""
+        return " ".join(map(str, self.wildcards.values()))
+
     def __str__(self) -> str:
-        return " ".join([self.rule, *map(str, self.wildcards.values())])
+        return f"{self.rule} {self.name}".rstrip()
 
     def beat(self, beats: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any] | None:
         """The heartbeat of this job among those that there are."""
@@ -76,7 +81,7 @@ class Board:
         if ended is None:
             return f"[{self.done}/{self.total}] job {job}"
         seconds = time.time() - ended.since
-        self._remaining.finish(ended.rule, seconds)
+        self._remaining.finish(ended.rule, ended.name, seconds)
         return f"[{self.done}/{self.total}] {ended} in {clock(seconds)}"
 
     def fail(self, job: int, rule: str, logs: Sequence[str], said: str | None = None) -> str:
@@ -97,9 +102,7 @@ class Board:
         left = self._remaining.seconds(
             now - self._began,
             [
-                Underway(
-                    job.rule, now - job.since, None if beat is None else beat.get("eta_seconds")
-                )
+                Underway(job.rule, job.name, now - job.since, (beat or {}).get("eta_seconds"))
                 for job, beat in running
             ],
         )

@@ -1,4 +1,4 @@
-"""How long a workflow will still take: what its jobs took, by rule, now and in earlier builds."""
+"""How long a workflow will still take: what its jobs took, now and in earlier builds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE = "job_seconds.json"
+FIRST_BUILD = Path(__file__).with_name(FILE)
+"""What the jobs of the headline took once: a first build has no memory, and a training of retrieval
+does not foresee how early it stops. The same seed stops at the same step everywhere, so that
+another machine differs by a factor."""
 _GUESS = 5.0  # of a job of which nothing is known: an evaluation, a picture or a page
+_ENOUGH = 10.0  # remembered seconds of jobs that have ended, before they tell this machine's factor
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,7 @@ class Underway:
     """A job that runs."""
 
     rule: str
+    name: str
     seconds: float
     """Since it started."""
     left: float | None = None
@@ -26,14 +32,15 @@ class Underway:
 class Remaining:
     """An estimate that gets better with every job that ends.
 
-    A rule's jobs are taken to last as long as those of it that have ended, else as one that runs
-    foresees, else as in an earlier build. Jobs run side by side as they have so far.
+    A job is taken to last as long as it did in an earlier build, times what those that have ended
+    took more than then. Where it is not remembered, as long as those of its rule that have ended,
+    else as one that runs foresees. Jobs run side by side as they have so far.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[str, int] = {}
-        self._took: dict[str, list[float]] = {}
-        self._before: dict[str, float] = {}
+        self._took: dict[str, dict[str, float]] = {}
+        self._before: dict[str, dict[str, float]] = {}
 
     def plan(self, jobs: Mapping[str, int]) -> None:
         """Take how many jobs of each rule there are to do."""
@@ -41,23 +48,29 @@ class Remaining:
 
     def recall(self, folder: Path) -> None:
         """Take what jobs took in earlier builds, if that was kept there."""
-        with suppress(OSError, ValueError, TypeError, AttributeError):
-            kept = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            self._before = {str(rule): float(seconds) for rule, seconds in kept.items()}
+        scale = folder.parent.name
+        for path in (FIRST_BUILD, folder / FILE):
+            with suppress(OSError, ValueError, TypeError, AttributeError):
+                for rule, took in json.loads(path.read_text(encoding="utf-8")).items():
+                    known = {str(name): float(seconds) for name, seconds in took.items()}
+                    if path == FIRST_BUILD:
+                        known = {name: known[name] for name in known if name.split()[:1] == [scale]}
+                    self._before[str(rule)] = self._before.get(rule, {}) | known
 
     def keep(self, folder: Path) -> None:
         """Keep what jobs took for the next build; a folder that refuses is no reason to fail."""
-        means = {rule: sum(took) / len(took) for rule, took in self._took.items()}
+        rules = dict.fromkeys([*self._before, *self._took])
+        kept = {rule: self._before.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
         with suppress(OSError):
-            (folder / FILE).write_text(json.dumps(self._before | means, indent=1), encoding="utf-8")
+            (folder / FILE).write_text(json.dumps(kept, indent=1), encoding="utf-8")
 
     def start(self, rule: str) -> None:
         """Note that a job has begun."""
         self._waiting[rule] = max(self._waiting.get(rule, 0) - 1, 0)
 
-    def finish(self, rule: str, seconds: float) -> None:
+    def finish(self, rule: str, name: str, seconds: float) -> None:
         """Note what a job took."""
-        self._took.setdefault(rule, []).append(seconds)
+        self._took.setdefault(rule, {})[name] = seconds
 
     def seconds(self, elapsed: float, underway: Iterable[Underway]) -> float | None:
         """Return how long it will take from now on; None before anything could be known."""
@@ -66,17 +79,37 @@ class Remaining:
         for job in running:
             if job.left is not None:
                 foreseen.setdefault(job.rule, []).append(job.seconds + job.left)
-        if not self._took and not foreseen:
+        if not (self._took or foreseen or any(self._before.values())) or elapsed <= 0:
             return None
-
-        def lasts(rule: str) -> float:
-            for known in (self._took, foreseen):
-                if took := known.get(rule):
-                    return sum(took) / len(took)
-            return self._before.get(rule, _GUESS)
-
-        work = sum(count * lasts(rule) for rule, count in self._waiting.items())
+        factor = self._factor()
+        work = 0.0
+        for rule, count in self._waiting.items():
+            before, ended = self._before.get(rule, {}), self._took.get(rule, {})
+            begun = {*ended, *(job.name for job in running if job.rule == rule)}
+            known = [factor * before[name] for name in before if name not in begun]
+            if len(known) == count:  # those that wait, to all appearance
+                work += sum(known)
+            else:
+                took = [*ended.values()] or foreseen.get(rule) or known or [_GUESS]
+                work += count * sum(took) / len(took)
         for job in running:
-            work += max(lasts(job.rule) - job.seconds, 0) if job.left is None else job.left
-        done = sum(map(sum, self._took.values())) + sum(job.seconds for job in running)
-        return work / max(done / elapsed, 1) if elapsed > 0 else None
+            lasts = self._before.get(job.rule, {}).get(job.name)
+            if lasts is not None and job.seconds < factor * lasts:
+                work += factor * lasts - job.seconds
+            elif job.left is not None:
+                work += job.left
+            elif took := [*self._took.get(job.rule, {}).values()]:
+                work += max(sum(took) / len(took) - job.seconds, 0)
+        ended = sum(sum(took.values()) for took in self._took.values())
+        return work / max((ended + sum(job.seconds for job in running)) / elapsed, 1)
+
+    def _factor(self) -> float:
+        """How much longer jobs took now than those of the same name in earlier builds."""
+        pairs = [
+            (seconds, self._before[rule][name])
+            for rule, took in self._took.items()
+            for name, seconds in took.items()
+            if name in self._before.get(rule, {})
+        ]
+        now, then = map(sum, zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+        return now / then if then >= _ENOUGH else 1.0

@@ -1,5 +1,6 @@
 """A real browser on a site of made-up results; nothing that it asks for may leave the machine."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,8 +11,13 @@ import pytest
 from fake_dex import sentences
 from fake_results import SHAPES, FakeResults
 from fake_site import build_site
+from fake_slices import artifact_slice
+
+from difftransformer.reporting.comparison import write_comparison
+from difftransformer.reporting.table_job import build_table
 
 INSTALL = "the browser tests need Chromium: apt-get install chromium (or set CHROMIUM to its path)"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
     "--disable-component-update", "--no-first-run",
@@ -23,7 +29,7 @@ Open = Callable[..., Any]
 def browser() -> Iterator[Any]:
     """Chromium without a window; skipped where it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="make install brings playwright")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(INSTALL)
     with api.sync_playwright() as playwright:
@@ -65,7 +71,11 @@ def visit(browser: Any) -> Iterator[Open]:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> FakeResults:
     """Language models and models of retrieval, three seeds each."""
-    fake = FakeResults(tmp_path_factory.mktemp("results") / "tiny")
+    return _results(tmp_path_factory.mktemp("results") / "tiny")
+
+
+def _results(folder: Path) -> FakeResults:
+    fake = FakeResults(folder)
     for row in SHAPES:
         for seed in (0, 1, 2):
             fake.language_model(row, seed)
@@ -76,7 +86,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FakeResults:
 
 
 @pytest.fixture(scope="session")
-def site(made: FakeResults) -> Path:
-    """Folder of the report on them."""
+def site(made: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the report on them, with a comparison to a build whose DIFF lost something."""
     tables = ["table6", "table6_recall", "dex_figure4"]
-    return build_site(made, made.root, tables, ["table6"]).parent
+    folder = build_site(made, made.root, tables, ["table6"]).parent
+    other = _results(tmp_path_factory.mktemp("other") / "tiny")
+    for path in other.results:
+        content = json.loads(path.read_text())
+        if content["run"] == "diff" and "loss" in content["metrics"]:
+            content["metrics"]["loss"] += 0.5
+            path.write_text(json.dumps(content))
+    build_table(artifact_slice("table6"), set(other.results), other.root / "tables" / "table6")
+    write_comparison(made.root, other.root, folder / "compare.html")
+    return folder

@@ -11,7 +11,7 @@ import pytest
 
 Open = Callable[..., Any]
 
-PAGES = ("index", "table6", "table6_recall", "runs", "attention", "whole")
+PAGES = ("index", "table6", "table6_recall", "runs", "attention", "compare", "whole")
 MOST_BYTES = 3_000_000
 WIDTH = "[document.documentElement.scrollWidth, innerWidth]"
 
@@ -78,6 +78,7 @@ def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:
     said = panel.inner_text()
     assert "DIFF: Valid" in said and "95% interval" in said and "published: 3.062" in said
     assert "seed 0" in said and "Commit" not in said
+    assert "Settings that differ from its neighbours" in said and "attention.variant" in said
     panel.locator("summary").first.click()
     opened = panel.inner_text()
     assert "0123456789ab" in opened and re.search(
@@ -185,6 +186,8 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
         }"""
     )
     assert drawn  # in colour
+    differ = page.locator("#settings tbody tr").all_inner_texts()
+    assert any("lambda" in row and "0.8" in row for row in differ), differ
 
 
 def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
@@ -202,6 +205,24 @@ def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
     assert "head 4" in (maps.first.get_attribute("aria-label") or "")
     assert maps.first.locator("rect.taken").count() == 0
     assert page.locator("#lambdas tbody tr").count() == 1
+
+
+def test_two_builds_are_compared(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/compare.html")
+    rows = page.locator("tr[data-verdict]:visible")
+    everything = rows.count()
+    page.click("button.chip[data-verdict='beyond noise']")
+    beyond = rows.count()
+    assert 0 < beyond < everything
+    assert page.locator("#shown").inner_text().startswith(f"{beyond} cell")
+    assert {one.inner_text() for one in rows.locator("th").all()} == {"DIFF"}
+    page.click("button.chip[data-verdict='beyond noise']")
+    page.locator("button.sort", has_text="B − A").click()
+    values = [
+        float(one.get_attribute("data-value") or "nan")
+        for one in page.locator("tbody >> nth=0").locator("td[data-value]").all()
+    ]
+    assert values == sorted(values) and len(values) > 2
 
 
 def test_it_is_small(site: Path) -> None:

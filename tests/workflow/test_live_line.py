@@ -13,7 +13,7 @@ import pytest
 from preloaded import python
 
 from snakemake_logger_plugin_difftransformer.board import Board
-from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
+from snakemake_logger_plugin_difftransformer.remaining import FIRST_BUILD, Remaining, Underway
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 SNAKEFILE = """
@@ -123,12 +123,12 @@ def test_what_is_left_follows_from_what_jobs_took(tmp_path: Path) -> None:
     left.start("train")
     left.start("train")
     # Two run side by side and foresee 20 s; of the others nothing is known but a guess.
-    both = [Underway("train", 10.0, 10.0)] * 2
+    both = [Underway("train", name, 10.0, 10.0) for name in "ab"]
     assert left.seconds(10.0, both) == pytest.approx((2 * 10 + 2 * 20 + 10 * 5) / 2)
-    for _ in both:
-        left.finish("train", 30.0)
+    for job in both:
+        left.finish("train", job.name, 30.0)
     left.start("evaluate")
-    left.finish("evaluate", 2.0)
+    left.finish("evaluate", "a", 2.0)
     # Nothing runs: what has ended counts.
     assert left.seconds(31.0, []) == pytest.approx((2 * 30 + 7 * 2 + 2 * 5) / 2)
     left.keep(tmp_path)
@@ -136,14 +136,57 @@ def test_what_is_left_follows_from_what_jobs_took(tmp_path: Path) -> None:
     again.recall(tmp_path)
     again.plan({"evaluate": 10, "train": 1})
     again.start("train")
-    assert again.seconds(1.0, [Underway("train", 1.0, 9.0)]) == pytest.approx(9 + 10 * 2)
+    assert again.seconds(1.0, [Underway("train", "new", 1.0, 9.0)]) == pytest.approx(9 + 10 * 2)
+    # Those that are remembered last as long as then, times what a machine is slower.
+    again.plan({"train": 2})
+    again.start("train")
+    ran = Underway("train", "a", 10.0, 900.0)  # it will stop early, and does not know
+    assert again.seconds(10.0, [ran]) == pytest.approx(20 + 30)
+    again.finish("train", "a", 60.0)
+    assert again.seconds(60.0, []) == pytest.approx(2 * 30)
+
+
+def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None:
+    shipped = json.loads(FIRST_BUILD.read_text())
+    counts = {rule: len(took) for rule, took in shipped.items()}
+    for scale, foreseen in (
+        ("tiny", sum(map(sum, map(dict.values, shipped.values())))),
+        ("gpu", 0),
+    ):
+        left = Remaining()
+        left.recall(tmp_path / scale / "state")
+        left.plan(counts)
+        told = left.seconds(1.0, [])
+        assert (told or 0) == pytest.approx(foreseen, abs=15)
+    # Twice as slow, two side by side in another order: told within 30% from a tenth on.
+    waiting = [(rule, name, 2 * s) for rule, took in shipped.items() for name, s in took.items()]
+    waiting.sort(key=lambda job: (job[0] != "tokenise", job[0] == "build_report", job[1][::-1]))
+    left = Remaining()
+    left.recall(tmp_path / "tiny" / "state")
+    left.plan(counts)
+    now, running, told = 0.0, [], {}
+    while waiting or running:
+        while waiting and len(running) < 2:
+            rule, name, seconds = waiting.pop(0)
+            left.start(rule)
+            running.append((rule, name, now, now + seconds))
+        first = min(running, key=lambda job: job[3])
+        for at in range(int(now) + 1, int(first[3]) + 1):
+            under_way = [Underway(rule, name, at - begun) for rule, name, begun, _ in running]
+            told[at] = left.seconds(at, under_way)
+        now = max(now, first[3])
+        running.remove(first)
+        left.finish(first[0], first[1], first[3] - first[2])
+    for at, seconds in told.items():
+        if 0.1 * now <= at <= 0.9 * now:
+            assert abs(seconds - (now - at)) <= 0.3 * (now - at), (at, seconds, now)
 
 
 def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
-    for text in ("{", "[1]", '{"train": null}'):
+    for text in ("{", "[1]", '{"train": null}', '{"train": 3.0}', '{"train": {"a": "b"}}'):
         (tmp_path / "job_seconds.json").write_text(text)
         left = Remaining()
         left.recall(tmp_path)
         left.plan({"train": 1})
-        left.finish("other", 1.0)
+        left.finish("other", "", 1.0)
         assert left.seconds(1.0, []) == pytest.approx(5.0)

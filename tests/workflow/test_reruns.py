@@ -36,6 +36,13 @@ def test_comments_and_docstrings_rerun_nothing(checkout: Checkout) -> None:
     assert checkout.planned() == set()
 
 
+def test_what_a_cell_says_makes_it_again_alone(checkout: Checkout) -> None:
+    row = ROWS[0]
+    (file,) = (checkout.folder / "results").rglob(f"validation_slices/{row}/0.json")
+    name = str(file.relative_to(checkout.folder))
+    assert checkout.planned(name, "--force") == {f"Evaluate validation_slices on {row}, seed 0"}
+
+
 def test_editing_one_run_reruns_that_run(checkout: Checkout) -> None:
     checkout.edit(
         "config/runs.yaml",

@@ -39,6 +39,13 @@ class Commands(TyperGroup):
             args = [BUILDER, *args]
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete the names of commands, and of what can be built."""
+        from click.shell_completion import CompletionItem
+
+        found = super().shell_complete(ctx, incomplete)
+        return found + [CompletionItem(name) for name in beginning_with(incomplete)]
+
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         """Run a command; exit with its status, 2 for a wrong call."""
         given = args[0] if args else more.pop("args", None)
@@ -63,7 +70,9 @@ class Commands(TyperGroup):
 def _cure(error: Any, words: list[str]) -> str:
     """The value that an error is about, as it stands in the call, and where to look."""
     if "No such command" in error.format_message():
-        return nearest(words[0], {*app_names(), *targets()})
+        built = targets()
+        where = "" if built else "; tables are built in a checkout of the project, from its folder"
+        return nearest(words[0], {*app_names(), *built}) + where
     names = getattr(getattr(error, "param", None), "opts", [])
     found = [value for name, value in pairwise(words) if name in names]
     got = f", got {found[-1]!r}" if found else ""

@@ -38,9 +38,6 @@ _NAMES = re.compile(r"(?i)(key|token|secret|passw|pwd|credential)")
 _SHORTEST = 6
 """A shorter value is no secret, and masking it would eat ordinary words."""
 
-_LOUD = ("torchao", "torch.utils._pytree")
-"""Warn, when torchao is imported, by peft too, of kernels that a machine has no use for."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -140,8 +137,6 @@ def _set_up_logging(
     root = logging.getLogger()
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger("difftransformer").setLevel(level)
-    for name in _LOUD:
-        logging.getLogger(name).setLevel(logging.ERROR)
 
     def add(handler: logging.Handler) -> None:
         handlers.append(handler)

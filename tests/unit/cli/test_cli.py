@@ -136,6 +136,11 @@ def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
     assert frame.beginning_with("table6") == ["table6", "table6_recall"]
     assert {"headline", "diff_v1", "dex"} <= set(frame.beginning_with(""))
     assert frame.targets(checkout / "elsewhere") == []
+    typed = {"_DIFFTRANSFORMER_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    for word, found in {"table6": ["table6", "table6_recall"], "reprod": ["reproduce"]}.items():
+        given = typed | {"COMP_WORDS": f"difftransformer {word}"}
+        ended = RUNNER.invoke(app, [], env=given, prog_name="difftransformer")
+        assert ended.stdout.split() == found
 
 
 def test_open_shows_the_page_of_a_table(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +227,16 @@ def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
     assert known.exit_code == 0 and "GPU-hours" in known.output
 
 
-def test_importing_peft_in_a_job_says_nothing() -> None:
-    lines = (
-        "from difftransformer.provenance.reporting import reporting\nwith reporting(): import peft"
-    )
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "from difftransformer.provenance.reporting import reporting\nwith reporting(): import peft",
+        "import difftransformer\ndifftransformer.register()\n"
+        "from transformers import AutoModelForCausalLM, Trainer",
+    ],
+)
+def test_what_is_imported_says_nothing(imported: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", lines], capture_output=True, text=True, check=True
+        [sys.executable, "-c", imported], capture_output=True, text=True, check=True
     )
     assert ended.stdout + ended.stderr == ""
