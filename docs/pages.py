@@ -5,6 +5,8 @@ from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
 
+import yaml
+
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.registry import attention_class, interpretation, variants
 
@@ -15,7 +17,11 @@ def write_pages(docs: Path) -> None:
     """Write what the site includes, below ``docs/generated``."""
     folder = docs / GENERATED
     folder.mkdir(exist_ok=True)
-    for name, text in {"variants.inc": variants_page()}.items():
+    made = {
+        "variants.inc": variants_page(),
+        "artifacts.inc": artifacts_page(docs.parent / "config" / "artifacts"),
+    }
+    for name, text in made.items():
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
@@ -24,6 +30,21 @@ def write_pages(docs: Path) -> None:
 def variants_page() -> str:
     """Each layer of the registry: its formula as its file has it, its settings, what is ours."""
     return "\n\n".join(map(_variant, variants())) + "\n"
+
+
+def artifacts_page(folder: Path) -> str:
+    """Each table and figure of a configuration: what it shows, how that is measured, its claims."""
+    lines = []
+    for path in sorted(folder.glob("*.yaml")):
+        artifact = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parts = [f"**{artifact['title']}**", artifact["description"]]
+        if caption := (artifact.get("table") or {}).get("caption"):
+            parts.append(caption)
+        if claims := artifact.get("claims"):
+            parts.append(f"Claims: {', '.join(claims)}")
+        said = " ".join(f"{' '.join(part.split()).rstrip('.')}." for part in parts)
+        lines.append(f"- `{path.stem}`: {said}")
+    return "\n".join(lines) + "\n"
 
 
 def _variant(name: str) -> str:
