@@ -34,7 +34,7 @@ class Remaining:
 
     A job is taken to last as long as it did in an earlier build, times what those that have ended
     took more than then. Where it is not remembered, as long as those of its rule that have ended,
-    else as one that runs foresees. Jobs run side by side as they have so far.
+    else as one that runs foresees. As many run side by side as have so far, or do now.
     """
 
     def __init__(self) -> None:
@@ -100,8 +100,9 @@ class Remaining:
                 work += job.left
             elif took := [*self._took.get(job.rule, {}).values()]:
                 work += max(sum(took) / len(took) - job.seconds, 0)
-        ended = sum(sum(took.values()) for took in self._took.values())
-        return work / max((ended + sum(job.seconds for job in running)) / elapsed, 1)
+        spent = sum(sum(took.values()) for took in self._took.values())
+        beside = (spent + sum(job.seconds for job in running)) / elapsed
+        return work / max(beside, len(running), 1)
 
     def _factor(self) -> float:
         """How much longer jobs took now than those of the same name in earlier builds."""

@@ -29,7 +29,24 @@ def test_the_front(report: Path, visit: Open) -> None:
 def test_a_page_with_an_open_cell(report: Path, visit: Open) -> None:
     page = visit(f"file://{report}/index.html", width=1200)
     page.goto(page.locator(".board tbody a").first.evaluate("one => one.href"))
+    page.locator("button.cell").first.click()
     page.evaluate("scrollTo(0, 0)")
-    page.locator("button.cell").last.click()
-    page.evaluate("scrollTo(0, 0)")
+    assert page.locator("#panel").is_visible()
     page.screenshot(path=f"{FOLDER}/report_page.png")
+
+
+def test_maps_of_one_prompt(report: Path, visit: Open) -> None:
+    page = visit(f"file://{report}/attention.html", width=1200)
+    assert page.locator("svg.heat rect").count() > 100
+    page.screenshot(path=f"{FOLDER}/report_attention.png")
+
+
+def test_curves_of_runs_in_the_dark(report: Path, visit: Open) -> None:
+    page = visit(f"file://{report}/runs.html", width=1200, scheme="dark")
+    assert page.locator("#chart canvas").count() == 1
+    page.screenshot(path=f"{FOLDER}/report_runs.png")
+
+
+def test_the_front_on_a_phone(report: Path, visit: Open) -> None:
+    page = visit(f"file://{report}/index.html", width=390)
+    page.screenshot(path=f"{FOLDER}/report_phone.png")

@@ -19,7 +19,8 @@ from difftransformer.reporting.numbers import decimals_for, signed
 from difftransformer.reporting.origins import Origins, describe
 from difftransformer.reporting.site.data import flat_settings
 from difftransformer.reporting.site.pages import render_alone
-from difftransformer.reporting.verdict_job import read_table
+from difftransformer.reporting.verdict_job import read_table, read_verdicts
+from difftransformer.reporting.verdicts import Verdict
 
 Outcome = Literal["same", "within noise", "beyond noise", "without interval"]
 OUTCOMES: tuple[Outcome, ...] = ("beyond noise", "within noise", "without interval", "same")
@@ -61,6 +62,15 @@ class Build(NamedTuple):
     origins: Origins
     tables: dict[str, TableDocument]
     settings: dict[str, dict[str, object]]
+    verdicts: dict[str, Verdict]
+    """By claim; none where no verdict was asked for."""
+
+
+class Judged(NamedTuple):
+    """A claim that the two builds judge otherwise."""
+
+    kept: Verdict
+    other: Verdict
 
 
 class Changed(NamedTuple):
@@ -80,6 +90,7 @@ class Comparison(NamedTuple):
     tables: list[Table]
     counts: dict[Outcome, int]
     changed: list[Changed]
+    judged: list[Judged]
     alone: list[str]
 
 
@@ -114,6 +125,11 @@ def compare(kept: Build, other: Build) -> Comparison:
         tables,
         {name: counts[name] for name in OUTCOMES},
         _changed(kept, other),
+        [
+            Judged(one, two)
+            for claim, one in kept.verdicts.items()
+            if (two := other.verdicts.get(claim)) is not None and two.verdict != one.verdict
+        ],
         sorted(kept.tables.keys() ^ other.tables.keys()),
     )
 
@@ -184,11 +200,14 @@ def _build(folder: Path) -> Build:
     paths = [path for part in PARTS for path in sorted(folder.glob(part))]
     results = [read_result(path) for path in paths]
     by_job = {one.job_id: path for one, path in zip(results, paths, strict=True)}
+    judged = folder / "verdicts.json"
+    verdicts = read_verdicts(judged).verdicts if judged.is_file() else []
     return Build(
         folder.as_posix(),
         describe(results, by_job),
         {table.artifact: table for table in tables},
         _settings(results),
+        {one.claim: one for one in verdicts},
     )
 
 

@@ -3,18 +3,24 @@ from pathlib import Path
 
 import pytest
 from fake_results import FakeResults
-from fake_slices import artifact_slice
+from fake_slices import SCALE, artifact_slice
 from test_formats import balanced
 
+from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
 from difftransformer.reporting.comparison import judge, write_comparison
 from difftransformer.reporting.document import Cell
 from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.verdict_job import build_verdicts
 
 WHOLE = artifact_slice("table6")
 ROWS = WHOLE.sections[0].rows[:1] + [row for row in WHOLE.sections[0].rows if row.run == "diff"]
+CLAIM = WHOLE.claims["T6.1"].model_copy(update={"requires": []})  # of rows that are not here
 SMALL = WHOLE.model_copy(
-    update={"claims": {}, "sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})]}
+    update={
+        "claims": {"T6.1": CLAIM},
+        "sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})],
+    }
 )
 
 
@@ -35,6 +41,33 @@ def build(folder: Path, moved: float = 0.0, lr: float = 4e-3) -> Path:
             )  # fmt: skip
     build_table(SMALL, set(fake.results), folder / "tables" / "table6")
     return folder
+
+
+def judged(folder: Path) -> Path:
+    """The build with its verdict."""
+    table = folder / "tables" / "table6.json"
+    results = {
+        path for part in ("runs", "evaluations") for path in folder.rglob(f"{part}/**/*.json")
+    }
+    build_verdicts(
+        VerdictsSlice(scale=SCALE, claims=SMALL.claims), tables=[table], results=results,
+        output=folder / "verdicts.json",
+    )  # fmt: skip
+    return folder
+
+
+def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
+    one, two = build(tmp_path / "one"), build(tmp_path / "two", moved=-0.5)
+    output = tmp_path / "compared.html"
+    assert not write_comparison(one, judged(two), output).judged
+    assert "Verdicts that differ" not in output.read_text()  # one has none
+    (change,) = write_comparison(judged(one), two, output).judged
+    assert change.kept.claim == "T6.1"
+    assert (change.kept.verdict, change.other.verdict) == ("contradicted", "confirmed")
+    html = output.read_text()
+    balanced(html)
+    assert "Verdicts that differ" in html and f"T6.1: {CLAIM.text}" in html
+    assert not write_comparison(one, one, output).judged
 
 
 def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
