@@ -45,8 +45,3 @@ def test_curves_of_runs_in_the_dark(report: Path, visit: Open) -> None:
     page = visit(f"file://{report}/runs.html", width=1200, scheme="dark")
     assert page.locator("#chart canvas").count() == 1
     page.screenshot(path=f"{FOLDER}/report_runs.png")
-
-
-def test_the_front_on_a_phone(report: Path, visit: Open) -> None:
-    page = visit(f"file://{report}/index.html", width=390)
-    page.screenshot(path=f"{FOLDER}/report_phone.png")
