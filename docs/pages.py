@@ -37,12 +37,13 @@ def artifacts_page(folder: Path) -> str:
     lines = []
     for path in sorted(folder.glob("*.yaml")):
         artifact = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parts = [f"**{artifact['title']}**", artifact["description"]]
+        parts = [f"**{artifact['title'].rstrip('.')}.**", artifact["description"]]
         if caption := (artifact.get("table") or {}).get("caption"):
             parts.append(caption)
         if claims := artifact.get("claims"):
             parts.append(f"Claims: {', '.join(claims)}")
-        said = " ".join(f"{' '.join(part.split()).rstrip('.')}." for part in parts)
+        sentences = (" ".join(part.split()) for part in parts)
+        said = " ".join(one if one[-1] in ".?*" else f"{one}." for one in sentences)
         lines.append(f"- `{path.stem}`: {said}")
     return "\n".join(lines) + "\n"
 

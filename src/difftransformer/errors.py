@@ -21,6 +21,10 @@ class BackendError(UserError):
     """An attention backend, device or precision that was asked for and is not there."""
 
 
+class WrongCodeError(BackendError):
+    """A compiler has made code for this card whose numbers may be wrong."""
+
+
 class DivergenceError(UserError):
     """A training loss that became NaN or infinite, or left every reasonable range."""
 

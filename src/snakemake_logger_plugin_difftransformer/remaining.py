@@ -41,6 +41,7 @@ class Remaining:
         self._waiting: dict[str, int] = {}
         self._took: dict[str, dict[str, float]] = {}
         self._before: dict[str, dict[str, float]] = {}
+        self._kept: dict[str, dict[str, float]] = {}
 
     def plan(self, jobs: Mapping[str, int]) -> None:
         """Take how many jobs of each rule there are to do."""
@@ -55,12 +56,14 @@ class Remaining:
                     known = {str(name): float(seconds) for name, seconds in took.items()}
                     if path == FIRST_BUILD:
                         known = {name: known[name] for name in known if name.split()[:1] == [scale]}
-                    self._before[str(rule)] = self._before.get(rule, {}) | known
+                    else:
+                        self._kept[str(rule)] = known
+                    self._before[str(rule)] = known  # of one machine
 
     def keep(self, folder: Path) -> None:
         """Keep what jobs took for the next build; a folder that refuses is no reason to fail."""
-        rules = dict.fromkeys([*self._before, *self._took])
-        kept = {rule: self._before.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
+        rules = dict.fromkeys([*self._kept, *self._took])
+        kept = {rule: self._kept.get(rule, {}) | self._took.get(rule, {}) for rule in rules}
         with suppress(OSError):
             (folder / FILE).write_text(json.dumps(kept, indent=1), encoding="utf-8")
 
@@ -87,18 +90,21 @@ class Remaining:
             before, ended = self._before.get(rule, {}), self._took.get(rule, {})
             begun = {*ended, *(job.name for job in running if job.rule == rule)}
             known = [factor * before[name] for name in before if name not in begun]
-            if len(known) == count:  # those that wait, to all appearance
-                work += sum(known)
+            familiar = not begun or bool(begun & before.keys())  # else what waits is others, too
+            if familiar and len(known) >= count > 0:
+                took = known
             else:
                 took = [*ended.values()] or foreseen.get(rule) or known or [_GUESS]
-                work += count * sum(took) / len(took)
+            work += count * sum(took) / len(took) if count else 0.0
         for job in running:
-            lasts = self._before.get(job.rule, {}).get(job.name)
+            before, ended = self._before.get(job.rule, {}), self._took.get(job.rule, {})
+            lasts = before.get(job.name)
             if lasts is not None and job.seconds < factor * lasts:
                 work += factor * lasts - job.seconds
             elif job.left is not None:
                 work += job.left
-            elif took := [*self._took.get(job.rule, {}).values()]:
+            else:
+                took = [*ended.values()] or [_GUESS]
                 work += max(sum(took) / len(took) - job.seconds, 0)
         spent = sum(sum(took.values()) for took in self._took.values())
         beside = (spent + sum(job.seconds for job in running)) / elapsed

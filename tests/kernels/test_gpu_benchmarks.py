@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from difftransformer.errors import WrongCodeError
 from difftransformer.models.kernels.fused import tiles
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -271,20 +272,23 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
 
 def test_a_tile_with_other_numbers_is_not_timed() -> None:
     tune, kernel = import_module("tune"), tiles.Kernel("forward", 1, 16, 16)
-    good, wrong, seldom = (tiles.Tile(rows, 32, 4, 1) for rows in (16, 32, 64))
+    good, wrong, seldom, refused = (tiles.Tile(rows, 32, 4, 1) for rows in (16, 32, 64, 128))
     asked: list[tiles.Tile] = []
     right = torch.ones(4)
 
     def run() -> list[torch.Tensor]:
         tile = tiles.tile_for(kernel, right.device)
+        if tile == refused:
+            raise WrongCodeError("overwrites")
         asked.append(tile)
         off = tile == wrong or (tile == seldom and asked.count(seldom) == tune.ASKED)
         return [right * (math.nan if off else 1.001), right]
 
-    able, others = tune.sound(run, kernel, [wrong, good, seldom], {}, [right])
-    assert able == [good] and others == [list(wrong), list(seldom)]
+    given: list[tiles.Tile] = [wrong, good, seldom, refused]
+    able, others = tune.sound(run, kernel, given, {}, {0: right})
+    assert able == [good] and others == [list(wrong), list(seldom), list(refused)]
     with pytest.raises(RuntimeError, match="no tile gives the numbers of PyTorch's attention"):
-        tune.sound(run, kernel, [wrong], {}, [right])
+        tune.sound(run, kernel, [wrong], {}, {0: right})
 
 
 def test_a_part_that_fails_leaves_the_others() -> None:

@@ -66,6 +66,7 @@ def test_products_may_not_go_on_into_another_loop() -> None:
         ("ttg.local_store %rows, %now : tensor<32x64xbf16>", "ttg.local_store"),
         ("%t = ttng.async_tma_copy_global_to_local %desc[%i] %now", "ttng.async_tma"),
         ("%t = ttg.async_copy_global_to_local %at, %other mask %m", "ttg.async_copy_g"),
+        ("%t = ttng.warp_group_dot %scores, %other, %sum", "reads what is not known"),
     ],
 )
 def test_what_is_not_understood_counts_as_a_clash(line: str, name: str) -> None:

@@ -158,6 +158,19 @@ def test_a_first_build_remembers_the_one_that_is_shipped(tmp_path: Path) -> None
         left.plan(counts)
         told = left.seconds(1.0, [])
         assert (told or 0) == pytest.approx(foreseen, abs=15)
+    # Of another table, whose jobs are among them, and whose trainings do not foresee their end.
+    left = Remaining()
+    left.recall(tmp_path / "tiny" / "state")
+    left.plan({"pretrain": 8})
+    (first, lasts), (second, longer), *rest = shipped["pretrain"].items()
+    left.start("pretrain")
+    left.start("pretrain")
+    both = [Underway("pretrain", first, 10.0, 300.0), Underway("pretrain", second, 10.0, 300.0)]
+    work = lasts + longer - 20 + 6 * sum(seconds for _, seconds in rest) / len(rest)
+    assert left.seconds(10.0, both) == pytest.approx(work / 2)
+    # Of others they say nothing.
+    strange = [Underway("pretrain", name, 10.0, 300.0) for name in ("tiny a 6", "tiny b 6")]
+    assert left.seconds(10.0, strange) == pytest.approx((2 * 300 + 6 * 310) / 2)
     # Twice as slow, two side by side in another order: told within 30% from a tenth on.
     waiting = [(rule, name, 2 * s) for rule, took in shipped.items() for name, s in took.items()]
     waiting.sort(key=lambda job: (job[0] != "tokenise", job[0] == "build_report", job[1][::-1]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from difftransformer.config.project import LARGEST_SEED, load_project
 from difftransformer.config.validation import nearest
@@ -41,8 +41,6 @@ class Commands(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Complete the names of commands, and of what can be built."""
-        from click.shell_completion import CompletionItem
-
         found = super().shell_complete(ctx, incomplete)
         return found + [CompletionItem(name) for name in beginning_with(incomplete)]
 

@@ -40,11 +40,17 @@ _ATTENTION = f"{PACKAGE}.models.attention"
 _SEAMS = frozenset({_ATTENTION, f"{_ATTENTION}.registry"})
 _BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
 _OBSERVERS = frozenset(
-    f"{PACKAGE}.provenance.{name}"
+    f"{PACKAGE}.{name}"
     for name in (
-        *("environment", "fingerprint", "job", "journal"),
-        *("mlflow_batch", "mlflow_sink", "mlflow_store"),
-        *("reporting", "spool", "sync", "tracking"),
+        "quiet",
+        *(
+            f"provenance.{name}"
+            for name in (
+                *("environment", "fingerprint", "job", "journal"),
+                *("mlflow_batch", "mlflow_sink", "mlflow_store"),
+                *("reporting", "spool", "sync", "tracking"),
+            )
+        ),
     )
 )
 _DOCUMENTING = frozenset({"meaning", "unit", "source", "holds"})
@@ -189,11 +195,16 @@ def _strip(tree: ast.Module, *, drop_tables: bool, has_settings: bool) -> None:
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not _is_text(one)]
+            node.body = [one for one in node.body if not (_is_text(one) or _is_for_types(one))]
         stack.extend(_inside(node))
     for node in ast.walk(tree) if has_settings else ():
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
             node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    """Whether nobody but a type checker reads it."""
+    return isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
 
 
 def _is_class_table(node: ast.stmt) -> bool:

@@ -6,9 +6,9 @@ a product of the older kind reads too, one of fewer than 64 queries (triton-lang
 next rows overwrite those of a product that nobody has waited for. On an H100 that gave
 gradients of keys that were off by a tenth and more; others with the fault were right when asked.
 
-What is not understood counts as a clash, so that a Triton that writes otherwise is noticed. Not
-looked for: buffers that come to share memory, and registers that a product reads
-(triton-lang/triton#9433).
+A fetch, a store or a product that is not understood counts as a clash, so that a Triton that
+writes otherwise is noticed. Not looked for: buffers that come to share memory, and registers that a
+product reads (triton-lang/triton#9433).
 """
 
 import re
@@ -102,6 +102,8 @@ class _Code:
             return _Event(left=int(match[3]))
         if match := _PRODUCT.search(line):
             reads = tuple(self._origin.get(one, "") for one in match.groups())
+            if not reads[1]:  # the first may be in registers, the second is a buffer
+                self.clashes[f"line {number + 1}: reads what is not known"] = None
             return _Event(reads=reads) if "isAsync = true" in line else None
         if (match := _FETCH.search(line)) and (name := self._origin.get(match[2], "")):
             return _Event(fills=name, ahead=True)

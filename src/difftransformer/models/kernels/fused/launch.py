@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from difftransformer.errors import BackendError
+from difftransformer.errors import WrongCodeError
 from difftransformer.models.kernels.fused import backward, backward_keys, backward_queries, forward
 from difftransformer.models.kernels.fused.hazards import overwritten
 from difftransformer.models.kernels.fused.pieces import LOG2_E
@@ -205,12 +205,12 @@ def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
     may do so otherwise.
 
     Raises:
-        BackendError: its numbers may be wrong, see `hazards`.
+        WrongCodeError: its numbers may be wrong, see `hazards`.
     """
     if ran is None or ran.hash in _checked:
         return
-    if overwritten(ran.asm["ttgir"], tile.stages):
-        raise BackendError(
+    if overwritten(ran.asm.get("ttgir", ""), tile.stages):
+        raise WrongCodeError(
             f"backend fused: Triton {triton.__version__} compiles {kernel} with tile {list(tile)} "
             "to code that overwrites what it is reading; take sdpa, or another Triton"
         )
