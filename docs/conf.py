@@ -25,7 +25,7 @@ nitpick_ignore_regex = [
     # Names in docstrings of what autodoc does not show, and of other packages.
     ("py:.*", r"(torch|nn|collections|Tensor|Self|Any|AttentionConfig|Cache|Rope|Path|pathlib).*"),
     ("py:.*", r"difftransformer\..*"),
-    ("py:.*", r"(optional|callable|pd|pandas|DataFrame|dict|bool|str|int|float).*"),
+    ("py:.*", r"(optional|callable|pd|pandas|transformers|DataFrame|dict|bool|str|int|float).*"),
     ("py:exc", r"\w+Error"),
 ]
 autodoc_member_order = "bysource"
