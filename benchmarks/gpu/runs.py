@@ -189,12 +189,7 @@ def failure(error: Exception) -> Answer:
 
 
 def failed_part(name: str, error: Exception, setting: Setting) -> Answer:
-    """How a part of a question failed, while the others go on.
-
-    Raises:
-        RuntimeError: the card is lost, and with it the others.
-        torch.OutOfMemoryError: what the others take may be the cause.
-    """
+    """How a part of a question failed, unless memory or the card has: then it raises."""
     import torch
 
     if lost(setting):
