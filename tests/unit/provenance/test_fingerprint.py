@@ -21,7 +21,8 @@ ENTRY = "difftransformer.training.pretrain"
 SOFTMAX = "difftransformer.models.attention.softmax:SoftmaxAttention"
 DIFF = "difftransformer.models.attention.diff_v1:DiffAttention"
 SOURCES = {
-    "__init__.py": '"""The package."""\n',
+    "__init__.py": '"""The package."""\nfrom difftransformer.quiet import hush\n',
+    "quiet.py": "def hush(): pass\n",
     "errors.py": 'class UserError(Exception):\n    """Text."""\n',
     "config/__init__.py": "",
     "config/base.py": (
@@ -105,6 +106,11 @@ SILENT: list[tuple[str, Edit]] = [
     ("config/base.py", lambda source: source.replace('meaning="rate"', 'meaning="the rate"')),
     ("provenance/tracking.py", append("y = 2\n")),
     ("evaluation/slices.py", append("y = 2\n")),
+    ("quiet.py", append("y = 2\n")),
+    (
+        "training/pretrain.py",
+        lambda source: source.replace("slices import x", "slices import x, y"),
+    ),
     (
         "models/attention/registry.py",
         lambda source: source.replace("VARIANTS = {", 'VARIANTS = {"new": "mine:New", '),
