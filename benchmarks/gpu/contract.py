@@ -40,7 +40,7 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
     """Relative errors of the output and of each gradient, by backend."""
     import torch
 
-    from difftransformer.errors import BackendError, WrongCodeError
+    from difftransformer.errors import BackendError
     from difftransformer.models.kernels import choose_backend, eager, kernel
     from difftransformer.models.kernels.fused.tiles import trying
 
@@ -56,14 +56,9 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
             operations = kernel(backend)
             with trying({}, atomic=bool(atomic)):
                 first, second = run(operations, inputs), run(operations, inputs)
-        except WrongCodeError as error:
-            found[name] = failed_part(name, error, setting)
-            continue
-        except BackendError as error:
-            found[name] = {"refused": str(error)}
-            continue
         except Exception as error:  # of a kernel or a compiler; the others go on
-            found[name] = failed_part(name, error, setting)
+            refused = type(error) is BackendError
+            found[name] = {"refused": str(error)} if refused else failed_part(name, error, setting)
             continue
         errors = [
             float((one.double() - other).norm() / other.norm())

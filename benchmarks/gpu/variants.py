@@ -29,7 +29,7 @@ def compare(setting: Setting, variant: str) -> Answer:
     """Relative errors, the largest of each kind, by backend and precision."""
     import torch
 
-    from difftransformer.errors import BackendError, ConfigError, WrongCodeError
+    from difftransformer.errors import BackendError, ConfigError
 
     drawn = torch.randint(64, (2, setting.sized(300, 20)), generator=_drawing(0))
     tokens = drawn.to(setting.device)
@@ -41,14 +41,11 @@ def compare(setting: Setting, variant: str) -> Answer:
                 name = f"{precision} {backend}{' compiled' if compiled else ''}"
                 try:
                     given = states(setting, variant, backend, tokens, precision, compiled=compiled)
-                except WrongCodeError as error:
-                    found[name] = failed_part(name, error, setting)
-                    continue
-                except (BackendError, ConfigError) as error:
-                    found[name] = {"refused": str(error)}
-                    continue
                 except Exception as error:  # of a kernel or a compiler; the others go on
-                    found[name] = failed_part(name, error, setting)
+                    refused = type(error) in (BackendError, ConfigError)
+                    found[name] = (
+                        {"refused": str(error)} if refused else failed_part(name, error, setting)
+                    )
                     continue
                 errors = {
                     one: float((value.double() - exact[one]).norm() / exact[one].norm())

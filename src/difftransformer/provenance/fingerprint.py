@@ -42,15 +42,10 @@ _BEHIND_NO_SEAM = frozenset({f"{_ATTENTION}.base", f"{_ATTENTION}.registry"})
 _OBSERVERS = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        "quiet",
-        *(
-            f"provenance.{name}"
-            for name in (
-                *("environment", "fingerprint", "job", "journal"),
-                *("mlflow_batch", "mlflow_sink", "mlflow_store"),
-                *("reporting", "spool", "sync", "tracking"),
-            )
-        ),
+        *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.job"),
+        *("provenance.journal", "provenance.mlflow_batch", "provenance.mlflow_sink"),
+        *("provenance.mlflow_store", "provenance.reporting", "provenance.spool"),
+        *("provenance.sync", "provenance.tracking"),
     )
 )
 _DOCUMENTING = frozenset({"meaning", "unit", "source", "holds"})
@@ -175,10 +170,16 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            stack.extend(node.orelse)
+        if _asks_for_types(node):
+            stack.extend(getattr(node, "orelse", ()))
         else:
             stack.extend(_inside(node))
+
+
+def _asks_for_types(node: ast.AST) -> bool:
+    """Whether a type checker alone reads its body: ``if TYPE_CHECKING``, of typing or not."""
+    test = node.test if isinstance(node, ast.If) else None
+    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
@@ -195,16 +196,13 @@ def _strip(tree: ast.Module, *, drop_tables: bool, has_settings: bool) -> None:
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not (_is_text(one) or _is_for_types(one))]
+            node.body = [one for one in node.body if not _is_text(one)]
+        elif isinstance(node, ast.If) and _asks_for_types(node):
+            node.body = [ast.Pass()]
         stack.extend(_inside(node))
     for node in ast.walk(tree) if has_settings else ():
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
             node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
-
-
-def _is_for_types(node: ast.stmt) -> bool:
-    """Whether nobody but a type checker reads it."""
-    return isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING"
 
 
 def _is_class_table(node: ast.stmt) -> bool:

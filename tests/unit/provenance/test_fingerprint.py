@@ -66,6 +66,7 @@ SOURCES = {
         "from difftransformer.errors import UserError\n"
         "from . import trainer\n"
         "if TYPE_CHECKING:\n    from difftransformer.evaluation.slices import x\n"
+        "if TYPE_CHECKING:\n    small = 1\nelse:\n    small = 2\n"
         "def pretrain(a):\n    'Doc.'\n    return a + 1\n"
     ),
 }
@@ -161,6 +162,13 @@ def test_a_variant_changes_only_those_that_select_it(
 def test_limits_of_a_setting_are_code(fingerprints: Callable[..., dict[str, str]]) -> None:
     changed = fingerprints("config/base.py", lambda source: source.replace("gt=0", "gt=1"))
     assert changed["bare"] != fingerprints()["bare"]
+
+
+def test_what_runs_where_no_types_are_checked_is_code(
+    fingerprints: Callable[..., dict[str, str]],
+) -> None:
+    edited = fingerprints("training/pretrain.py", lambda source: source.replace("= 2", "= 3"))
+    assert edited["bare"] != fingerprints()["bare"]
 
 
 @pytest.mark.parametrize("module", ["difftransformer.training.nothing", "json", "difftransform"])
