@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,24 @@ def test_a_claim_is_declared_once(change: dict[str, Any], message: str) -> None:
         declared_claims(artifacts, "config/artifacts")
     assert str(error.value).startswith("config/artifacts/mine.yaml: ")
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_claim_names_a_commit_that_has_it() -> None:
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", *words], cwd=CONFIG, capture_output=True, text=True)
+        return ran.stdout
+
+    if git("rev-parse", "--is-shallow-repository").strip() != "false":
+        pytest.skip("no whole history here: git fetch --unshallow")
+    for path in sorted((CONFIG / "artifacts").glob("*.yaml")):
+        declared = {
+            claim: entry["declared"]["commit"]
+            for claim, entry in read_yaml(path).get("claims", {}).items()
+        }
+        for commit in set(declared.values()):
+            then = git("show", f"{commit}:config/artifacts/{path.name}")
+            for claim in (claim for claim, named in declared.items() if named == commit):
+                assert f"\n  {claim}:\n" in then, (path.name, claim, commit)
 
 
 def test_a_margin_belongs_to_tests_that_have_one() -> None:
