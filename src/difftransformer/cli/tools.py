@@ -125,7 +125,7 @@ def export_model(
     model: Annotated[Path, typer.Argument(help="Folder of a trained run.")],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[
-        str, typer.Option(help="huggingface, llama, diffllama or peft.")
+        str, typer.Option(help="huggingface, llama, diffllama, gguf or peft.")
     ] = "huggingface",
 ) -> None:
     """Export a trained run for transformers, as our architecture or as an upstream one."""

@@ -2,8 +2,9 @@
 
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
 `--trust_remote_code` or after importing `difftransformer.models.hf`); `llama` and `diffllama` need
-transformers alone. `peft` is the adapter of an adapted run, for its base in the format llama, or
-for the model from elsewhere that it is of; Dex needs `difftransformer.models.dex` imported.
+transformers alone; `gguf` is llama.cpp's. `peft` is the adapter of an adapted run, for its base in
+the format llama, or for the model from elsewhere that it is of; Dex needs
+`difftransformer.models.dex` imported.
 """
 
 import json
@@ -23,7 +24,8 @@ from difftransformer.models.checkpoint import ADAPTER, load_model, require_as_tr
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FORMATS = ("huggingface", "llama", "diffllama", "peft")
+OF_TRANSFORMERS = ("huggingface", "llama", "diffllama")
+FORMATS = (*OF_TRANSFORMERS, "gguf", "peft")
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
@@ -33,8 +35,8 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     Args:
         model: Folder of a trained model; a tokenizer in it comes along.
         output: Folder to make; it appears when it is complete.
-        format: "huggingface", "llama" (variant softmax), "diffllama" (variant diff_v1), or
-            "peft" (the adapter of an adapted run).
+        format: "huggingface", "llama" or "gguf" (variant softmax), "diffllama" (variant
+            diff_v1), or "peft" (the adapter of an adapted run).
 
     Raises:
         CheckpointError: If the model is damaged, or the format cannot express it, or ``output``
@@ -45,6 +47,12 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     _require_new(output)
     if format == "peft":
         _export_adapter(model, output)
+        return
+    if format == "gguf":
+        from difftransformer.models.gguf import write_gguf
+
+        with new_folder(output) as aside:
+            write_gguf(load_model(model), model, aside / "model.gguf", _end_of_text_id(model))
         return
     loaded = load_model(model)
     eos = _end_of_text_id(model)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.checkpoint import adapted_model
-from difftransformer.models.export import export_model, new_folder
+from difftransformer.models.export import OF_TRANSFORMERS, export_model, new_folder
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING
 from difftransformer.publishing.card import model_card
@@ -29,7 +29,8 @@ def publish(
             can give to what is made of a model from elsewhere.
 
     Raises:
-        ConfigError: A model from elsewhere was adapted, and no licence is given or a format.
+        ConfigError: ``format`` is none of transformers; or a model from elsewhere was adapted, and
+            no licence is given or a format.
         DataError: ``run`` is no trained run, or damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.
@@ -59,6 +60,11 @@ def is_published(
 
 
 def _card(run: Path, output: Path, format: str, licence: str | None) -> str:
+    if format not in OF_TRANSFORMERS:
+        raise ConfigError(
+            f"--format {format}: a folder for the hub is one of transformers: "
+            f"{', '.join(OF_TRANSFORMERS)}; `difftransformer export_model` knows others"
+        )
     elsewhere, as_it_is = adapted_model(run) is not None, format == "huggingface"
     if elsewhere and not as_it_is:
         raise ConfigError(

@@ -157,7 +157,8 @@ REFUSED = [
     ("diff_v1", {"norm_eps": 1e-6}, "diffllama", "norm_eps"),
     ("grouped_diff", {}, "diffllama", "attention is grouped_diff, diffllama is diff_v1"),
     ("dex_s", {}, "llama", "attention is dex_s, llama is softmax"),
-    ("softmax", {}, "gguf", "unknown format 'gguf'"),
+    ("diff_v1", {}, "gguf", "attention is diff_v1, llama is softmax"),
+    ("softmax", {}, "onnx", "unknown format 'onnx'"),
 ]
 
 

@@ -1,0 +1,120 @@
+"""A model of plain attention as llama.cpp reads it: one GGUF file of the type Llama, float32.
+
+llama.cpp's own converter knows tokenizers by a checksum and so none that was trained here; the
+tokenizer that `train_tokenizer` trains is GPT-2's in all but its merges, which llama.cpp has. Any
+other one is left to that converter. `llama-quantize` makes smaller files of this one.
+
+Shapes: D = d_model, H = heads of queries, G = heads of keys, d = head_dim.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from difftransformer.errors import CheckpointError
+from difftransformer.models.transformer import Transformer
+from difftransformer.models.upstream import upstream_options, upstream_weights
+
+_GPT2 = {
+    "normalizer": None,
+    "post_processor": None,
+    "pre_tokenizer": {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    },
+}
+"""What of a tokenizer.json llama.cpp does by itself for tokenizers of the kind "gpt-2"."""
+
+
+def write_gguf(model: Transformer, tokenizer: Path, path: Path, eos_token_id: int | None) -> None:
+    """Write a model and its tokenizer as a GGUF file.
+
+    Args:
+        model: The model, of variant softmax.
+        tokenizer: The folder with its tokenizer.json and tokenizer_config.json.
+        path: The file to write.
+        eos_token_id: Id of the token that ends a document.
+
+    Raises:
+        CheckpointError: A Llama cannot express the model, or "gpt-2" the tokenizer.
+    """
+    import gguf
+
+    options = upstream_options(model.config, "llama")
+    words = _words(tokenizer / "tokenizer.json", options["vocab_size"])
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
+    writer.add_context_length(options["max_position_embeddings"])
+    writer.add_embedding_length(options["hidden_size"])
+    writer.add_feed_forward_length(options["intermediate_size"])
+    writer.add_block_count(options["num_hidden_layers"])
+    writer.add_head_count(options["num_attention_heads"])
+    writer.add_head_count_kv(options["num_key_value_heads"])
+    for width in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        width(options["head_dim"])
+    writer.add_rope_freq_base(options["rope_parameters"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(options["rms_norm_eps"])
+    writer.add_vocab_size(options["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([word for word, _ in words])
+    writer.add_token_types([kind for _, kind in words])
+    merges = gguf.SpecialVocab(tokenizer, load_merges=True, special_token_types=())
+    merges.add_to_gguf(writer, quiet=True)
+    if eos_token_id is not None:
+        writer.add_eos_token_id(eos_token_id)
+    writer.add_add_bos_token(False)
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, options["num_hidden_layers"])
+    heads = {"q_proj": options["num_attention_heads"], "k_proj": options["num_key_value_heads"]}
+    for name, weight in upstream_weights(model).items():
+        if name == "lm_head.weight" and model.config.tie_embeddings:
+            continue
+        place, part = name.removesuffix(".weight"), name.split(".")[-2]
+        rows = _interleaved(weight, heads[part]) if part in heads else weight
+        array = rows.detach().float().contiguous().numpy()
+        writer.add_tensor(f"{names[place]}.weight", array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _interleaved(rows: Tensor, heads: int) -> Tensor:
+    """Reorder rows [heads, 2, d/2] to [heads, d/2, 2]: llama.cpp rotates neighbours of a Llama."""
+    return rows.reshape(heads, 2, -1, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
+
+
+def _words(path: Path, vocab_size: int) -> list[tuple[str, int]]:
+    """Return all tokens in order of their ids with llama.cpp's type of each.
+
+    Raises:
+        CheckpointError: There is no tokenizer, or it is not like GPT-2's.
+    """
+    import gguf
+
+    try:
+        tokenizer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        vocab, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+        like_gpt2 = tokenizer["model"]["type"] == "BPE" and all(
+            tokenizer[part] == wanted for part, wanted in _GPT2.items()
+        )
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path}: no such file; a GGUF file carries its tokenizer: copy the dataset's"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path}: not a tokenizer; copy the dataset's") from None
+    if not like_gpt2:
+        raise CheckpointError(
+            f"{path}: not a tokenizer like GPT-2's, as those trained here are; export to llama, "
+            "and convert that folder with llama.cpp's convert_hf_to_gguf.py"
+        )
+    known = {number: (word, gguf.TokenType.NORMAL) for word, number in vocab.items()}
+    known |= {one["id"]: (one["content"], gguf.TokenType.CONTROL) for one in added}
+    padding = gguf.TokenType.UNUSED
+    return [known.get(number, (f"[PAD{number}]", padding)) for number in range(vocab_size)]

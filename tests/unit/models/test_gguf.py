@@ -1,0 +1,149 @@
+"""A model exported as GGUF, run by llama.cpp itself: its tokens, logits and choices are ours."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from difftransformer.config.model import ModelConfig
+from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
+from difftransformer.errors import CheckpointError
+from difftransformer.models.checkpoint import save_model
+from difftransformer.models.export import export_model
+from difftransformer.models.transformer import Transformer
+
+VOCABULARY, UNUSED = 310, 5
+TEXTS = [
+    "Differential attention cancels noise.",
+    "they're  isn't\n\n  a   table\tof 2410.05258 and 16.05\n",
+    "Schrödinger λ₀ 注意力 🙂 <b>",
+    " ",
+    f"one{END_OF_TEXT}two",
+]
+
+
+def build(tied: bool, kv_heads: int | None) -> Transformer:
+    heads = {"variant": "softmax", "head_dim": 16, "num_kv_heads": kv_heads}
+    config = ModelConfig(
+        vocab_size=VOCABULARY + UNUSED,
+        d_model=64,
+        num_layers=2,
+        ffn_dim=96,
+        attention=heads,
+        max_positions=64,
+        rope_theta=700.0,
+        norm_eps=1e-4,
+        tie_embeddings=tied,
+        embedding_std=0.3,
+    )
+    model = Transformer.build(config, "sdpa", seed=5)
+    torch.manual_seed(5)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    """One as `train_tokenizer` makes it, in the folder to which a test adds a model."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS[:2] * 3, trainer)
+    assert tokenizer.get_vocab_size() == VOCABULARY
+    (tmp_path / "trained").mkdir()
+    write_tokenizer(tmp_path / "trained/tokenizer.json", tokenizer, {"kind": "bpe"}, END_OF_TEXT)
+    return tokenizer
+
+
+def serve(path: Path) -> Any:
+    xllamacpp = pytest.importorskip(
+        "xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp"
+    )
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = str(path)
+    wanted.hostnames = ["127.0.0.1"]
+    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads = 64, 1, 1
+    wanted.cache_type_k = wanted.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    wanted.warmup, wanted.verbosity = False, -1
+    return xllamacpp.Server(wanted)
+
+
+@pytest.fixture(params=[(False, None), (True, 2)], ids=["plain", "shared keys, tied"])
+def exported(
+    request: pytest.FixtureRequest, tmp_path: Path, tokenizer: Tokenizer
+) -> tuple[Transformer, Any]:
+    model = build(*request.param)
+    save_model(tmp_path / "trained", model, model.config)
+    export_model(tmp_path / "trained", tmp_path / "out", "gguf")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.gguf"]
+    return model, serve(tmp_path / "out/model.gguf")
+
+
+def test_llama_cpp_reads_text_as_we_do_and_goes_on_alike(
+    exported: tuple[Transformer, Any], tokenizer: Tokenizer
+) -> None:
+    model, server = exported
+    for text in TEXTS:
+        ask = {"content": text, "parse_special": True}
+        request = urllib.request.Request(
+            f"{server.listening_address}/tokenize", json.dumps(ask).encode()
+        )
+        with urllib.request.urlopen(request) as answer:
+            tokens = json.load(answer)["tokens"]
+        assert tokens == tokenizer.encode(text).ids, text
+
+        with torch.no_grad():
+            ours = torch.log_softmax(model(torch.tensor([tokens]))[0, -1].double(), -1)
+        said = server.handle_completions(
+            {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": len(ours)}
+        )
+        theirs = said["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        assert len(theirs) == len(ours)
+        assert theirs[0]["id"] == ours.argmax()
+        found = torch.tensor([one["logprob"] for one in sorted(theirs, key=lambda one: one["id"])])
+        torch.testing.assert_close(found.double(), ours, rtol=0, atol=2e-5)
+
+
+def test_a_generation_ends_with_the_document(
+    exported: tuple[Transformer, Any], tokenizer: Tokenizer
+) -> None:
+    model, server = exported
+    tokens = tokenizer.encode(TEXTS[0]).ids
+    expected = list(tokens)
+    while len(expected) < len(tokens) + 12:
+        with torch.no_grad():
+            expected.append(int(model(torch.tensor([expected]))[0, -1].argmax()))
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    said = server.handle_completions({"prompt": tokens, "n_predict": 12, "temperature": 0})
+    assert end not in expected[len(tokens) :]
+    assert said["choices"][0]["text"] == tokenizer.decode(expected[len(tokens) :])
+    wanted = {"prompt": tokens, "n_predict": 12, "temperature": 0, "logit_bias": [[end, 100]]}
+    assert server.handle_completions(wanted)["choices"][0]["finish_reason"] == "stop"
+
+
+def test_another_tokenizer_is_left_to_llama_cpps_own_converter(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    model = build(False, None)
+    save_model(tmp_path / "trained", model, model.config)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    write_tokenizer(tmp_path / "trained/tokenizer.json", tokenizer, {"kind": "bpe"}, END_OF_TEXT)
+    with pytest.raises(CheckpointError, match=r"not a tokenizer like GPT-2's.*convert_hf_to_gguf"):
+        export_model(tmp_path / "trained", tmp_path / "out", "gguf")
+    (tmp_path / "trained/tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer.json: no such file"):
+        export_model(tmp_path / "trained", tmp_path / "out", "gguf")
+    assert not (tmp_path / "out").exists()
