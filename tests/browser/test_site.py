@@ -192,18 +192,23 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
 
 def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/attention.html")
-    maps = page.locator("svg.heat")
+    maps = page.locator("#maps [role='img']")
     assert maps.count() == 2
     said = [one.get_attribute("aria-label") for one in maps.all()]
     assert said[0].startswith("DIFF, layer 2, head 1") and "Transformer" in said[1]
-    both = maps.first.locator("rect").count()
+    added, taken = (
+        maps.first.locator(f"[aria-description='{sign}'] rect") for sign in ("added", "subtracted")
+    )
+    assert added.count() and taken.count()
+    added.first.hover()
+    tip = maps.first.locator("[aria-label='tip']").text_content()
+    assert re.search(r" → .*: \d+\.\d{3}", tip or "")
     page.select_option("#sign", "-1")
-    assert 0 < maps.first.locator("rect").count() < both
-    assert maps.first.locator("rect.added").count() == 0
+    assert taken.count() and not added.count()
     page.select_option("#sign", "1")
     page.select_option("[aria-label='Head'] >> nth=0", "3")
     assert "head 4" in (maps.first.get_attribute("aria-label") or "")
-    assert maps.first.locator("rect.taken").count() == 0
+    assert added.count() and not taken.count()
     assert page.locator("#lambdas tbody tr").count() == 1
 
 

@@ -25,10 +25,16 @@ from difftransformer.reporting.view import PromptMaps
 FRONT, RUNS, ATTENTION, WHOLE = "index", "runs", "attention", "whole"
 _ASSETS = "site/assets"
 _STYLES = ("uPlot.min.css", "site.css")
-_DRAWING = "uPlot.iife.min.js"
-_SCRIPTS = ("site.js", "table.js", "panel.js", _DRAWING, "runs.js", "attention.js")
-_OF = {_DRAWING: RUNS, "runs.js": RUNS, "attention.js": ATTENTION}
+_OF = {
+    "uPlot.iife.min.js": RUNS,
+    "runs.js": RUNS,
+    "d3.min.js": ATTENTION,  # of which Plot is made
+    "plot.umd.min.js": ATTENTION,
+    "attention.js": ATTENTION,
+}
 """Scripts of one kind of page, by the data that it reads."""
+_SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
+_LICENCES = ("uPlot.LICENSE", "d3.LICENSE", "plot.LICENSE")
 _DECIDED: tuple[VerdictName, ...] = ("confirmed", "contradicted")
 
 
@@ -177,7 +183,7 @@ def _file(name: str) -> str:
 
 
 def _asset_names() -> list[str]:
-    return sorted([*_STYLES, *_SCRIPTS, "uPlot.LICENSE"])
+    return sorted([*_STYLES, *_SCRIPTS, *_LICENCES])
 
 
 def _asset(name: str) -> str:

@@ -6,13 +6,6 @@
   if (!place || !attention) return;
   const by = (id) => document.getElementById(id);
   const {prompts, lambdas} = attention;
-  const SVG = "http://www.w3.org/2000/svg";
-  const draw = (tag, attributes, text) => {
-    const made = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  };
   const options = (select, pairs, wanted) => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, String(value) === String(wanted))));
   };
@@ -37,31 +30,31 @@
     const layer = Math.min(Number(by("layer").value), found.heads.length - 1);
     const [size, bytes] = found.heads[layer][Number(head.value)];
     const values = Int8Array.from(atob(bytes), (one) => one.charCodeAt(0));
-    const number = found.tokens.length, cell = 16, left = 96, top = 84;
-    const side = left + number * cell, height = top + number * cell;
-    const svg = draw("svg", {viewBox: `0 0 ${side} ${height}`, class: "heat", role: "img"});
-    const sign = by("sign").value;
-    let added = 0, taken = 0;
-    found.tokens.forEach((token, at) => {
-      svg.append(draw("text", {x: left - 6, y: top + at * cell + 12, "text-anchor": "end"}, shown(token)));
-      svg.append(draw("text", {transform: `translate(${left + at * cell + 11} ${top - 6}) rotate(-60)`}, shown(token)));
-    });
+    const sign = by("sign").value, number = found.tokens.length;
+    const weights = [];
     for (let query = 0; query < number; query += 1) {
-      for (let key = 0; key <= query; key += 1) {
-        const value = values[query * number + key] / 127 * size;
-        if (value > 0) added += value; else taken -= value;
-        if (!value || (sign !== "both" && Math.sign(value) !== Number(sign))) continue;
-        const rect = draw("rect", {x: left + key * cell, y: top + query * cell, width: cell - 1, height: cell - 1,
-          class: value > 0 ? "added" : "taken", "fill-opacity": Math.min(1, Math.abs(value) / size).toFixed(3)});
-        rect.append(draw("title", {}, `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${value.toFixed(3)}`));
-        svg.append(rect);
-      }
+      for (let key = 0; key <= query; key += 1) weights.push({query, key, weight: values[query * number + key] / 127 * size});
     }
-    const share = added + taken ? taken / (added + taken) : 0;
+    const [added, taken] = [1, -1].map((wanted) => weights.filter(({weight}) => Math.sign(weight) === wanted));
+    const total = (cells) => Math.abs(cells.reduce((sum, {weight}) => sum + weight, 0));
+    const share = taken.length ? total(taken) / (total(added) + total(taken)) : 0;
     const said = `${found.label}, layer ${layer + 1}, head ${Number(head.value) + 1}: largest weight ${size}, ${(100 * share).toFixed(0)}% of all weight is subtracted`;
-    svg.setAttribute("aria-label", said);
+    const drawn = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", taken]].filter(([, , wanted]) => ["both", wanted].includes(sign));
+    const place = {x: "key", y: "query"};
+    const tokens = {domain: [...Array(number).keys()], tickFormat: (at) => shown(found.tokens[at]), tickSize: 0, label: null, padding: 0.06};
+    const svg = Plot.plot({
+      className: "heat", width: 16 * number + 100, height: 16 * number + 88, marginLeft: 96, marginTop: 84, marginRight: 4, marginBottom: 4,
+      x: {...tokens, axis: "top", tickRotate: -60}, y: tokens, opacity: {type: "identity"},
+      marks: [
+        ...drawn.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...place, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
+        Plot.tip(drawn.flatMap(([, , , cells]) => cells), Plot.pointer({...place, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
+      ],
+    });
+    svg.setAttribute("aria-hidden", "true");  // its parts have names that no reader of screens may have
+    const image = Object.assign(document.createElement("div"), {role: "img", ariaLabel: said});
+    image.append(svg);
     words.textContent = `${said}.`;
-    map.replaceChildren(svg);
+    map.replaceChildren(image);
   };
 
   const heads = (side) => {
