@@ -131,7 +131,8 @@ def job(
 
     Args:
         identity: Which job it is.
-        state: Folder that belongs to this job and fingerprint alone; the job holds its lock.
+        state: Folder that belongs to this job and fingerprint alone. The job holds the lock of the
+            folder around it, so that one of older settings cannot publish after one of newer.
         params: Resolved settings.
         log: File that gets the log beside stderr.
         uri: Store of the tracking, see `tracking.start_job`.
@@ -143,6 +144,7 @@ def job(
     """
     with reporting(log), _termination(), ExitStack() as stack:
         stack.enter_context(exclusive(state))
+        state.mkdir(exist_ok=True)
         job_id, tags, delivery = identity.job_id, identity.tags(), Delivery.here(root)
         tracking = start_job(
             identity.stage, identity.name, job_id, state, params, tags, uri, delivery
@@ -174,12 +176,15 @@ def _termination() -> Iterator[None]:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
-    """Hold the lock of a job's state folder (made if missing), waiting for who has it.
+    """Hold the lock of a job, whatever its fingerprint, waiting for who has it.
 
     That is a job left over from a workflow that was killed, or the same command in another
-    terminal; behind it there is little left to do.
+    terminal; behind one of the same settings there is little left to do.
+
+    Args:
+        state: The job's folder; the lock lies beside it.
     """
-    descriptor, holder = open_lock(state / LOCK)
+    descriptor, holder = open_lock(state.parent / LOCK)
     try:
         if holder is not None:
             logger.warning(

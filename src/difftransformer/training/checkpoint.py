@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -152,9 +153,10 @@ class CheckpointStore:
             shutil.rmtree(damaged)
 
     def clear(self) -> None:
-        """Drop all checkpoints, so that the run starts afresh."""
+        """Drop all checkpoints and kept weights, so that the run starts afresh."""
         if self._team.leads:
             self._drop(self._steps())
+            shutil.rmtree(self._folder / KEPT, ignore_errors=True)
 
     def keep_weights(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.
@@ -185,8 +187,8 @@ class CheckpointStore:
         reported and set aside.
 
         Raises:
-            CheckpointError: the checkpoint is whole but of another run, or the disk does not let
-                it be read.
+            CheckpointError: the checkpoint is whole but of another run, or by libraries that these
+                cannot read, or the disk does not let it be read.
         """
         like = like or {}
         # One process looks, for it renames what is damaged, however long that takes; all read what
@@ -202,26 +204,36 @@ class CheckpointStore:
             folder = self._folder / f"{_PREFIX}{step:08d}"
             try:
                 _require_sums(folder)
-                snapshot = _read(folder, step, like, self._team)
-                if missing := sorted(set(like) - snapshot.tensors.keys()):
-                    lacks = f"{_TENSORS} lacks {len(missing)} tensors, the first is {missing[0]}"
-                    raise ValueError(lacks)
             except _DAMAGE as error:
                 logger.warning("checkpoint %s is damaged (%s): skipped", folder, _reason(error))
                 aside = folder.with_name(folder.name + _DAMAGED)
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
                 continue
-            except OSError as error:  # of the disk or its rights, and says nothing of the content
+            except OSError as error:
+                raise _unreadable(folder, error) from error
+            try:
+                snapshot = _read(folder, step, like, self._team)
+                if missing := sorted(set(like) - snapshot.tensors.keys()):
+                    raise ValueError(f"lacks {len(missing)} tensors, the first is {missing[0]}")
+            except OSError as error:
+                raise _unreadable(folder, error) from error
+            except _DAMAGE as error:  # other versions of libraries give weights other names
                 raise CheckpointError(
-                    f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; "
-                    "mend that and start again to continue"
+                    f"checkpoint {folder} is whole, and cannot be read here ({_reason(error)}): "
+                    "install the versions of torch, transformers and peft that wrote it, or delete "
+                    "it"
                 ) from error
             if snapshot.state["identity"] != self._identity:
                 raise CheckpointError(
                     f"{folder} was written by a run with other settings, data, seed or code: "
                     "give another state folder, or delete this one"
                 )
+            if (wrote := snapshot.state.get("torch", torch.__version__)) != torch.__version__:
+                logger.warning(
+                    "checkpoint %s was written by torch %s and goes on by %s: other bits, perhaps",
+                    folder, wrote, torch.__version__,
+                )  # fmt: skip
             return snapshot
         return None
 
@@ -246,7 +258,8 @@ class CheckpointStore:
         """Write what makes a checkpoint whole, and give it its name."""
         if not self._team.leads:
             return
-        state = snapshot.state | {"step": snapshot.step, "identity": self._identity}
+        own = {"step": snapshot.step, "identity": self._identity, "torch": torch.__version__}
+        state = snapshot.state | own
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
         sums = sums | _synced_sums(partial, [_STATE])
         (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
@@ -297,6 +310,14 @@ def _read(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Sn
         for name, tensor in load_file(folder / _TENSORS).items()
     }
     return Snapshot(step, tensors, state)
+
+
+def _unreadable(folder: Path, error: OSError) -> CheckpointError:
+    """What to say of the disk or its rights, which says nothing of the content."""
+    return CheckpointError(
+        f"checkpoint {folder} cannot be read ({_reason(error)}): nothing was changed; mend that "
+        "and start again to continue"
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,9 @@ from torch import Tensor, nn
 from difftransformer.errors import BackendError, ConfigError, UserError
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.training.team import Fill, M, T, Team
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
 
 PATIENCE = "DIFFTRANSFORMER_PATIENCE"
 """Seconds that a process waits for the others before it gives them up; 300 where it is not set."""
@@ -215,8 +218,8 @@ class ShardedTeam(Team):
         try:
             with _quiet():
                 save(tensors, storage_writer=writer, process_group=self._group)
-        except CheckpointException as error:  # no Exception; what one refused all are told
-            raise next(iter(error.failures.values()))[0] from None
+        except CheckpointException as error:
+            raise _cause(error) from None
         return sorted(path.name for path in folder.glob(f"shard-{self.rank + 1:05d}-*"))
 
 
@@ -225,6 +228,7 @@ def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Of those that are shared in ``like`` only this process's part is read.
     """
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
     from torch.distributed.tensor import DTensor
@@ -237,9 +241,17 @@ def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
             tensors[name] = torch.empty_like(like[name])
         else:
             tensors[name] = torch.empty(one.size, dtype=one.properties.dtype)
-    with _quiet():
-        load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    try:
+        with _quiet():
+            load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+    except CheckpointException as error:
+        raise _cause(error) from None
     return tensors
+
+
+def _cause(error: "CheckpointException") -> BaseException:
+    """What one process met with and all are told, in what is no `Exception`."""
+    return next(iter(error.failures.values()))[0]
 
 
 class _Loss(nn.Module):

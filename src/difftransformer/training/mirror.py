@@ -230,7 +230,9 @@ class Mirror:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _copy_kept(self, path: Path) -> None:
-        if path.name in self._uploaded:
+        found = path.stat()
+        version = f"{path.name} {found.st_ino} {found.st_mtime_ns}"  # it may be written again
+        if version in self._uploaded:
             return
         copy, its_sum, own = path.name, f"{path.name}.sha256", file_sha256(path).encode()
         there, names = self._path(KEPT, its_sum), self._names(KEPT)
@@ -241,7 +243,7 @@ class Mirror:
                 self._fs.rm_file(there)  # no sum stands beside half a copy
             self._fs.put_file(str(path), self._path(KEPT, copy))
             self._fs.pipe_file(there, own)
-        self._uploaded.add(copy)
+        self._uploaded.add(version)
 
     @contextmanager
     def _refusing(self, what: str) -> Iterator[None]:

@@ -129,11 +129,11 @@ def other_process(folder: Path) -> multiprocessing.context.ForkProcess:
 def test_the_second_process_waits_for_the_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = other_process(tmp_path)
+    process = other_process(tmp_path / "older")  # of other settings, with the same outputs
     timer = threading.Timer(0.3, process.kill)  # the kernel frees the lock of a killed process
     started = time.monotonic()
     timer.start()
-    with caplog.at_level(logging.WARNING), exclusive(tmp_path):
+    with caplog.at_level(logging.WARNING), exclusive(tmp_path / "newer"):
         assert time.monotonic() - started >= 0.3
         assert (tmp_path / LOCK).read_text().strip() == f"{os.getpid()} on {gethostname()}"
     assert f"process {process.pid} on {gethostname()} is doing this job" in caplog.text
@@ -142,7 +142,7 @@ def test_the_second_process_waits_for_the_first(
 
 
 def test_a_lock_to_hold_is_refused_with_the_pid(tmp_path: Path) -> None:
-    process = other_process(tmp_path)
+    process = other_process(tmp_path / "any")
     with pytest.raises(
         UserError, match=f"process {process.pid} on {gethostname()} is building already"
     ):

@@ -99,7 +99,7 @@ class Run:
         return load_file(self.folder / "out" / "model.safetensors")
 
     def state(self) -> Path:
-        return next(self.folder.glob("results/unit/state/pretrain/*/0/*"))
+        return next(self.folder.glob("results/unit/state/pretrain/*/0/*/"))
 
     def steps(self) -> list[int]:
         found = self.folder.glob("results/unit/state/pretrain/*/0/*/checkpoint-*")

@@ -16,7 +16,8 @@ from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training import run as training
-from difftransformer.training.mirror import FINISHED, forget_finished
+from difftransformer.training.mirror import FINISHED, Mirror, forget_finished
+from difftransformer.training.team import Team
 
 LONG = {"steps": 101, "checkpoint_every": 20, "keep_weights": [0.3]}
 
@@ -168,6 +169,25 @@ def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
     published = train(slice, "one", mirror=str(copy)) / "out" / "kept" / name
     assert (copy / "kept" / name).read_bytes() == published.read_bytes()
     assert (copy / "kept" / f"{name}.sha256").read_text() == file_sha256(published)
+
+
+def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) -> None:
+    """A training that starts afresh finds those of the one before, and comes to its own later."""
+    state, copy, kept = tmp_path / "state", tmp_path / "copy", "kept/step-00000001.safetensors"
+    mirror = Mirror(state, str(copy), Team())
+    (state / "kept").mkdir()
+    with mirror.copying():
+        for step, weights in enumerate((b"of the one before", b"its own")):
+            (state / kept).write_bytes(weights)
+            aside = state / f"checkpoint-0000000{step}.partial"
+            aside.mkdir()
+            (aside / "sums.json").write_text("{}")
+            aside.rename(aside.with_suffix(""))
+            there = copy / f"checkpoint-0000000{step}/sums.json"
+            while not there.exists():
+                time.sleep(0.01)
+    assert (copy / kept).read_bytes() == b"its own"
+    assert (copy / f"{kept}.sha256").read_text() == file_sha256(state / kept)
 
 
 def test_a_forced_training_that_could_not_be_published_is_not_trained_again(

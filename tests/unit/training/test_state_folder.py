@@ -10,10 +10,14 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from difftransformer.errors import CheckpointError
 from difftransformer.training import checkpoint
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
+from difftransformer.training.distributed import read_shards
 from difftransformer.training.progress import Progress
 
 
@@ -111,6 +115,39 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
+
+
+def test_a_whole_one_that_these_libraries_cannot_read_is_kept(tmp_path: Path) -> None:
+    store(tmp_path).save(snapshot(3))
+    unreadable = r"00000003 is whole, and cannot be read here \(lacks 1 tensors, the first is b\)"
+    with pytest.raises(CheckpointError, match=unreadable):
+        store(tmp_path).newest_whole({"w": torch.zeros(3), "b": torch.zeros(1)})
+    assert names(tmp_path) == ["checkpoint-00000003"]
+
+
+def test_one_that_another_torch_wrote_goes_on_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(tmp_path).save(snapshot(3))
+    assert store(tmp_path).newest_whole() is not None and not caplog.messages
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert store(tmp_path).newest_whole() is not None
+    assert "and goes on by 2.99.0" in caplog.messages[0]
+
+
+def test_a_shard_that_the_disk_does_not_give_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = HuggingFaceStorageWriter(str(tmp_path), save_distributed=True)
+    save({"w": torch.ones(3)}, storage_writer=writer, no_dist=True)
+    assert torch.equal(read_shards(tmp_path, {})["w"], torch.ones(3))
+
+    def refused(*_: object, **__: object) -> None:
+        raise CheckpointException("read", {0: (OSError(errno.EIO, "Input/output error"), None)})
+
+    monkeypatch.setattr("torch.distributed.checkpoint.state_dict_loader.load", refused)
+    with pytest.raises(OSError, match="Input/output error"):
+        read_shards(tmp_path, {})
 
 
 @pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "sums.json"])
