@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from small_workflow import Checkout
 
+from difftransformer.reporting.verdict_job import read_verdicts
+
 RUN = "diff_no_groupnorm"
 RESULT = f"results/smoke/runs/{RUN}/0/training.json"
 AGAIN, PUBLISHED = "it starts afresh", "published again and not trained again"
@@ -23,7 +25,10 @@ def training(checkout: Checkout, *words: str) -> str:
     log = checkout.folder / f"results/smoke/logs/pretrain/{RUN}/0.log"
     log.unlink(missing_ok=True)
     others = {path: path.stat().st_mtime_ns for path in others_of(checkout)}
-    assert RUN in checkout.snakemake(*words, "--cores", "2").stderr
+    said = checkout.snakemake(*words, "--cores", "2").stderr
+    verdicts = read_verdicts(checkout.folder / "results/smoke/verdicts.json").summary
+    assert RUN in said and verdicts
+    assert "\n".join([*verdicts, "report: results/smoke/report/index.html"]) in said
     assert others == {path: path.stat().st_mtime_ns for path in others_of(checkout)}
     return log.read_text()
 

@@ -70,7 +70,10 @@ def test_make_asks_which_ablation(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("tabel6",), "error: there is no target 'tabel6'; did you mean 'table6'?"),
+        (
+            ("tabel6", "--config", "results=nothing"),
+            "error: there is no target 'tabel6'; did you mean 'table6'?",
+        ),
         (("--config", "scael=smoke"), "--config scael: unknown key; did you mean 'scale'?"),
         pytest.param(("--config", "scale=huge"), "unknown scale 'huge'", marks=pytest.mark.slow),
         (("--cores", "0"), "error: --cores 0: nothing could ever run"),
@@ -86,6 +89,7 @@ def test_a_wrong_call_is_one_line_and_starts_nothing(
     lines = [line for line in ended.stderr.splitlines() if said in line]
     assert len(lines) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
+    assert not (finished.folder / "nothing").exists()
 
 
 @pytest.mark.parametrize(

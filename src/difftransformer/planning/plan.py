@@ -3,7 +3,9 @@
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
+import errno
 import json
+import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,13 +128,20 @@ class Plan:
                     name = self.catalogue.parent(name)
         return seeds
 
-    def make_folder(self) -> None:
-        """Make the folder of the slices; a results folder that nobody can write shows here.
+    def require_writable(self) -> None:
+        """Check that results can be written where they are to lie; nothing is made.
 
         Raises:
-            OSError: the file system refuses.
+            OSError: They cannot.
         """
-        Path(self.jobs.layout.plan).mkdir(parents=True, exist_ok=True)
+        wanted = Path(self.jobs.layout.plan)
+        nearest = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+        if not os.access(nearest, os.W_OK):
+            fixed = os.statvfs(nearest).f_flag & os.ST_RDONLY
+            number = errno.EROFS if fixed else errno.EACCES
+            raise OSError(number, os.strerror(number), str(nearest))
 
     # --- targets ---
 

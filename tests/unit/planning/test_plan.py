@@ -1,5 +1,6 @@
 """The plan: targets, and what became of the tables and figures of the papers."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +84,34 @@ def test_what_a_scale_lacks_and_leaves_out_is_told_apart(repository: Path) -> No
     )
     paper, *_ = paper_contents(Plan(asked).artifacts, ["table4"])
     assert next(item.states for item in paper.items if item.artifact == "table4") == ["built here"]
+
+
+def test_what_lies_there_whole_is_kept(repository: Path, tmp_path: Path) -> None:
+    plan = Plan.load(repository / "config", {"results": str(tmp_path)})
+    (table,), (figure,) = plan.tables(["figure8"]), plan.figures(["figure8"])
+    Path(table).parent.mkdir(parents=True)
+    Path(table).touch()
+    assert plan.kept(["table6"]) == []
+    Path(figure).parent.mkdir(parents=True, exist_ok=True)
+    Path(figure).touch()
+    assert plan.kept(["table6"]) == ["figure8"]
+    assert plan.kept(["figure8"]) == []
+
+
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def required(results: Path) -> None:
+        Plan.load(repository / "config", {"results": str(results)}).require_writable()
+
+    required(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=f"Not a directory: '{tmp_path}/file'"):
+        required(tmp_path / "file")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # which root always has
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}'"):
+        required(tmp_path / "new")
 
 
 def _without_timings(catalogue: Catalogue) -> Artifacts:
