@@ -18,6 +18,8 @@ from transformers import (
     BertLMHeadModel,
     GPT2Config,
     GPT2LMHeadModel,
+    Phi3Config,
+    Phi3ForCausalLM,
 )
 
 from difftransformer.errors import ConfigError
@@ -45,6 +47,8 @@ def slow_logits(model: Any, tokens: Tensor) -> Tensor:
     """Equation 5 head by head, on the input of each output projection of the plain model."""
     handles = []
     for layer in model.base_model.output_layers():
+        if "default" not in layer.dex_difference:
+            continue  # the control, which has no W_D
 
         def hook(module: Any, inputs: tuple[Tensor], own: Any = layer) -> tuple[Tensor]:
             lam, selected = own.current_lambda("default"), own.dex_heads["default"].tolist()
@@ -87,20 +91,32 @@ def test_before_its_first_step_it_is_the_base(kind: str, tokens: Tensor) -> None
     assert get_peft_model(base, DexConfig(annealing_steps=5))(tokens).logits.equal(before)
 
 
-@pytest.mark.parametrize("difference", ["layer", "head"])
-def test_gradients_are_those_of_the_equation(difference: str, tokens: Tensor) -> None:
-    model = adapted(model_of().double(), difference=difference)
-    own = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if "dex_difference" in name or "dex_lambda" in name
-    }
+@pytest.mark.parametrize(
+    ("settings", "matrices"),
+    [({"difference": "layer"}, 5), ({"difference": "head"}, 5), ({"heads": "none"}, 3)],
+    ids=["a layer", "a head", "kvo"],
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_gradients_are_those_of_the_equation(
+    settings: dict[str, Any], matrices: int, tied: bool, tokens: Tensor
+) -> None:
+    """Where W_K, W_V and W_O have copies that train, the slow form has the base's own."""
+    model = adapted(model_of("llama", tie_word_embeddings=tied).double(), **settings)
+    names = [name for name, one in model.named_parameters() if one.requires_grad]
+    copied = {name: name.replace("dex_weight.default", "base_layer.weight") for name in names}
+    for name in copied.values():
+        model.get_parameter(name).requires_grad_(True)
     found, wanted = (
-        torch.autograd.grad(logits(tokens).log_softmax(-1)[..., 3].mean(), own.values())
-        for logits in (lambda x: model(x).logits, lambda x: slow_logits(model, x))
+        torch.autograd.grad(
+            logits(tokens).log_softmax(-1)[..., 3].mean(), map(model.get_parameter, of)
+        )
+        for logits, of in (
+            (lambda x: model(x).logits, names),
+            (lambda x: slow_logits(model, x), copied.values()),
+        )
     )
-    assert len(own) == 2 * LAYERS
-    for name, ours, slow in zip(own, found, wanted, strict=True):
+    assert len(names) == matrices * LAYERS
+    for name, ours, slow in zip(names, found, wanted, strict=True):
         assert slow.abs().max() > 0, name
         torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)
 
@@ -140,6 +156,28 @@ def test_unmerging_gives_the_base_back_to_the_bit(tokens: Tensor) -> None:
     torch.testing.assert_close(model(tokens).logits, logits, atol=1e-5, rtol=0)
     model.unmerge_adapter()
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_opened_to_be_trained_it_goes_on_as_if_never_saved(tokens: Tensor, tmp_path: Path) -> None:
+    def train(model: Any, steps: int) -> None:
+        optimiser = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.5)
+        for _ in range(steps):
+            optimiser.zero_grad()
+            model(tokens, labels=tokens).loss.backward()
+            optimiser.step()
+            model.base_model.advance()
+
+    model = get_peft_model(model_of(), DexConfig(heads=[1, 3], annealing_steps=8))
+    train(model, 3)
+    model.save_pretrained(tmp_path)
+    opened = PeftModel.from_pretrained(model_of(), tmp_path, is_trainable=True)
+    for one in (model, opened):
+        train(one, 3)  # lambda is annealed on from where it was
+    ours, theirs = (dict(one.named_parameters()) for one in (model, opened))
+    assert any("dex_lambda" in name for name in ours)
+    for name, parameter in ours.items():
+        torch.testing.assert_close(theirs[name], parameter, rtol=0, atol=0, msg=name)
+    assert not model(tokens).logits.equal(model_of()(tokens).logits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,7 +280,9 @@ def test_a_model_without_such_projections_is_one_line(tokens: Tensor) -> None:
     small = {"vocab_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
     encoder = BertLMHeadModel(BertConfig(hidden_size=16, intermediate_size=16, **small))
     joined = GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=16, n_layer=1, n_head=2))
-    for model in (encoder, joined):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "pad_token_id": None}
+    phi = Phi3ForCausalLM(Phi3Config(**small, **sizes))  # a Llama but for its joined matrices
+    for model in (encoder, joined, phi):
         for refused in (
             lambda one=model: get_peft_model(one, DexConfig()),
             lambda one=model: select_heads(one, [tokens]),
