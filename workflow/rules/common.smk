@@ -113,7 +113,7 @@ def get_parent_result(wildcards):
 
 def get_parent_weights(wildcards):
     files = JOBS.parent_weights(wildcards.run, wildcards.seed)
-    return map(local, files) if JOBS.is_foreign(wildcards.run) else files
+    return map(local, files) if JOBS.foreign.includes(wildcards.run) else files
 
 
 def get_parent_model(wildcards):

@@ -90,9 +90,11 @@ class Suite(Settings):
         """What is asked of a model: itself, or the suite that it repeats."""
         return self
 
-    @property
-    def read_dataset(self) -> str | None:
-        """Dataset whose text it reads in the place of the run's own; None: the run's own."""
+    def read_dataset(self, *, foreign: bool) -> str | None:
+        """Dataset whose text it reads in the place of the run's own; None: the run's own.
+
+        ``foreign``: asked of a model from elsewhere, or of what adapting one makes.
+        """
         return None
 
     @property
@@ -166,10 +168,15 @@ class AnyModel(Settings):
         "run's. null: what the run was trained on, which a model from elsewhere does not tell.",
     )
 
-    @property
-    def read_dataset(self) -> str | None:
+    pretrained_dataset: str | None = setting(
+        None,
+        meaning="The same, of models from elsewhere and of what adapting them makes; null: "
+        "`dataset`.",
+    )
+
+    def read_dataset(self, *, foreign: bool) -> str | None:
         """See `Suite.read_dataset`."""
-        return self.dataset
+        return (self.pretrained_dataset if foreign else None) or self.dataset
 
 
 class SplitSuite(Suite):

@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import PrefixCache
+from difftransformer.models.cache import CutCache
 
 
 def encode(tokenizer: Tokenizer, text: str) -> Encoding:
@@ -37,6 +37,15 @@ def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
         raise DataError(f"{path}: damaged ({error}); rebuild the dataset with `tokenise`") from None
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def opening(tokenizer: Tokenizer, end: int) -> list[int]:
+    """Return the tokens before a text: what its tokenizer puts there, else the end of another.
+
+    That is where the text of training begins that is packed here.
+    """
+    ids: list[int] = tokenizer.encode("").ids
+    return ids or [end]
 
 
 @dataclass(frozen=True)
@@ -107,19 +116,19 @@ class Generator:
                 f"{self.scorer.max_positions}: lower lengths or max_new_tokens"
             )
         answers: list[list[int]] = [[] for _ in requests]
-        cache, held = PrefixCache(capacity), list[int]()
+        cache, held = self.scorer.new_cache(capacity), list[int]()
         for index in sorted(range(len(requests)), key=lambda i: requests[i].prompt):
             request = requests[index]
             # The last token is computed anew: its state is what the answer starts from.
             common = min(common_prefix(held, request.prompt), len(request.prompt) - 1)
             if not self.share:
-                cache, common = PrefixCache(capacity), 0
+                cache, common = self.scorer.new_cache(capacity), 0
             cache.keep(common)
             answers[index] = list(self._answer(request, common, cache))
             held = request.prompt
         return answers
 
-    def _answer(self, request: Request, common: int, cache: PrefixCache) -> Iterator[int]:
+    def _answer(self, request: Request, common: int, cache: CutCache) -> Iterator[int]:
         prompt, new = request.prompt, list[int]()
         self.given += len(prompt)
         self.computed += len(prompt) - common

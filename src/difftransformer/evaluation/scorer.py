@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.cache import PrefixCache
+from difftransformer.models.cache import CutCache, PrefixCache
 from difftransformer.models.device import autocast
 from difftransformer.models.foreign.maps import Maps
 from difftransformer.models.foreign.registry import reader
@@ -68,6 +68,10 @@ class Scorer:
         """Longest context of the model."""
         return self._model.max_positions
 
+    def new_cache(self, capacity: int) -> CutCache:
+        """Return an empty cache of the model's for at most ``capacity`` positions."""
+        return self._model.new_cache(capacity)
+
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:
         """Loss in nats of each target, ``windows[:, 1:]``, [B, T + 1] -> float64 [B, T], CPU.
@@ -90,9 +94,7 @@ class Scorer:
         The keys and values of the T positions are appended to the cache, if there is one.
         """
         with autocast(self.device, self._precision):
-            if cache is None:
-                return self._model.hidden_states(tokens.to(self.device))
-            return self.model.hidden_states(tokens.to(self.device), cache=cache)
+            return self._model.hidden_states(tokens.to(self.device), cache=cache)
 
     @torch.inference_mode()
     def choices(self, tokens: Tensor, positions: Sequence[int]) -> Tensor:

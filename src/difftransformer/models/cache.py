@@ -1,6 +1,17 @@
 """A key/value cache in plain torch, with the interface of transformers' ``DynamicCache``."""
 
+from typing import Protocol
+
 from torch import Tensor
+
+from difftransformer.models.attention.base import Cache
+
+
+class CutCache(Cache, Protocol):
+    """A key/value cache that can be cut back to a prefix."""
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first ``length`` positions."""
 
 
 class PrefixCache:

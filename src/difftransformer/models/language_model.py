@@ -6,6 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from difftransformer.errors import ConfigError
+from difftransformer.models.attention.base import Cache
+from difftransformer.models.cache import CutCache
 
 
 class LanguageModel(nn.Module, ABC):
@@ -45,8 +47,15 @@ class LanguageModel(nn.Module, ABC):
         """Number of decoder blocks."""
 
     @abstractmethod
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Hidden states after the final norm, [B, T] -> [B, T, D]."""
+    def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
+        """Hidden states after the final norm, [B, T] -> [B, T, D].
+
+        The T positions follow those that the cache holds, and are appended to it.
+        """
+
+    @abstractmethod
+    def new_cache(self, capacity: int) -> CutCache:
+        """Return an empty cache for sequences of at most ``capacity`` positions."""
 
 
 class CausalModel(LanguageModel):
@@ -120,7 +129,15 @@ class CausalModel(LanguageModel):
             if isinstance(module, nn.Linear) and module is not self.inner.get_output_embeddings()
         ]
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Hidden states after the final norm, [B, T] -> [B, T, D]."""
-        hidden: Tensor = self.inner.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+    def hidden_states(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
+        """Hidden states after the final norm, [B, T] -> [B, T, D]; see `LanguageModel`."""
+        held: dict[str, Any] = {} if cache is None else {"past_key_values": cache}
+        found = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **held)
+        hidden: Tensor = found.last_hidden_state
         return hidden
+
+    def new_cache(self, capacity: int) -> CutCache:
+        """Return an empty cache, which grows as it is filled."""
+        from difftransformer.models.foreign.cache import GrowingCache
+
+        return GrowingCache()

@@ -223,7 +223,7 @@ class Artifacts:
 
     def _comparable(self, artifact: ArtifactConfig) -> bool:
         """Whether an artifact shows adaptations of a model from elsewhere beside nothing else."""
-        catalogue, runs = self.jobs.catalogue, artifact.runs()
+        catalogue, foreign, runs = self.jobs.catalogue, self.jobs.foreign, artifact.runs()
         if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
             return True  # an unknown run is named where the artifact is checked
         place = str(catalogue.folder / "runs.yaml")
@@ -232,8 +232,10 @@ class Artifacts:
         asked = [
             (suite, run) for part in artifact.sections for suite in part.suites for run in runs
         ]
-        return all(map(self.jobs.is_foreign, runs)) and all(
-            self.jobs.measures(suite, run) for suite, run in asked
+        return (
+            all(map(foreign.includes, runs))
+            and all(foreign.measures(suite, run) for suite, run in asked)
+            and not foreign.too_long & set(runs)
         )
 
     @cached_property

@@ -12,10 +12,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from difftransformer.config.judges import JudgementSlice, JudgeName, judge_module
-from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
-from difftransformer.config.run import PRETRAINED_BASE, DatasetSlice, RunSlice
+from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.machine import gpus
@@ -23,6 +22,7 @@ from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
 from difftransformer.planning.card import host_mb
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
+from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
 from difftransformer.provenance.atomic import write_text
@@ -68,6 +68,11 @@ class Jobs:
         """Sizes of all runs, and what those with `match` were given."""
         return Sizes(self.catalogue)
 
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Which runs are models from elsewhere, or made of one."""
+        return Foreign(self.catalogue, self.sizes)
+
     @property
     def scale(self) -> str:
         """Name of the scale."""
@@ -75,19 +80,7 @@ class Jobs:
 
     def trained(self, run: str) -> bool:
         """Whether a run is trained here; it is a model from elsewhere else."""
-        return self.catalogue.pretrained(run) is None
-
-    def is_foreign(self, run: str) -> bool:
-        """Whether a run is the model from elsewhere that is adapted, or what adapting it makes."""
-        return PRETRAINED_BASE in (run, self.catalogue.parent(run))
-
-    def measures(self, suite: str, run: str) -> bool:
-        """Whether a suite measures what a run is, a model from elsewhere or one of ours."""
-        asked = self.catalogue.suite(suite)
-        if self.trained(run):
-            return asked.measures_pretrained or not self.is_foreign(run)
-        knows_text = asked.asked.read_dataset is not None or not asked.asked.reads_text
-        return asked.measures_pretrained and knows_text
+        return self.foreign.trained(run)
 
     # --- what a job gets ---
 
@@ -102,7 +95,7 @@ class Jobs:
 
     def adapted(self) -> list[str]:
         """Return the runs that adapt another one, which a rule of their own makes."""
-        return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
+        return self.foreign.adapted()
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -176,9 +169,12 @@ class Jobs:
             device = self.catalogue.suite(suite).device
             if device != "auto" or gpus.pool():
                 return _gpus(device)
-        if not self.trained(run):
+        # A model from elsewhere is measured where what adapting makes of it is trained.
+        trained = [one for one in (run, *self.adapted()) if self.trained(one)]
+        owners = [one for one in trained if run in (one, self.catalogue.parent(one))]
+        if not owners:
             return 0
-        training = self.run(run).training
+        training = self.run(owners[0]).training
         return _gpus(training.device) * (training.world if suite is None else 1)
 
     def host_mb(self, run: str) -> int:
@@ -214,7 +210,7 @@ class Jobs:
 
     def measured_manifest(self, suite: str, run: str) -> list[str]:
         """Return the manifest of the data that a suite reads: its own, or a trained run's."""
-        asked = self.catalogue.suite(suite).asked.read_dataset
+        asked = self.foreign.text(suite, run)
         if asked is None:
             return self.manifest(run)
         return [self.layout.manifest(self.catalogue.read_by(run, asked))]
@@ -291,9 +287,9 @@ class Jobs:
             ConfigError: What does not fit the run's model or data, or a model from elsewhere.
         """
         asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
-        if not self.measures(suite, run):
-            raise ConfigError(f"{place}: {self._refusal(asked, suite, run)}")
-        own = asked.asked.read_dataset
+        if not self.foreign.measures(suite, run):
+            raise ConfigError(f"{place}: {self.foreign.refusal(suite, run)}")
+        own = self.foreign.text(suite, run)
         if known is not None:
             if own is not None and self.catalogue.dataset(self.catalogue.dataset_of(own)).generated:
                 raise ConfigError(
@@ -313,13 +309,6 @@ class Jobs:
                 f"scale {self.scale}: {misfit}"
             )
 
-    @staticmethod
-    def _refusal(asked: Suite, suite: str, run: str) -> str:
-        who = f"row '{run}' is a model from elsewhere"
-        if asked.measures_pretrained:
-            return f"{who}, and suite '{suite}' reads what a run was trained on: name a `dataset`"
-        return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
-
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:
             case "pretrain" | "adapt":
@@ -333,8 +322,7 @@ class Jobs:
                     yield from (module_of(kind, "settings"), module_of(kind, "measure"))
                 if self.trained(parts[1]):
                     yield variant_location(self.run(parts[1]).model.attention["variant"])
-                foreign = not self.trained(parts[1]) or self.is_foreign(parts[1])
-                if foreign and suite.asked.reads_text:
+                if self.foreign.includes(parts[1]) and suite.asked.reads_text:
                     yield from reader_locations()
 
     def write(self, kind: str, slice: BaseModel) -> str:

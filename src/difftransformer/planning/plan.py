@@ -81,17 +81,22 @@ class Plan:
             self.artifacts.check(name)
         for name in self.groups[HEADLINE]:
             lookup(self.artifacts.known, name, "artifact", f"{place}: headline")
-        trained = [name for name in self.catalogue.runs if self.jobs.trained(name)]
+        trained = self._trained()
         for name in trained:
             self.jobs.run(name)
         for name in self.artifacts.timings():
             self.artifacts.timing(name)
 
+    def _trained(self) -> list[str]:
+        """Runs that could be asked for."""
+        known = self.catalogue.runs.keys() - self.jobs.foreign.too_long
+        return [name for name in self.catalogue.runs if name in known and self.jobs.trained(name)]
+
     def check_files(self) -> None:
         """Look for the files that any target could need."""
         for name in self.catalogue.suites:
             self.jobs.benchmark_files(name)
-        trained = [name for name in self.catalogue.runs if self.jobs.trained(name)]
+        trained = self._trained()
         for name in {self.jobs.run(run).dataset for run in trained}:
             self.jobs.corpus_files(name)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_decoders import model_of
 from small_evaluation import model_config, scorer
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from difftransformer.measurements.many_shot.label_decoding import (
     decode,
 )
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.language_model import CausalModel
 from difftransformer.models.transformer import Transformer
 
 # Shared beginnings, and labels that only their ending (1) tells from a longer one.
@@ -75,6 +77,20 @@ def test_a_shared_prompt_answers_like_brute_force(decoding: Decoding) -> None:
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("decoding", ["greedy", "exact"])
+def test_a_model_of_transformers_answers_like_brute_force(decoding: Decoding) -> None:
+    one, draw = (
+        scorer(CausalModel(model_of("qwen2", initializer_range=0.5))),
+        np.random.default_rng(0),
+    )
+    prompt = draw.integers(0, VOCAB, 9).tolist()
+    items = [draw.integers(0, VOCAB, 1 + i % 3).tolist() for i in range(8)]
+    found = SharedPrompt(one, LABELS, decoding, 4).answers(prompt, items)
+    tables = [table(one, prompt + item) for item in items]
+    assert found == [brute_force(LABELS, rows, decoding) for rows in tables]
+    assert len(set(found)) > 1
+
+
 def test_parts_of_labels_may_be_asked_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was computed before, as for one path alone behind the prompt and the item."""
     one, prompt, item = model(1), [3, 1, 4, 1, 5], [9, 2]

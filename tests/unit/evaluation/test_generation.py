@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from small_decoders import KINDS, model_of
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.generation import Generator, Request
 from difftransformer.evaluation.scorer import Scorer
+from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -42,7 +44,9 @@ def prompts() -> list[list[int]]:
     return [*found, context[:40], other]
 
 
-def generate(model: Transformer, share: bool, chunk: int = 64) -> tuple[list[list[int]], Generator]:
+def generate(
+    model: LanguageModel, share: bool, chunk: int = 64
+) -> tuple[list[list[int]], Generator]:
     generator = Generator(Scorer(model, torch.device("cpu")), chunk, share)
     requests = [Request(prompt, NEW, never) for prompt in prompts()]
     return generator.generate(requests), generator
@@ -82,3 +86,20 @@ def test_a_prompt_longer_than_the_context_is_one_line(model: Transformer) -> Non
     generator = Generator(Scorer(model, torch.device("cpu")), 64)
     with pytest.raises(ConfigError, match="take 121 positions, the model's context is 120"):
         generator.generate([Request([1] * 112, NEW, never)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [*((kind, None) for kind in KINDS), *((kind, 16) for kind in ("mistral", "qwen2", "qwen3"))],
+)
+def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int | None) -> None:
+    sliding = {} if window is None else {"sliding_window": window, "use_sliding_window": True}
+    inner = model_of(kind, max_position_embeddings=120, initializer_range=0.3, **sliding)
+    answers, generator = generate(CausalModel(inner), share=True, chunk=7)
+    assert generator.computed < generator.given / 2
+    inner.generation_config.eos_token_id = None
+    for prompt, answer in zip(prompts(), answers, strict=True):
+        ids = torch.tensor([prompt])
+        alone = inner.generate(ids, max_new_tokens=NEW, do_sample=False)[0, len(prompt) :]
+        assert answer == alone.tolist()
+    assert len({tuple(answer) for answer in answers}) >= 4

@@ -75,6 +75,26 @@ def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     assert row.pretrained and row.label == "mine" and row.paper == "transformer"
 
 
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: str) -> None:
+    def plan(**sizes: int) -> Plan:
+        given = HUB | {"sizes": {**HUB["sizes"], **sizes}}  # type: ignore[dict-item]
+        return Plan.load(repository / "config", {"scale": scale, "pretrained": given})
+
+    asked = ("dex_figure10", "dex_table2", "dex_table3")
+    long = plan(max_positions=131072)
+    for name in asked:
+        runs = long.artifacts.known[name].runs()
+        assert runs[0] == PRETRAINED_BASE and "adapted_long_dex" in runs
+        for suite, run in long.artifacts.evaluations(name):
+            text = {"gpu": "fineweb_edu_32k", "paper": "fineweb_edu"}[scale]
+            manifest = long.jobs.layout.manifest(f"{text}_of_{PRETRAINED_BASE}")
+            assert long.jobs.measured_manifest(suite, run) == [manifest]  # the same for all rows
+            assert long.jobs.gpus(run, suite) == 1  # of a head without a card, too
+    short = plan(max_positions=2048)  # has no room for what is adapted at greater length
+    assert set(long.artifacts.known) - set(short.artifacts.known) == set(asked)
+
+
 def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
     other = Plan.load(repository / "config", {"scale": "tiny"})
     assert PRETRAINED_BASE not in other.catalogue.runs

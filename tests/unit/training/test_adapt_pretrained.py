@@ -178,6 +178,29 @@ def test_its_loss_on_text_is_that_of_transformers(train: Train, base: Path, tmp_
         assert found["tokens"] == windows[:, 1:].numel()
 
 
+def test_it_and_what_adapting_made_are_asked_for_needles_in_the_same_text(
+    train: Train, tmp_path: Path
+) -> None:
+    base = write_base(tmp_path / "base", "qwen2", max_position_embeddings=512)
+    data = write_data(tmp_path / "data", base)
+    out = train(child(base, "lora"), "lora", dataset=data, seed=3) / "out"
+    known = {"kind": "needles", "format": "text", "pairs": [[2, 1]], "lengths": [300]}
+    settings = known | {"depths": [0, 100], "samples": 2, "max_new_tokens": 4, "timed_prompts": 1}
+    prompts = []
+    for run, folder in ((PRETRAINED_BASE, base), ("lora", out)):
+        own = {"pretrained": {"name": str(base)}} if folder == base else {}
+        asked: dict[str, Any] = {"scale": "unit", "suite": "far", "config": settings, "run": run}
+        slice = EvaluationSlice.model_validate(asked | own)
+        result = tmp_path / f"{run}.json"
+        model = None if folder == base else out
+        details = evaluate_as_job(slice, result, model=model, dataset=data)
+        metrics = json.loads(result.read_text())["metrics"]
+        assert metrics["asked_n2_r1"] == 4 and metrics["accuracy_n2_r1"] is not None
+        lines = (details / "samples.jsonl").read_text().splitlines()
+        prompts.append([json.loads(line)["prompt_sha256"] for line in lines])
+    assert len(prompts[0]) == 4 and prompts[0] == prompts[1]
+
+
 def test_what_adapting_made_is_asked_in_words_as_any_folder_is(
     train: Train, base: Path, tmp_path: Path
 ) -> None:
@@ -217,7 +240,9 @@ def test_what_adapting_made_is_published_under_a_licence_that_is_named(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "method"), [("qwen2", "dex"), ("mistral", "lora")])
+@pytest.mark.parametrize(
+    ("kind", "method"), [("llama", "dex"), ("qwen2", "dex"), ("mistral", "lora")]
+)
 def test_the_lm_eval_command_scores_what_adapting_made_as_we_do(
     train: Train, tmp_path: Path, kind: str, method: str
 ) -> None:

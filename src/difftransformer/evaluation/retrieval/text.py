@@ -12,7 +12,7 @@ from tokenizers import Encoding, Tokenizer
 
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.evaluation.generation import encode
+from difftransformer.evaluation.generation import encode, opening
 from difftransformer.evaluation.retrieval.settings import (
     MOST_CITIES,
     Cell,
@@ -91,7 +91,7 @@ class TextPrompts(PromptBuilder):
         end = dataset.manifest.tokenizer.eos_id
         assert suite.lengths is not None and end is not None
         super().__init__(tokenizer, 48 if new_tokens is None else new_tokens, end, "\n\n")
-        self.opening = [end]  # in training every document starts behind the end of another one
+        self.opening = opening(tokenizer, end)
         self._seed = suite.questions_seed
         self._haystacks = _Haystacks(dataset, tokenizer, max(suite.lengths))
 

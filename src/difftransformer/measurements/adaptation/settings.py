@@ -26,8 +26,7 @@ class Suite(WindowSuite):
         1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
     )
 
-    @property
-    def read_dataset(self) -> str:
+    def read_dataset(self, *, foreign: bool) -> str:
         """See `Suite.read_dataset`."""
         return self.dataset
 

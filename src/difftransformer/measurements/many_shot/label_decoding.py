@@ -23,7 +23,7 @@ from torch import Tensor
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.generation import common_prefix
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.models.cache import PrefixCache
+from difftransformer.models.cache import CutCache
 
 Path = tuple[int, ...]
 LogProbabilities = Callable[[Path], Tensor]
@@ -133,10 +133,10 @@ class SharedPrompt:
                 f"context is {self.scorer.max_positions}: lower `demonstrations` of the suite, or "
                 "set `numbers: fitting`"
             )
-        cache, found = PrefixCache(capacity), list[int]()
+        cache, found = self.scorer.new_cache(capacity), list[int]()
         for place, item in enumerate(items):
             if place == 0 or not self.share:
-                cache = PrefixCache(capacity)
+                cache = self.scorer.new_cache(capacity)
                 self.scorer.read(prompt, cache, self.chunk)
                 self.computed += len(prompt)
             cache.keep(len(prompt))
@@ -149,7 +149,7 @@ class SharedPrompt:
         longest = max(map(len, self.labels.paths)) - 1
         return len(prompt) + max(map(len, items)) + longest
 
-    def _answer(self, item: Sequence[int], cache: PrefixCache) -> int:
+    def _answer(self, item: Sequence[int], cache: CutCache) -> int:
         before = cache.get_seq_length()
         read: Sequence[int] = ()
 

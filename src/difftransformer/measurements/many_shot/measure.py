@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.generation import encode, open_tokenizer, opening
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.sharing import record_sharing
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
@@ -99,8 +99,7 @@ class Prompts:
         if not suite.generated:
             self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
             assert manifest.tokenizer.eos_id is not None
-            # In training every document starts behind the end of another one.
-            self.opening = [manifest.tokenizer.eos_id]
+            self.opening = opening(self._tokenizer, manifest.tokenizer.eos_id)
         self._separator = self._ids(separator)
 
     def item(self, text: str) -> list[int]:

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, model_validator
 
 from difftransformer.config.base import Sizes, setting
 from difftransformer.config.generated_rows import ClassificationConfig, GeneratedRows
+from difftransformer.config.measurement import AnyModel, PromptSuite
 from difftransformer.config.measurement import Options as AnyOptions
-from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import nearest
 from difftransformer.evaluation.item_files import (
@@ -37,7 +37,7 @@ def _known(task: str) -> str:
     return task
 
 
-class Suite(PromptSuite):
+class Suite(AnyModel, PromptSuite):
     """Accuracy at classifying items from demonstrations alone, by their number and their order.
 
     A prompt is demonstrations and one item whose label the model continues with, among the labels

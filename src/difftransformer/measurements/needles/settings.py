@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
+from difftransformer.config.measurement import AnyModel
 from difftransformer.config.model import ModelConfig
 from difftransformer.evaluation.retrieval.settings import Cell, RetrievalSuite
 
@@ -41,7 +42,7 @@ def accuracy_name(pair: Sequence[int], length: int | None = None, depth: int | N
     return f"accuracy_{group_name(pair, length, depth)}"
 
 
-class Suite(RetrievalSuite):
+class Suite(AnyModel, RetrievalSuite):
     """Multi-needle retrieval: the model generates greedily, and a needle counts as answered if its
     number occurs in the output. Prompts are lm-eval tasks of ours, one for each cell; they are
     answered one by one, whatever the batch size, so that each reuses what it shares with the last.
