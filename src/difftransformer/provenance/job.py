@@ -19,6 +19,7 @@ from typing import Any
 
 from difftransformer.errors import UserError
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
+from difftransformer.machine.slurm import requeued_in_time
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
@@ -190,7 +191,8 @@ def exclusive(state: Path) -> Iterator[None]:
             logger.warning(
                 "process %s is doing this job (%s): waiting until it ends", holder, state
             )
-            wait_for_lock(descriptor)
+            with requeued_in_time():
+                wait_for_lock(descriptor)
         sign(descriptor)
         yield
     finally:

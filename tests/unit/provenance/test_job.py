@@ -16,6 +16,7 @@ from socket import gethostname
 import pytest
 
 from difftransformer.errors import UserError
+from difftransformer.machine import slurm
 from difftransformer.provenance.job import LOCK, exclusive, hold
 from difftransformer.provenance.result import read_result
 
@@ -138,6 +139,21 @@ def test_the_second_process_waits_for_the_first(
         assert (tmp_path / LOCK).read_text().strip() == f"{os.getpid()} on {gethostname()}"
     assert f"process {process.pid} on {gethostname()} is doing this job" in caplog.text
     timer.join()
+    process.join()
+
+
+def test_who_waits_goes_back_to_slurms_queue_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, requeued, ours = other_process(tmp_path / "any"), threading.Event(), os.getpid()
+    monkeypatch.setattr(slurm, "job_id", lambda: "7")
+    monkeypatch.setattr(slurm, "requeue", requeued.set)
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    threading.Timer(0.2, os.kill, (ours, signal.SIGUSR1)).start()
+    threading.Timer(0.5, process.kill).start()  # Slurm would end us first
+    with exclusive(tmp_path / "any"):
+        assert requeued.is_set()
+        assert signal.signal(signal.SIGUSR1, before) is signal.SIG_IGN
     process.join()
 
 
