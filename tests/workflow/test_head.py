@@ -1,7 +1,9 @@
 """What the head of a workflow does between jobs."""
 
+from itertools import accumulate
 from pathlib import Path
 
+import pytest
 from small_workflow import copy_of
 
 PROBE = """
@@ -17,6 +19,22 @@ rule probed:
         "touch {output}"
 """
 
+ON_CARDS = """
+
+rule computed:
+    output:
+        "computed{number}",
+    resources:
+        gpu=1,
+    shell:
+        "echo begin >> said && sleep 0.7 && echo end >> said && touch {output}"
+
+
+rule all_computed:
+    input:
+        expand("computed{number}", number=range(5)),
+"""
+
 
 def test_jobs_of_this_machine_start_without_a_limit_in_time(
     repository: Path, tmp_path: Path
@@ -28,3 +46,22 @@ def test_jobs_of_this_machine_start_without_a_limit_in_time(
     ended = checkout.snakemake("probed", "--cores", "1", "--config", "scale=smoke")
     assert (checkout.folder / "probed").exists()
     assert "limit of starts: None" in ended.stdout
+
+
+@pytest.mark.parametrize(("given", "most"), [((), 2), (("--resources", "gpu=1"), 1)])
+def test_no_more_jobs_compute_on_cards_than_there_are(
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[str, ...],
+    most: int,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    checkout = copy_of(repository, tmp_path)
+    with (checkout.folder / "Snakefile").open("a") as rules:
+        rules.write(ON_CARDS)
+    checkout.snakemake("all_computed", "--cores", "4", *given, "--config", "scale=smoke")
+    steps = [
+        1 if line == "begin" else -1 for line in (checkout.folder / "said").read_text().splitlines()
+    ]
+    assert len(steps) == 10 and max(accumulate(steps)) == most
