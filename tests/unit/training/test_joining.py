@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import pytest
 from preloaded import Python
 
+from difftransformer.training.distributed import PATIENCE
+from difftransformer.training.launch import MEETING
+
 START = """
 import torch
 from difftransformer.errors import UserError
@@ -124,6 +127,20 @@ def test_a_rendezvous_where_nobody_is() -> None:
     status, said = outcome("pass", before=[rank_1])
     assert "process 1 of 2 does not find the others" in error_line(said)
     assert "MASTER_ADDR" in said and status == [2]
+
+
+def test_a_node_that_never_comes() -> None:
+    meeting = {MEETING: f"2 127.0.0.1:{free_port()}", PATIENCE: "3", "OMP_NUM_THREADS": "1"}
+    words = (
+        "from difftransformer.provenance.reporting import reporting\n"
+        "from difftransformer.training.launch import launch\n"
+        "with reporting():\n"
+        "    launch(2, ['--help'], on_gpus=False)\n"
+    )
+    ended = Python("-c", words, env=os.environ | meeting).ended(timeout=60)
+    assert ended.returncode == 2
+    line = error_line(ended.stdout + ended.stderr)
+    assert "does not find or has lost the other nodes of this training" in line
 
 
 def test_another_number_of_processes_than_asked_for_is_said_once() -> None:
