@@ -59,7 +59,8 @@ except UserError as error:
 # what --config and --configfile set.
 try:
     PLAN = Plan.load(Path("config"), config, with_files=not workflow.remote_exec)
-    PLAN.require_writable()
+    if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
+        PLAN.require_writable()
     _storage = workflow.storage_settings
     if _storage.default_storage_provider and PLAN.catalogue.project.pretrained:
         raise UserError(

@@ -85,7 +85,7 @@ def build_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Buil
 
     def once(name: str, build: Callable[[Path], Checkout]) -> Checkout:
         built = shared / name
-        with exclusive(shared / f"building-{name}"):
+        with exclusive(shared / f"building-{name}" / "any"):
             if not built.exists():
                 build(Path(mkdtemp(dir=shared))).folder.rename(built)
         return Checkout(Path(shutil.copytree(built, own / f"my-{name}", symlinks=True)))

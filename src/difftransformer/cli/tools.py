@@ -128,7 +128,7 @@ def export_model(
         str, typer.Option(help="huggingface, llama, diffllama, gguf or peft.")
     ] = "huggingface",
 ) -> None:
-    """Export a trained run for transformers, as our architecture or as an upstream one."""
+    """Export a trained run for transformers, lm_eval, llama.cpp or peft."""
     from difftransformer.models.export import export_model
 
     with reporting():

@@ -44,8 +44,9 @@ def opening(tokenizer: Tokenizer, end: int) -> list[int]:
 
     That is where the text of training begins that is packed here.
     """
-    ids: list[int] = tokenizer.encode("").ids
-    return ids or [end]
+    whole = tokenizer.encode("a")
+    marked = zip(whole.ids, whole.special_tokens_mask, strict=True)
+    return [token for token, _ in takewhile(lambda one: one[1], marked)] or [end]
 
 
 @dataclass(frozen=True)

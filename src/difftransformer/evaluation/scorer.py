@@ -47,10 +47,11 @@ class Scorer:
 
     def __init__(self, model: LanguageModel, device: torch.device, precision: str = "fp32") -> None:
         self._model, self.device, self._precision = model, device, precision
+        self._goes_on = False
 
     @property
     def model(self) -> Transformer:
-        """The model, which is ours wherever more is asked of it than losses."""
+        """The model, which is ours wherever more is asked of it than losses and choices."""
         return cast("Transformer", self._model)
 
     @property
@@ -69,8 +70,19 @@ class Scorer:
         return self._model.max_positions
 
     def new_cache(self, capacity: int) -> CutCache:
-        """Return an empty cache of the model's for at most ``capacity`` positions."""
-        return self._model.new_cache(capacity)
+        """Return an empty cache of the model's for at most ``capacity`` positions.
+
+        Raises:
+            ConfigError: A model from elsewhere cannot go on from one.
+        """
+        if not isinstance(self._model, CausalModel):
+            return PrefixCache(capacity)
+        from difftransformer.evaluation.foreign_cache import GrowingCache, require_parts
+
+        if not self._goes_on:
+            require_parts(self._model)
+            self._goes_on = True
+        return GrowingCache()
 
     @torch.inference_mode()
     def losses(self, windows: Tensor, chunk: int) -> Tensor:

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -52,20 +51,6 @@ def requeue_in_time() -> None:
     runs, and starts it again.
     """
     signal.signal(getattr(signal, TIME_IS_NEARLY_OVER), lambda _number, _frame: requeue())
-
-
-@contextmanager
-def requeued_in_time() -> Iterator[None]:
-    """The same, for what the block does alone; in another thread and outside Slurm nothing."""
-    if job_id() is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(getattr(signal, TIME_IS_NEARLY_OVER))
-    requeue_in_time()
-    try:
-        yield
-    finally:
-        signal.signal(getattr(signal, TIME_IS_NEARLY_OVER), before)
 
 
 @contextmanager

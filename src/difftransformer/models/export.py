@@ -30,7 +30,7 @@ TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
 def export_model(model: Path, output: Path, format: str = "huggingface") -> None:
-    """Write a trained model as a folder that transformers and the `lm_eval` command load.
+    """Write a trained model as a folder for other tools: transformers, `lm_eval`, llama.cpp, peft.
 
     Args:
         model: Folder of a trained model; a tokenizer in it comes along.

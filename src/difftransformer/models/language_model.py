@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
-from difftransformer.models.cache import CutCache
 
 
 class LanguageModel(nn.Module, ABC):
@@ -52,10 +51,6 @@ class LanguageModel(nn.Module, ABC):
 
         The T positions follow those that the cache holds, and are appended to it.
         """
-
-    @abstractmethod
-    def new_cache(self, capacity: int) -> CutCache:
-        """Return an empty cache for sequences of at most ``capacity`` positions."""
 
 
 class CausalModel(LanguageModel):
@@ -135,9 +130,3 @@ class CausalModel(LanguageModel):
         found = self.inner.base_model(input_ids=tokens, use_cache=cache is not None, **held)
         hidden: Tensor = found.last_hidden_state
         return hidden
-
-    def new_cache(self, capacity: int) -> CutCache:
-        """Return an empty cache, which grows as it is filled."""
-        from difftransformer.models.foreign.cache import GrowingCache
-
-        return GrowingCache()

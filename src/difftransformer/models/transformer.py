@@ -213,10 +213,6 @@ class Transformer(LanguageModel):
         return linear(hidden, self.output_weight)
 
     @torch.no_grad()
-    def new_cache(self, capacity: int) -> PrefixCache:
-        """Return an empty cache for sequences of at most ``capacity`` positions."""
-        return PrefixCache(capacity)
-
     def attention_rows(self, token: Tensor, cache: PrefixCache) -> Iterator[Tensor]:
         """Yield each layer's weights of one more token over all S positions, [B, H, S], signed.
 

@@ -38,7 +38,7 @@ class Artifacts:
                 name in swept
                 or not any(part.asked.swept or self._untimed(part) for part in artifact.sections)
             )
-            and self._comparable(artifact)
+            and self.unfit(artifact) is None
         }
 
     def check(self, name: str) -> None:
@@ -221,22 +221,25 @@ class Artifacts:
 
     # --- parts ---
 
-    def _comparable(self, artifact: ArtifactConfig) -> bool:
-        """Whether an artifact shows adaptations of a model from elsewhere beside nothing else."""
+    def unfit(self, artifact: ArtifactConfig) -> str | None:
+        """Say why an artifact is not built of the model from elsewhere; None: it is."""
         catalogue, foreign, runs = self.jobs.catalogue, self.jobs.foreign, artifact.runs()
         if catalogue.project.pretrained is None or not set(runs) <= catalogue.runs.keys():
-            return True  # an unknown run is named where the artifact is checked
+            return None  # an unknown run is named where the artifact is checked
         place = str(catalogue.folder / "runs.yaml")
         if not any(is_adapted(catalogue.runs, run, place) for run in runs):
-            return True
-        asked = [
-            (suite, run) for part in artifact.sections for suite in part.suites for run in runs
-        ]
-        return (
-            all(map(foreign.includes, runs))
-            and all(foreign.measures(suite, run) for suite, run in asked)
-            and not foreign.too_long & set(runs)
-        )
+            return None
+        if others := [run for run in runs if not foreign.includes(run)]:
+            return f"it shows {others[0]} beside what adapting it makes"
+        suites = dict.fromkeys(suite for part in artifact.sections for suite in part.suites)
+        for suite in suites:
+            if not all(foreign.measures(suite, run) for run in runs):
+                return f"suite {suite} cannot be asked of it"
+        if longer := [run for run in runs if run in foreign.too_long]:
+            wanted = self.jobs.sizes.run(longer[0])
+            needed, has = wanted.training.seq_len, wanted.model.max_positions
+            return f"{longer[0]} reads {needed} positions, and it has {has}"
+        return None
 
     @cached_property
     def _declarations(self) -> Declarations:

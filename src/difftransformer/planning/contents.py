@@ -36,7 +36,7 @@ def _become(
         state: State = "nothing to measure" if item.missing is None else "not built yet"
         return [state], f"{item.reason or item.missing}."
     if name not in artifacts.known:
-        return ["needs scale"], f"Scale {scale} has no setting for it."
+        return ["needs scale"], _lacking(artifacts, name)
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
         return ["not in this report"], f"Build it with {command}."
@@ -47,3 +47,12 @@ def _become(
     if artifacts.answer_folders(name) and "endpoint" not in catalogue.project.judge:
         return ["built here", "needs a judge"], _OFFLINE
     return ["built here"], ""
+
+
+def _lacking(artifacts: Artifacts, name: str) -> str:
+    """Why an artifact cannot be built."""
+    catalogue = artifacts.jobs.catalogue
+    declared = catalogue.artifacts.get(name)
+    if declared is not None and (why := artifacts.unfit(declared)) is not None:
+        return f"Not of the model that `pretrained` names: {why}."
+    return f"Scale {catalogue.project.scale} has no setting for it."

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from difftransformer.config.measurement import AnyModel, Suite
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE
 from difftransformer.planning.sizes import Sizes
@@ -16,17 +17,12 @@ class Foreign:
     catalogue: Catalogue
     sizes: Sizes
 
-    def trained(self, run: str) -> bool:
-        """Whether a run is trained here; it is a model from elsewhere else."""
-        return self.catalogue.pretrained(run) is None
-
     def includes(self, run: str) -> bool:
         """Whether a run is a model from elsewhere, or what adapting one makes."""
-        return not self.trained(run) or self.catalogue.parent(run) == PRETRAINED_BASE
+        return self._itself(run) or self.catalogue.parent(run) == PRETRAINED_BASE
 
-    def adapted(self) -> list[str]:
-        """Return the runs that adapt another one, from elsewhere or ours."""
-        return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
+    def _itself(self, run: str) -> bool:
+        return self.catalogue.pretrained(run) is not None
 
     @cached_property
     def too_long(self) -> frozenset[str]:
@@ -40,8 +36,13 @@ class Foreign:
         if self.catalogue.project.pretrained is None:
             return frozenset()
         model_files(self.catalogue.project.pretrained)
-        known = {run: self.sizes.run(run) for run in self.adapted() if self.includes(run)}
-        shortest = min(one.training.seq_len for one in known.values())
+        adapted = (
+            run
+            for run in self.catalogue.runs
+            if self.includes(run) and self.catalogue.adaptation(run) is not None
+        )
+        known = {run: self.sizes.run(run) for run in adapted}
+        shortest = min((one.training.seq_len for one in known.values()), default=0)
         return frozenset(
             run
             for run, one in known.items()
@@ -52,18 +53,30 @@ class Foreign:
         """Name the dataset whose text a suite reads in the place of a run's own; None: its own."""
         return self.catalogue.suite(suite).asked.read_dataset(foreign=self.includes(run))
 
+    def asked(self, suite: str, run: str) -> Suite:
+        """Return a suite as it is asked of a run, which reads one of its datasets."""
+        return _settled(self.catalogue.suite(suite), self.text(suite, run))
+
     def measures(self, suite: str, run: str) -> bool:
         """Whether a suite measures what a run is."""
         asked = self.catalogue.suite(suite)
         if not self.includes(run):
             return True
-        knows_text = self.trained(run) or not asked.asked.reads_text
+        knows_text = not (self._itself(run) and asked.asked.reads_text)
         return asked.measures_pretrained and (knows_text or self.text(suite, run) is not None)
 
     def refusal(self, suite: str, run: str) -> str:
         """Say why a suite does not measure a run."""
         asked, who = self.catalogue.suite(suite), f"row '{run}' is a model from elsewhere"
         if asked.measures_pretrained:
-            own = f"suite '{suite}' reads what a run was trained on: name a `dataset`"
-            return f"{who}, and {own}"
+            own = f"suite '{suite}' reads what a run was trained on"
+            return f"{who}, and {own}: name a `dataset` or `pretrained_dataset`"
         return f"{who}, which suite '{suite}' (measurement {asked.kind}) cannot measure"
+
+
+def _settled(suite: Suite, text: str | None) -> Suite:
+    if isinstance(suite, AnyModel):
+        return suite.model_copy(update={"dataset": text, "pretrained_dataset": None})
+    if suite.asked is suite:
+        return suite
+    return suite.model_copy(update={"suite": _settled(suite.asked, text)})

@@ -4,6 +4,7 @@ Slices go to jobs as files named by their content, so that a changed setting is 
 of exactly the jobs it concerns.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -80,7 +81,7 @@ class Jobs:
 
     def trained(self, run: str) -> bool:
         """Whether a run is trained here; it is a model from elsewhere else."""
-        return self.foreign.trained(run)
+        return self.catalogue.pretrained(run) is None
 
     # --- what a job gets ---
 
@@ -95,7 +96,7 @@ class Jobs:
 
     def adapted(self) -> list[str]:
         """Return the runs that adapt another one, which a rule of their own makes."""
-        return self.foreign.adapted()
+        return [name for name in self.catalogue.runs if self.catalogue.adaptation(name) is not None]
 
     def run_slice(self, run: str) -> str:
         """Return the file of a training job's slice."""
@@ -108,7 +109,7 @@ class Jobs:
 
     def evaluation_slice(self, suite: str, run: str) -> str:
         """Return the file of an evaluation's slice."""
-        model, asked = self.catalogue.pretrained(run), self.catalogue.suite(suite)
+        model, asked = self.catalogue.pretrained(run), self.foreign.asked(suite, run)
         slice = EvaluationSlice(
             scale=self.scale, run=run, suite=suite, config=asked, pretrained=model
         )
@@ -289,25 +290,23 @@ class Jobs:
         asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
         if not self.foreign.measures(suite, run):
             raise ConfigError(f"{place}: {self.foreign.refusal(suite, run)}")
-        own = self.foreign.text(suite, run)
+        own, at = self.foreign.text(suite, run), f"{self.catalogue.folder / 'evaluations.yaml'}: "
         if known is not None:
             if own is not None and self.catalogue.dataset(self.catalogue.dataset_of(own)).generated:
                 raise ConfigError(
-                    f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}.dataset: {own} "
-                    f"is generated, and means nothing to '{run}', a model from elsewhere: name text"
+                    f"{at}suites.{suite}: dataset {own} is generated, and means nothing to "
+                    f"'{run}', a model from elsewhere: name text"
                 )
             model_files(known)
-            return
-        slice = self.run(run)
-        if own is not None:
-            check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
-        rows = self.catalogue.dataset(slice.dataset).generated
-        misfit = asked.asked.misfit(slice.model.max_positions, rows)
-        if misfit is not None:
-            raise ConfigError(
-                f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite} on run {run} at "
-                f"scale {self.scale}: {misfit}"
-            )
+            positions, rows = sys.maxsize, None  # its own are known where it is loaded
+        else:
+            slice = self.run(run)
+            if own is not None:
+                check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
+            positions = slice.model.max_positions
+            rows = self.catalogue.dataset(slice.dataset).generated
+        if (misfit := asked.asked.misfit(positions, rows)) is not None:
+            raise ConfigError(f"{at}suites.{suite} on run {run} at scale {self.scale}: {misfit}")
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:

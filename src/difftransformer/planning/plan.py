@@ -143,7 +143,7 @@ class Plan:
         nearest = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
-        if not os.access(nearest, os.W_OK):
+        if not os.access(nearest, os.W_OK | os.X_OK):
             fixed = os.statvfs(nearest).f_flag & os.ST_RDONLY
             number = errno.EROFS if fixed else errno.EACCES
             raise OSError(number, os.strerror(number), str(nearest))

@@ -23,7 +23,7 @@ from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
 _PACKAGES = (
-    *("difftransformer", "torch", "numpy", "transformers"),
+    *("difftransformer", "torch", "numpy", "transformers", "peft"),
     *("lm-eval", "math-verify", "tokenizers", "mlflow"),
 )
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -68,7 +68,7 @@ def capture(threads: int) -> Environment:
     return Environment(
         git_commit=commit,
         git_dirty=dirty,
-        versions=_versions(),
+        versions=versions(),
         hardware=_hardware(),
         threads=threads,
         peak_memory_gib=_peak_memory_gib(),
@@ -99,7 +99,8 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and the packages that compute; "absent" for one that is not installed."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

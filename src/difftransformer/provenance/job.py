@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from difftransformer.errors import UserError
+from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
-from difftransformer.machine.slurm import requeued_in_time
 from difftransformer.provenance.environment import capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
@@ -176,6 +176,20 @@ def _termination() -> Iterator[None]:
 
 
 @contextmanager
+def _requeued_in_time() -> Iterator[None]:
+    """Hear of Slurm that the time is nearly over while the block waits; outside of it nothing."""
+    if slurm.job_id() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(getattr(signal, slurm.TIME_IS_NEARLY_OVER))
+    slurm.requeue_in_time()
+    try:
+        yield
+    finally:
+        signal.signal(getattr(signal, slurm.TIME_IS_NEARLY_OVER), before)
+
+
+@contextmanager
 def exclusive(state: Path) -> Iterator[None]:
     """Hold the lock of a job, whatever its fingerprint, waiting for who has it.
 
@@ -183,15 +197,15 @@ def exclusive(state: Path) -> Iterator[None]:
     terminal; behind one of the same settings there is little left to do.
 
     Args:
-        state: The job's folder; the lock lies beside it.
+        state: The job's folder, which need not be there; the lock lies beside it.
     """
     descriptor, holder = open_lock(state.parent / LOCK)
     try:
         if holder is not None:
             logger.warning(
-                "process %s is doing this job (%s): waiting until it ends", holder, state
+                "process %s is doing this job (%s): waiting until it ends", holder, state.parent
             )
-            with requeued_in_time():
+            with _requeued_in_time():
                 wait_for_lock(descriptor)
         sign(descriptor)
         yield

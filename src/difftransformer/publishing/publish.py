@@ -24,7 +24,8 @@ def publish(
     Args:
         run: Folder of a trained run.
         output: Folder to make; it has a card only when it is complete.
-        format: As for `export_model`; a model from elsewhere that was adapted stays as it is.
+        format: One of transformers that `export_model` knows; a model from elsewhere that was
+            adapted stays as it is.
         licence: Identifier of the licence of the weights, for the card; None is mit, which nobody
             can give to what is made of a model from elsewhere.
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -32,6 +31,7 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
+from difftransformer.provenance.environment import versions
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.team import Team
 
@@ -42,6 +42,7 @@ KEPT = "kept"
 
 _TENSORS, _STATE, _SUMS = "tensors.safetensors", "state.json", "sums.json"
 _PREFIX, _PARTIAL, _DAMAGED = "checkpoint-", ".partial", ".damaged"
+_VERSIONS = "versions"
 _DAMAGE = (ValueError, KeyError, TypeError, FileNotFoundError, NotADirectoryError, SafetensorError)
 
 
@@ -62,7 +63,7 @@ class Snapshot:
 
 
 class CheckpointStore:
-    """The checkpoints in one state folder; the caller holds the folder's lock.
+    """The checkpoints in one state folder; the caller holds the lock beside it.
 
     Args:
         folder: The state folder.
@@ -95,7 +96,7 @@ class CheckpointStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for what is being written: the caller gives up the folder's lock."""
+        """Wait for what is being written: the caller gives up the lock."""
         try:
             self.settle()
         except Exception as lost:
@@ -195,9 +196,12 @@ class CheckpointStore:
         # it found.
         found = self._team.leading(lambda: self._newest_whole(like))
         step = self._team.from_leader(None if found is None else found.step)
-        if step is None or found is not None:
-            return found
-        return _read(self._folder / f"{_PREFIX}{step:08d}", step, like, self._team)
+        if step is None:
+            return None
+        folder = self._folder / f"{_PREFIX}{step:08d}"
+        return self._team.together(
+            lambda: _read_whole(folder, step, like, self._team) if found is None else found
+        )
 
     def _newest_whole(self, like: Mapping[str, Tensor]) -> Snapshot | None:
         for step in reversed(self._steps()):
@@ -212,27 +216,16 @@ class CheckpointStore:
                 continue
             except OSError as error:
                 raise _unreadable(folder, error) from error
-            try:
-                snapshot = _read(folder, step, like, self._team)
-                if missing := sorted(set(like) - snapshot.tensors.keys()):
-                    raise ValueError(f"lacks {len(missing)} tensors, the first is {missing[0]}")
-            except OSError as error:
-                raise _unreadable(folder, error) from error
-            except _DAMAGE as error:  # other versions of libraries give weights other names
-                raise CheckpointError(
-                    f"checkpoint {folder} is whole, and cannot be read here ({_reason(error)}): "
-                    "install the versions of torch, transformers and peft that wrote it, or delete "
-                    "it"
-                ) from error
+            snapshot = _read_whole(folder, step, like, self._team)
             if snapshot.state["identity"] != self._identity:
                 raise CheckpointError(
                     f"{folder} was written by a run with other settings, data, seed or code: "
                     "give another state folder, or delete this one"
                 )
-            if (wrote := snapshot.state.get("torch", torch.__version__)) != torch.__version__:
+            if (wrote := snapshot.state.get(_VERSIONS, _versions())) != _versions():
                 logger.warning(
-                    "checkpoint %s was written by torch %s and goes on by %s: other bits, perhaps",
-                    folder, wrote, torch.__version__,
+                    "checkpoint %s was written by %s and goes on by %s: other bits, perhaps",
+                    folder, _named(wrote), _named(_versions()),
                 )  # fmt: skip
             return snapshot
         return None
@@ -258,7 +251,7 @@ class CheckpointStore:
         """Write what makes a checkpoint whole, and give it its name."""
         if not self._team.leads:
             return
-        own = {"step": snapshot.step, "identity": self._identity, "torch": torch.__version__}
+        own = {"step": snapshot.step, "identity": self._identity, _VERSIONS: _versions()}
         state = snapshot.state | own
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
         sums = sums | _synced_sums(partial, [_STATE])
@@ -296,6 +289,36 @@ def _require_sums(folder: Path) -> None:
     for name in {_STATE, *sums}:
         if file_sha256(folder / name) != sums[name]:
             raise ValueError(f"{name} does not match its sum")
+
+
+def _read_whole(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Snapshot:
+    """Read a checkpoint whose sums hold.
+
+    Raises:
+        CheckpointError: The disk does not let it be read, or these libraries cannot.
+    """
+    try:
+        snapshot = _read(folder, step, like, team)
+        if missing := sorted(set(like) - snapshot.tensors.keys()):
+            raise ValueError(f"lacks {len(missing)} tensors, the first is {missing[0]}")
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    except _DAMAGE as error:  # other versions of libraries give weights other names
+        wrote = json.loads((folder / _STATE).read_text(encoding="utf-8")).get(_VERSIONS, {})
+        raise CheckpointError(
+            f"checkpoint {folder} is whole, and cannot be read here ({_reason(error)}): install "
+            f"what wrote it ({_named(wrote) or 'another torch'}), or delete it and its copies"
+        ) from error
+    return snapshot
+
+
+def _versions() -> dict[str, str]:
+    """Of the libraries that name and compute what a checkpoint holds."""
+    return {name: versions()[name] for name in ("torch", "transformers", "peft")}
+
+
+def _named(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in found.items())
 
 
 def _read(folder: Path, step: int, like: Mapping[str, Tensor], team: Team) -> Snapshot:

@@ -76,7 +76,6 @@ def test_a_shared_prompt_answers_like_brute_force(decoding: Decoding) -> None:
     assert len(answers) > 3 and differ > 0  # neither trivial nor the same thing
 
 
-@torch.inference_mode()
 @pytest.mark.parametrize("decoding", ["greedy", "exact"])
 def test_a_model_of_transformers_answers_like_brute_force(decoding: Decoding) -> None:
     one, draw = (
@@ -91,6 +90,7 @@ def test_a_model_of_transformers_answers_like_brute_force(decoding: Decoding) ->
     assert len(set(found)) > 1
 
 
+@torch.inference_mode()
 def test_parts_of_labels_may_be_asked_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was computed before, as for one path alone behind the prompt and the item."""
     one, prompt, item = model(1), [3, 1, 4, 1, 5], [9, 2]

@@ -11,6 +11,7 @@ from small_language_models import write_tokenizer
 
 from difftransformer.config.run import PRETRAINED_BASE
 from difftransformer.errors import UserError
+from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.plan import Plan
 
 HUB = {
@@ -93,6 +94,10 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
             assert long.jobs.gpus(run, suite) == 1  # of a head without a card, too
     short = plan(max_positions=2048)  # has no room for what is adapted at greater length
     assert set(long.artifacts.known) - set(short.artifacts.known) == set(asked)
+    (dex,) = (one for one in paper_contents(short.artifacts, []) if "2505" in one.source)
+    (words,) = (one.words for one in dex.items if one.artifact == "dex_table2")
+    assert "reads 8192 positions, and it has 2048" in words or scale == "paper"
+    assert words.startswith("Not of the model that `pretrained` names: adapted_long_")
 
 
 def test_nothing_else_changes(plan: Plan, repository: Path) -> None:

@@ -148,12 +148,24 @@ def test_who_waits_goes_back_to_slurms_queue_in_time(
     process, requeued, ours = other_process(tmp_path / "any"), threading.Event(), os.getpid()
     monkeypatch.setattr(slurm, "job_id", lambda: "7")
     monkeypatch.setattr(slurm, "requeue", requeued.set)
+
+    def remind() -> None:
+        while signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN:
+            time.sleep(0.01)  # it does not wait yet
+        os.kill(ours, signal.SIGUSR1)
+        requeued.wait(10)
+        process.kill()  # Slurm would end us first
+
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    threading.Timer(0.2, os.kill, (ours, signal.SIGUSR1)).start()
-    threading.Timer(0.5, process.kill).start()  # Slurm would end us first
-    with exclusive(tmp_path / "any"):
-        assert requeued.is_set()
-        assert signal.signal(signal.SIGUSR1, before) is signal.SIG_IGN
+    try:
+        reminder = threading.Thread(target=remind)
+        reminder.start()
+        with exclusive(tmp_path / "any"):
+            assert requeued.is_set()
+            assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+        reminder.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     process.join()
 
 

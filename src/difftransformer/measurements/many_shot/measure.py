@@ -49,7 +49,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         demonstrations; those of a single draw by item.
 
     Raises:
-        ConfigError: The suite does not fit the model or its dataset.
+        ConfigError: The suite does not fit the model, its dataset or its tokenizer.
         DataError: Items are missing or damaged.
     """
     rows = subject.dataset.manifest.classification
@@ -100,7 +100,18 @@ class Prompts:
             self._prefixes, separator = CLASSIFICATION_TASKS[suite.task].prefixes, SEPARATOR
             assert manifest.tokenizer.eos_id is not None
             self.opening = opening(self._tokenizer, manifest.tokenizer.eos_id)
+            self._require_pieces(str(subject.dataset.folder))
         self._separator = self._ids(separator)
+
+    def _require_pieces(self, name: str) -> None:
+        pieces = ("Question: a\nType:", " one", SEPARATOR)
+        joined = [token for piece in pieces for token in self._ids(piece)]
+        if self._tokenizer.decode(joined) != "".join(pieces):
+            raise ConfigError(
+                f"{name}: its tokenizer reads a piece of a text otherwise than within the text, as "
+                "SentencePiece does: many-shot prompts need byte-level tokens, as Llama 3's and "
+                "Qwen's"
+            )
 
     def item(self, text: str) -> list[int]:
         """Tokens of an item up to where its label begins."""

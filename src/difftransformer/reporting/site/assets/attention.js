@@ -40,14 +40,14 @@
     const share = taken.length ? total(taken) / (total(added) + total(taken)) : 0;
     const said = `${found.label}, layer ${layer + 1}, head ${Number(head.value) + 1}: largest weight ${size}, ${(100 * share).toFixed(0)}% of all weight is subtracted`;
     const signs = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", taken]].filter(([, , wanted]) => ["both", wanted].includes(sign));
-    const place = {x: "key", y: "query"};
+    const at = {x: "key", y: "query"};
     const tokens = {domain: [...Array(number).keys()], tickFormat: (at) => shown(found.tokens[at]), tickSize: 0, label: null, padding: 0.06};
     const svg = Plot.plot({
       className: "heat", width: 16 * number + 100, height: 16 * number + 88, marginLeft: 96, marginTop: 84, marginRight: 4, marginBottom: 4,
       x: {...tokens, axis: "top", tickRotate: -60}, y: tokens, opacity: {type: "identity"},
       marks: [
-        ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...place, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
-        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...place, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
+        ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...at, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
+        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
       ],
     });
     svg.style.setProperty("--drawn", `${svg.getAttribute("width")}px`);

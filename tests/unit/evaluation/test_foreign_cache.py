@@ -1,0 +1,34 @@
+"""Which models of transformers go on from keys and values alone."""
+
+from typing import Any
+
+import pytest
+from small_decoders import model_of
+from transformers import MambaConfig, MambaForCausalLM
+
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.foreign_cache import require_parts
+from difftransformer.models.language_model import CausalModel
+
+
+def test_one_that_does_is_taken() -> None:
+    require_parts(CausalModel(model_of("qwen2")))
+    require_parts(CausalModel(model_of("mistral", sliding_window=4).bfloat16()))
+
+
+def test_one_that_keeps_another_state_is_one_line() -> None:
+    config = MambaConfig(vocab_size=48, hidden_size=16, state_size=4, num_hidden_layers=2)
+    config.max_position_embeddings = 64
+    with pytest.raises(ConfigError, match=r"^MambaForCausalLM: keeps more than keys and values"):
+        require_parts(CausalModel(MambaForCausalLM(config).eval()))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_follow_from_the_length_are_one_line(kind: str) -> None:
+    factors: dict[str, Any] = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
+    rope |= factors if kind == "longrope" else {}
+    rope["original_max_position_embeddings"] = 32
+    with pytest.raises(ConfigError, match=f"follow from how long a text is .{kind}.") as refusal:
+        require_parts(CausalModel(model_of("llama", rope_parameters=rope)))
+    assert "\n" not in str(refusal.value)
