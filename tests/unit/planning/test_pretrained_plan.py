@@ -100,6 +100,22 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
     assert words.startswith("Not of the model that `pretrained` names: adapted_long_")
 
 
+def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
+    config_folder: Path, tmp_path: Path
+) -> None:
+    def asked() -> str:
+        plan = Plan.load(config_folder, {"scale": "gpu", "results": str(tmp_path)})
+        return plan.jobs.evaluation_slice("needles_long", "long_diff")
+
+    before, scale = asked(), config_folder / "scales" / "gpu.yaml"
+    text = scale.read_text()
+    assert "pretrained_dataset: fineweb_edu_32k" in text
+    scale.write_text(
+        text.replace("pretrained_dataset: fineweb_edu_32k", "pretrained_dataset: null")
+    )
+    assert asked() == before
+
+
 def test_nothing_else_changes(plan: Plan, repository: Path) -> None:
     other = Plan.load(repository / "config", {"scale": "tiny"})
     assert PRETRAINED_BASE not in other.catalogue.runs
