@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_transformers import with_gains
 
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.config.model import ModelConfig
@@ -14,7 +15,6 @@ from difftransformer.data.rows import write_words
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.export import export_model, import_model
-from difftransformer.models.transformer import Transformer
 from difftransformer.models.upstream import from_upstream, to_upstream, upstream_weights
 
 FORMATS = {"softmax": "llama", "diff_v1": "diffllama"}
@@ -27,7 +27,6 @@ CASES = [
 
 
 def build(variant: str, kv_heads: int | None = None, tied: bool = False, **options: Any) -> Any:
-    torch.manual_seed(0)
     heads = {"num_heads": 4} if variant == "diff_v1" else {}
     attention = {"variant": variant, "head_dim": 8, "num_kv_heads": kv_heads} | heads | options
     config = ModelConfig(
@@ -41,11 +40,7 @@ def build(variant: str, kv_heads: int | None = None, tied: bool = False, **optio
         tie_embeddings=tied,
         embedding_std=0.1,
     )
-    model = Transformer.build(config, "sdpa", seed=3)
-    for name, parameter in model.named_parameters():
-        if "norm" in name:  # gains that are not one, so that the test sees them
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.eval()
+    return with_gains(config, seed=3)
 
 
 @pytest.fixture

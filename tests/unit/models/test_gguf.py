@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_transformers import with_gains
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from difftransformer.config.model import ModelConfig
@@ -40,12 +41,7 @@ def build(tied: bool, kv_heads: int | None) -> Transformer:
         tie_embeddings=tied,
         embedding_std=0.3,
     )
-    model = Transformer.build(config, "sdpa", seed=5)
-    torch.manual_seed(5)
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model.eval()
+    return with_gains(config, seed=5)
 
 
 @pytest.fixture
