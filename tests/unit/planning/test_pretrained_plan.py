@@ -100,6 +100,25 @@ def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: 
     assert words.startswith("Not of the model that `pretrained` names: adapted_long_")
 
 
+LLAMA_1B = {
+    "vocab_size": 128256, "d_model": 2048, "num_layers": 16, "ffn_dim": 8192,
+    "max_positions": 131072,
+    "attention": {"variant": "softmax", "num_heads": 32, "num_kv_heads": 8, "head_dim": 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [HUB["sizes"], LLAMA_1B], ids=["Qwen2.5-0.5B", "Llama-3.2-1B"])
+def test_both_of_the_papers_small_bases_fit_a_card_at_scale_gpu(
+    repository: Path, sizes: dict[str, Any]
+) -> None:
+    given = HUB | {"sizes": sizes}
+    plan = Plan.load(repository / "config", {"scale": "gpu", "pretrained": given})
+    adapted = [name for name in plan.groups["all"] if name.startswith("dex_")]
+    plan.require_room(plan.trainings(adapted))
+    largest = max(plan.card.estimate(plan.jobs.run(run)).peak for run in plan.trainings(adapted))
+    assert 20 < largest / 2**30 < 70
+
+
 def test_what_models_from_elsewhere_read_reruns_nothing_of_ours(
     config_folder: Path, tmp_path: Path
 ) -> None:
