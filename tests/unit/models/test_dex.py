@@ -194,6 +194,28 @@ def test_saved_and_opened_it_is_the_same(kind: str, tokens: Tensor, tmp_path: Pa
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("difference", ["layer", "head"])
+def test_under_autocast_products_are_in_bfloat16_and_gradients_in_float32(
+    difference: str, tokens: Tensor
+) -> None:
+    model = adapted(model_of("qwen2", initializer_range=0.2), difference=difference)
+    own = {name: one for name, one in model.named_parameters() if one.requires_grad}
+
+    def found() -> tuple[Tensor, tuple[Tensor, ...]]:
+        logits = model(tokens).logits
+        loss = logits.float().log_softmax(-1)[..., 3].mean()
+        return logits, torch.autograd.grad(loss, list(own.values()))
+
+    exact, slopes = found()
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, theirs = found()
+    assert rough.dtype == torch.bfloat16
+    assert 0 < (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
+    for name, wanted, slope in zip(own, slopes, theirs, strict=True):
+        assert slope.dtype == torch.float32, name
+        assert (slope - wanted).norm() < 0.1 * wanted.norm(), name
+
+
 def test_on_weights_in_bfloat16_it_trains_in_float32(tokens: Tensor) -> None:
     model = adapted(model_of().bfloat16())
     assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
