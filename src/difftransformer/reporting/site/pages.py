@@ -28,13 +28,12 @@ _STYLES = ("uPlot.min.css", "site.css")
 _OF = {
     "uPlot.iife.min.js": RUNS,
     "runs.js": RUNS,
-    "d3.min.js": ATTENTION,  # of which Plot is made
-    "plot.umd.min.js": ATTENTION,
+    "plot.min.js": ATTENTION,
     "attention.js": ATTENTION,
 }
 """Scripts of one kind of page, by the data that it reads."""
 _SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
-_LICENCES = ("uPlot.LICENSE", "d3.LICENSE", "plot.LICENSE")
+_LICENCES = ("uPlot.LICENSE", "plot.LICENSE")
 _DECIDED: tuple[VerdictName, ...] = ("confirmed", "contradicted")
 
 
