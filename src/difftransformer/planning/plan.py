@@ -140,13 +140,15 @@ class Plan:
             OSError: They cannot.
         """
         wanted = Path(self.jobs.layout.plan)
-        nearest = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
+        nearest = next(one for one in (wanted, *wanted.parents) if os.path.lexists(one))
         if not nearest.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
-        if not os.access(nearest, os.W_OK | os.X_OK):
+            number = errno.ENOTDIR if nearest.exists() else errno.EEXIST  # a link to nowhere
+        elif not os.access(nearest, os.W_OK | os.X_OK):
             fixed = os.statvfs(nearest).f_flag & os.ST_RDONLY
             number = errno.EROFS if fixed else errno.EACCES
-            raise OSError(number, os.strerror(number), str(nearest))
+        else:
+            return
+        raise OSError(number, os.strerror(number), str(nearest))
 
     # --- targets ---
 

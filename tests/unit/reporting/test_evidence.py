@@ -232,6 +232,7 @@ def test_units_reach_every_claim_on_a_mean(fake: FakeResults) -> None:
         *(("figure11", f"{task}_random_margin") for task in TASKS),
         ("dex_equal_forgetting", "new_at_equal_old"),
         ("dex_figure14", "rank_gain"),
+        ("dex_figure8", "loss_100"),
         ("figure7", "trec_alternating_margin"),
         ("figure7", "trec_alternating_deviation"),
         ("figure7", "trec_random_deviation"),
