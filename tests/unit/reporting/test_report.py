@@ -219,6 +219,17 @@ def test_the_caption_of_a_figure_explains_its_marks(
     assert "interpretation" not in plain
 
 
+def test_what_an_earlier_report_left_is_taken_away(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    build(built, fake, tmp_path / "index.html", "table6")
+    left = [tmp_path / name for name in ("table5.html", "assets/old.js", "figures/old.svg")]
+    for path in left:
+        path.touch()
+    build(built, fake, tmp_path / "index.html", "table6")
+    assert not any(path.exists() for path in left) and (tmp_path / "assets/site.js").exists()
+
+
 def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"table 'table6_recall', which was not given.*snakemake"):
         build(built, fake, tmp_path / "index.html", "table6_recall")

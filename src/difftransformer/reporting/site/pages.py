@@ -129,7 +129,7 @@ def write_site(site: Site, output: Path) -> None:
     }
     texts[f"{WHOLE}.html"] = _page(site, bodies, whole=True)
     texts |= {f"{body.name}.html": _page(site, [body]) for body in reversed(bodies)}
-    for pattern in ("*.html", "data/*.js", "figures/*.svg"):
+    for pattern in ("*.html", "assets/*", "data/*.js", "figures/*.svg"):
         for path in folder.glob(pattern):
             if path.relative_to(folder).as_posix() not in texts:
                 path.unlink()

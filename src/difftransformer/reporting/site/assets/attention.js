@@ -42,12 +42,15 @@
     const signs = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", taken]].filter(([, , wanted]) => ["both", wanted].includes(sign));
     const at = {x: "key", y: "query"};
     const tokens = {domain: [...Array(number).keys()], tickFormat: (at) => shown(found.tokens[at]), tickSize: 0, label: null, padding: 0.06};
+    // Long prompts have small cells and names; what the pointer reads stays as large as it is.
+    const cell = Math.max(5, Math.min(16, Math.floor(600 / number))), font = Math.min(10.5, cell), room = 8 * font;
     const svg = Plot.plot({
-      className: "heat", width: 16 * number + 100, height: 16 * number + 88, marginLeft: 96, marginTop: 84, marginRight: 4, marginBottom: 4,
+      className: "heat", style: {fontSize: `${font}px`}, width: cell * number + room + 14, height: cell * number + room + 4,
+      marginLeft: room + 10, marginTop: room, marginRight: 4, marginBottom: 4,
       x: {...tokens, axis: "top", tickRotate: -60}, y: tokens, opacity: {type: "identity"},
       marks: [
         ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...at, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
-        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
+        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, fontSize: 12, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
       ],
     });
     svg.style.setProperty("--drawn", `${svg.getAttribute("width")}px`);
