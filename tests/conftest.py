@@ -16,7 +16,7 @@ from hypothesis import settings
 from small_workflow import BuildOnce, Checkout, build_small
 
 from difftransformer.config import yaml_files
-from difftransformer.provenance.job import exclusive
+from difftransformer.machine.locks import locked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -85,7 +85,7 @@ def build_once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Buil
 
     def once(name: str, build: Callable[[Path], Checkout]) -> Checkout:
         built = shared / name
-        with exclusive(shared / f"building-{name}" / "any"):
+        with locked(shared / f"building-{name}"):
             if not built.exists():
                 build(Path(mkdtemp(dir=shared))).folder.rename(built)
         return Checkout(Path(shutil.copytree(built, own / f"my-{name}", symlinks=True)))

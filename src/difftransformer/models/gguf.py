@@ -4,7 +4,7 @@ llama.cpp's own converter knows tokenizers by a checksum and so none that was tr
 tokenizer that `train_tokenizer` trains is GPT-2's in all but its merges, which llama.cpp has. Any
 other one is left to that converter. `llama-quantize` makes smaller files of this one.
 
-Shapes: D = d_model, H = heads of queries, G = heads of keys, d = head_dim.
+Shapes: d = head_dim.
 """
 
 import json

@@ -170,12 +170,12 @@ class Jobs:
             device = self.catalogue.suite(suite).device
             if device != "auto" or gpus.pool():
                 return _gpus(device)
-        # A model from elsewhere is measured where what adapting makes of it is trained.
-        trained = [one for one in (run, *self.adapted()) if self.trained(one)]
-        owners = [one for one in trained if run in (one, self.catalogue.parent(one))]
-        if not owners:
-            return 0
-        training = self.run(owners[0]).training
+        if not self.trained(run):  # measured where what adapting makes of it is trained
+            children = (one for one in self.adapted() if self.catalogue.parent(one) == run)
+            if (child := next(children, None)) is None:
+                return 0
+            run = child
+        training = self.run(run).training
         return _gpus(training.device) * (training.world if suite is None else 1)
 
     def host_mb(self, run: str) -> int:

@@ -3,7 +3,6 @@
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
-import errno
 import json
 import os
 import shlex
@@ -11,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
@@ -141,14 +141,11 @@ class Plan:
         """
         wanted = Path(self.jobs.layout.plan)
         nearest = next(one for one in (wanted, *wanted.parents) if os.path.lexists(one))
-        if not nearest.is_dir():
-            number = errno.ENOTDIR if nearest.exists() else errno.EEXIST  # a link to nowhere
-        elif not os.access(nearest, os.W_OK | os.X_OK):
-            fixed = os.statvfs(nearest).f_flag & os.ST_RDONLY
-            number = errno.EROFS if fixed else errno.EACCES
-        else:
-            return
-        raise OSError(number, os.strerror(number), str(nearest))
+        nearest.mkdir(exist_ok=True)  # a file is in its way, or a link to nowhere
+        try:
+            TemporaryFile(dir=nearest).close()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(nearest)) from None
 
     # --- targets ---
 

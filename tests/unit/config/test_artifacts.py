@@ -1,5 +1,3 @@
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -102,28 +100,6 @@ def test_a_claim_is_declared_once(change: dict[str, Any], message: str) -> None:
         declared_claims(artifacts, "config/artifacts")
     assert str(error.value).startswith("config/artifacts/mine.yaml: ")
     assert message in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_claim_names_a_commit_that_has_it() -> None:
-    def git(*words: str) -> str:
-        ran = subprocess.run(
-            ["git", *words], cwd=CONFIG, capture_output=True, text=True, check=False
-        )
-        return ran.stdout
-
-    if not shutil.which("git") or git("rev-parse", "--is-shallow-repository") != "false\n":
-        pytest.skip("no git, or no whole history here: git fetch --unshallow")
-    history = set(git("log", "--format=%h", "--abbrev=7").split())
-    for path in sorted((CONFIG / "artifacts").glob("*.yaml")):
-        declared = {
-            claim: entry["declared"]["commit"]
-            for claim, entry in read_yaml(path).get("claims", {}).items()
-        }
-        for commit in set(declared.values()):
-            assert commit[:7] in history, (path.name, commit)
-            then = git("show", f"{commit}:config/artifacts/{path.name}")
-            for claim in (claim for claim, named in declared.items() if named == commit):
-                assert f"\n  {claim}:\n" in then, (path.name, claim, commit)
 
 
 def test_a_margin_belongs_to_tests_that_have_one() -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_transformers import with_gains
+from small_transformers import byte_level, with_gains
 
 from difftransformer.config.generated_rows import RecallConfig
-from difftransformer.config.model import ModelConfig
 from difftransformer.data.rows import write_words
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
@@ -29,29 +28,15 @@ CASES = [
 def build(variant: str, kv_heads: int | None = None, tied: bool = False, **options: Any) -> Any:
     heads = {"num_heads": 4} if variant == "diff_v1" else {}
     attention = {"variant": variant, "head_dim": 8, "num_kv_heads": kv_heads} | heads | options
-    config = ModelConfig(
-        vocab_size=61,
-        d_model=48,
-        num_layers=3,
-        ffn_dim=40,
-        attention=attention,
-        max_positions=32,
-        rope_theta=500.0,
-        tie_embeddings=tied,
-        embedding_std=0.1,
-    )
-    return with_gains(config, seed=3)
+    return with_gains(attention, seed=3, tie_embeddings=tied)
 
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     """A folder with a tokenizer as the dataset's, to which a test adds a model."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=61, special_tokens=["<|endoftext|>"])
-    tokenizer.train_from_iterator(["attention to the relevant context"], trainer)
+    tokenizer = byte_level(
+        61, ["attention to the relevant context"], "<|endoftext|>", alphabet=False
+    )
     folder = tmp_path / "trained"
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -1,16 +1,14 @@
 """A model exported as GGUF, run by llama.cpp itself: its tokens, logits and choices are ours."""
 
-import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_transformers import with_gains
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from small_llama_cpp import ask, log_probabilities, serve
+from small_transformers import byte_level, with_gains
+from tokenizers import Tokenizer, pre_tokenizers
 
-from difftransformer.config.model import ModelConfig
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_model
@@ -29,52 +27,19 @@ TEXTS = [
 
 def build(tied: bool, kv_heads: int | None) -> Transformer:
     heads = {"variant": "softmax", "head_dim": 16, "num_kv_heads": kv_heads}
-    config = ModelConfig(
-        vocab_size=VOCABULARY + UNUSED,
-        d_model=64,
-        num_layers=2,
-        ffn_dim=96,
-        attention=heads,
-        max_positions=64,
-        rope_theta=700.0,
-        norm_eps=1e-4,
-        tie_embeddings=tied,
-        embedding_std=0.3,
-    )
-    return with_gains(config, seed=5)
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY + UNUSED, "d_model": 64, "max_positions": 64}
+    more: dict[str, Any] = {"rope_theta": 700.0, "norm_eps": 1e-4, "embedding_std": 0.3}
+    return with_gains(heads, seed=5, tie_embeddings=tied, **sizes, **more)
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Tokenizer:
     """One as `train_tokenizer` makes it, in the folder to which a test adds a model."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXTS[:2] * 3, trainer)
+    tokenizer: Tokenizer = byte_level(VOCABULARY, TEXTS[:2] * 3, END_OF_TEXT, alphabet=True)
     assert tokenizer.get_vocab_size() == VOCABULARY
     (tmp_path / "trained").mkdir()
     write_tokenizer(tmp_path / "trained/tokenizer.json", tokenizer, {"kind": "bpe"}, END_OF_TEXT)
     return tokenizer
-
-
-def serve(path: Path) -> Any:
-    xllamacpp = pytest.importorskip(
-        "xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp"
-    )
-    wanted = xllamacpp.CommonParams()
-    wanted.model.path = str(path)
-    wanted.hostnames = ["127.0.0.1"]
-    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads = 64, 1, 1
-    wanted.cache_type_k = wanted.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    wanted.warmup, wanted.verbosity = False, -1
-    return xllamacpp.Server(wanted)
 
 
 @pytest.fixture(params=[(False, None), (True, 2)], ids=["plain", "shared keys, tied"])
@@ -93,24 +58,13 @@ def test_llama_cpp_reads_text_as_we_do_and_goes_on_alike(
 ) -> None:
     model, server = exported
     for text in TEXTS:
-        ask = {"content": text, "parse_special": True}
-        request = urllib.request.Request(
-            f"{server.listening_address}/tokenize", json.dumps(ask).encode()
-        )
-        with urllib.request.urlopen(request) as answer:
-            tokens = json.load(answer)["tokens"]
+        tokens = ask(server, "tokenize", content=text, parse_special=True)["tokens"]
         assert tokens == tokenizer.encode(text).ids, text
 
         with torch.no_grad():
             ours = torch.log_softmax(model(torch.tensor([tokens]))[0, -1].double(), -1)
-        said = server.handle_completions(
-            {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": len(ours)}
-        )
-        theirs = said["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        assert len(theirs) == len(ours)
-        assert theirs[0]["id"] == ours.argmax()
-        found = torch.tensor([one["logprob"] for one in sorted(theirs, key=lambda one: one["id"])])
-        torch.testing.assert_close(found.double(), ours, rtol=0, atol=2e-5)
+        theirs = log_probabilities(server, tokens, len(ours), tokenizer.token_to_id("a"))
+        torch.testing.assert_close(theirs, ours, rtol=0, atol=2e-5)
 
 
 def test_a_generation_ends_with_the_document(

@@ -1,12 +1,13 @@
 """The plan: targets, and what became of the tables and figures of the papers."""
 
-import os
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from difftransformer.config.resolve import Catalogue
+from difftransformer.planning import plan as planning
 from difftransformer.planning.artifacts import Artifacts
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.plan import Plan
@@ -107,9 +108,16 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(
     required(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match=f"Not a directory: '{tmp_path}/file'"):
+    with pytest.raises(FileExistsError, match=f"File exists: '{tmp_path}/file'"):
         required(tmp_path / "file")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # which root always has
+    (tmp_path / "away").symlink_to("/nowhere/disk")
+    with pytest.raises(FileExistsError, match=f"File exists: '{tmp_path}/away'"):
+        required(tmp_path / "away")
+
+    def refused(*_: object, **__: object) -> None:  # which root never is
+        raise PermissionError(errno.EACCES, "Permission denied", "tmp1234")
+
+    monkeypatch.setattr(planning, "TemporaryFile", refused)
     with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}'"):
         required(tmp_path / "new")
 

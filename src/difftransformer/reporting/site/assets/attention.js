@@ -41,7 +41,7 @@
     const said = `${found.label}, layer ${layer + 1}, head ${Number(head.value) + 1}: largest weight ${size}, ${(100 * share).toFixed(0)}% of all weight is subtracted`;
     const signs = [["added", "var(--c3)", "1", added], ["subtracted", "var(--c1)", "-1", taken]].filter(([, , wanted]) => ["both", wanted].includes(sign));
     const at = {x: "key", y: "query"};
-    const tokens = {domain: [...Array(number).keys()], tickFormat: (at) => shown(found.tokens[at]), tickSize: 0, label: null, padding: 0.06};
+    const tokens = {domain: [...Array(number).keys()], tickFormat: (place) => shown(found.tokens[place]), tickSize: 0, label: null, padding: 0.06};
     // Long prompts have small cells and names; what the pointer reads stays as large as it is.
     const cell = Math.max(5, Math.min(16, Math.floor(600 / number))), font = Math.min(10.5, cell), room = 8 * font;
     const svg = Plot.plot({

@@ -1,0 +1,46 @@
+"""llama.cpp itself, answering in float32."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+
+def serve(path: Path) -> Any:
+    """Open a GGUF file."""
+    xllamacpp = pytest.importorskip(
+        "xllamacpp", reason="llama.cpp is not installed: pip install xllamacpp"
+    )
+    wanted = xllamacpp.CommonParams()
+    wanted.model.path = str(path)
+    wanted.hostnames = ["127.0.0.1"]
+    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads = 64, 1, 1
+    wanted.cache_type_k = wanted.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    wanted.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    wanted.warmup, wanted.verbosity = False, -1
+    return xllamacpp.Server(wanted)
+
+
+def ask(server: Any, path: str, **question: Any) -> Any:
+    """Ask over its own interface of HTTP, on loopback."""
+    request = urllib.request.Request(
+        f"{server.listening_address}/{path}", json.dumps(question).encode()
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def log_probabilities(server: Any, tokens: list[int], vocab_size: int, letter: int) -> Tensor:
+    """Of what follows the tokens, by token, float64, before any bias.
+
+    It says none where it chooses an end or a part of a character, so it is made to choose a letter.
+    """
+    asked = {"prompt": tokens, "n_predict": 1, "temperature": 0, "n_probs": vocab_size}
+    said = ask(server, "completion", **asked, logit_bias=[[letter, 1000]])
+    (place,) = said["completion_probabilities"]
+    found = {one["id"]: one["logprob"] for one in place["top_logprobs"]}
+    return torch.tensor([found[token] for token in range(vocab_size)], dtype=torch.float64)
