@@ -1,5 +1,6 @@
 """SIGKILL and SIGTERM of single jobs: the same command again ends in the undisturbed bytes."""
 
+import json
 import os
 import random
 import signal
@@ -114,6 +115,35 @@ def test_a_training_told_to_stop_does_so_in_time(untrained: Rebuild, number: int
     said = untrained.complete("pretrain", *LAST)
     assert f"resuming from the checkpoint of step {reached}" in said
     untrained.assert_as_undisturbed()
+
+
+@pytest.mark.exhaustive
+def test_a_training_left_over_publishes_before_that_of_newer_settings(untrained: Rebuild) -> None:
+    older = untrained.start("pretrain")
+    wait_until(lambda: untrained.newest_step() >= 10, older)
+    os.kill(older.pid or 0, signal.SIGSTOP)  # its workflow was killed
+    reader, writer = os.pipe()
+    newer = untrained.start([*untrained.calls["pretrain"][:-1], "changed"], stderr=writer)
+    os.close(writer)
+    time.sleep(5)
+    assert newer.is_alive() and not untrained.leftovers("runs/diff/0/training.json")
+    os.kill(older.pid or 0, signal.SIGCONT)
+    with open(reader, encoding="utf-8") as stream:  # noqa: PTH123
+        said = stream.read()
+    for process in (older, newer):
+        process.join(60)
+        assert process.exitcode == 0, said
+    assert f"process {older.pid} on" in said and "waiting until it ends" in said
+    state = {path.parent.name for path in untrained.state.glob("pretrain/diff/0/*/finished")}
+    trained = json.loads((untrained.results / "runs/diff/0/training.json").read_text())
+    fingerprint = trained["provenance"]["fingerprint"][:16]
+    assert len(state) == 2 and fingerprint in state
+    (other,) = state - {fingerprint}
+    moments = [
+        (untrained.state / f"pretrain/diff/0/{one}/finished").stat().st_mtime_ns
+        for one in (other, fingerprint)
+    ]
+    assert moments == sorted(moments)  # what lies there is of who ended last: the newer
 
 
 @pytest.mark.exhaustive

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from small_evaluation import (
     subject,
     write_labelled_items,
 )
+from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor
 
 from difftransformer.config.validation import validate
@@ -283,6 +286,29 @@ def test_a_set_is_asked_in_text(english: PackedDataset, tmp_path: Path) -> None:
     short = Transformer.build(model_config(english.manifest.vocab_size, 100), "sdpa", 0).eval()
     with pytest.raises(UserError, match=r"6 of trec with an item and its label take \d+ positions"):
         measure(settings, replace(about, scorer=scorer(short)))
+
+
+def test_a_tokenizer_whose_pieces_read_otherwise_alone_is_one_line(
+    english: PackedDataset, tmp_path: Path
+) -> None:
+    """As that of Llama 2, which puts a blank before each."""
+    rows = [question(label, f"{word}") for label, word in enumerate("abcdef")]
+    settings = files(trec(tmp_path / "sets", train=rows, test=rows), test_items=6)
+    folder = Path(shutil.copytree(english.folder, tmp_path / "metaspace"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="always"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    about = subject(scorer(Remembering(same_class, 8)), english)
+    Prompts(settings, about)
+    other: Any = SimpleNamespace(folder=folder, manifest=english.manifest)
+    with pytest.raises(UserError, match="metaspace: its tokenizer reads a piece") as refusal:
+        Prompts(settings, replace(about, dataset=other))
+    assert "\n" not in str(refusal.value)
 
 
 def test_draws_of_a_set_are_prompts_of_their_own_in_its_template(

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from small_decoders import KINDS, model_of
+from tokenizers import Tokenizer, models, processors
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.generation import Generator, Request
+from difftransformer.evaluation.generation import Generator, Request, opening
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
@@ -103,3 +104,15 @@ def test_a_model_of_transformers_answers_as_it_generates(kind: str, window: int 
         alone = inner.generate(ids, max_new_tokens=NEW, do_sample=False)[0, len(prompt) :]
         assert answer == alone.tolist()
     assert len({tuple(answer) for answer in answers}) >= 4
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"), [("<s> $A", [1]), ("<s> $A </s>", [1]), ("$A </s>", [7]), ("$A", [7])]
+)
+def test_a_text_begins_as_its_tokenizer_has_it(template: str, expected: list[int]) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "<s>": 1, "</s>": 2}, unk_token="a"))
+    special = [("<s>", 1), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=special
+    )
+    assert opening(tokenizer, end=7) == expected

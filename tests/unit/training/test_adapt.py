@@ -10,12 +10,16 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from small_decoders import model_of
+from small_llama_cpp import log_probabilities, serve
+from small_transformers import byte_level
 from stopping import assert_killed_ends_alike, metrics
 from tiny_training import Train, column, make_slice, train_in
 
 from difftransformer.config.run import RunSlice
+from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.checkpoint import load_model
+from difftransformer.models.export import export_model
 from difftransformer.models.language_model import CausalModel
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.published import publish
@@ -96,6 +100,27 @@ def test_it_counts_what_trains_and_what_is_extra(
 ) -> None:
     found = metrics(train(child(method, steps=3), method, parent=base))
     assert (found["trained_parameters"], found["extra_parameters"]) == (trained, extra)
+
+
+def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: Path) -> None:
+    out = train(child("dex"), "dex", parent=base) / "out"
+    model = load_model(out)
+    size = model.config.vocab_size
+    texts = ["Which heads attend to what, and whose outputs are then subtracted?"]
+    tokenizer = byte_level(size, texts, END_OF_TEXT, alphabet=False)
+    shutil.copytree(out, tmp_path / "trained")
+    write_tokenizer(tmp_path / "trained/tokenizer.json", tokenizer, {"kind": "bpe"}, END_OF_TEXT)
+    export_model(tmp_path / "trained", tmp_path / "out", "gguf")
+    tokens = torch.randint(1, size, (11,), generator=torch.Generator().manual_seed(1)).tolist()
+    with torch.no_grad():
+        ours, before = (
+            torch.log_softmax(one(torch.tensor([tokens]))[0, -1].double(), -1)
+            for one in (model, load_model(base / "out"))
+        )
+    server, letter = serve(tmp_path / "out/model.gguf"), tokenizer.token_to_id("a")
+    theirs = log_probabilities(server, tokens, size, letter)
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=2e-5)
+    assert (ours - before).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("method", ["lora", "pissa"])

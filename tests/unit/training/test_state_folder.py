@@ -5,7 +5,9 @@ import json
 import logging
 import multiprocessing
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +21,7 @@ from difftransformer.training import checkpoint
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.progress import Progress
+from difftransformer.training.team import T, Team
 
 
 def snapshot(step: int) -> Snapshot:
@@ -134,6 +137,35 @@ def test_one_that_another_torch_wrote_goes_on_with_a_line(
     monkeypatch.setattr(checkpoint, "versions", lambda: others)
     assert store(tmp_path).newest_whole() is not None
     assert "and goes on by torch 2.99.0, transformers absent, peft" in caplog.messages[0]
+
+
+class Follower(Team):
+    """One of two processes, of which the other has found the checkpoint of step 3."""
+
+    rank, world = 1, 2
+
+    def leading(self, act: Callable[[], T]) -> T | None:
+        return None
+
+    def from_leader(self, value: Any) -> Any:
+        return 3
+
+
+def test_all_processes_say_of_a_checkpoint_what_the_first_one_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(tmp_path).save(snapshot(3))
+    follower = CheckpointStore(tmp_path, keep=2, identity="me", team=Follower())
+    newest = follower.newest_whole()
+    assert newest is not None and newest.step == 3
+    with pytest.raises(CheckpointError, match="is whole, and cannot be read here"):
+        follower.newest_whole({"b": torch.zeros(1)})
+    refused = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+    monkeypatch.setattr(checkpoint, "load_file", refused)
+    with pytest.raises(
+        CheckpointError, match=r"cannot be read \(Input/output error\): nothing was"
+    ):
+        follower.newest_whole()
 
 
 def test_a_shard_that_the_disk_does_not_give_is_one_line(
