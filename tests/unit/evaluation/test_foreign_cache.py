@@ -23,6 +23,20 @@ def test_one_that_keeps_another_state_is_one_line() -> None:
         require_parts(CausalModel(MambaForCausalLM(config).eval()))
 
 
+def test_one_that_looks_for_another_state_is_one_line() -> None:
+    def forward(past_key_values: Any = None, **_: Any) -> Any:
+        return past_key_values.conv_states
+
+    inner = model_of("llama")
+    whole = inner.model.forward
+    inner.model.forward = lambda **given: (
+        forward(**given) if "past_key_values" in given else whole(**given)
+    )
+    with pytest.raises(ConfigError, match=r"keeps more .* \(.*conv_states") as refusal:
+        require_parts(CausalModel(inner))
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
 def test_positions_that_follow_from_the_length_are_one_line(kind: str) -> None:
     factors: dict[str, Any] = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}

@@ -44,6 +44,12 @@ def test_going_on_behind_a_kept_prefix_is_a_fresh_start(model: Transformer) -> N
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_are_read_without_a_graph(model: Transformer) -> None:
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    assert any(one.requires_grad for one in model.parameters())
+    assert not any(row.requires_grad for row in model.attention_rows(tokens[:, :1], PrefixCache(3)))
+
+
 @torch.no_grad()
 def test_rows_of_one_more_token_are_the_last_rows_of_the_maps(model: Transformer) -> None:
     tokens = torch.randint(17, (1, 12), generator=torch.Generator().manual_seed(3))
