@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,6 +58,7 @@ class Warm:
         )  # fmt: skip
         assert self.head.stdout is not None
         self.address = self.head.stdout.readline().strip()
+        assert self.address != "none"
         self.variables[warm.VARIABLE] = self.address
 
     def begin(self, does: str, before: str = "", **variables: str) -> "subprocess.Popen[str]":
@@ -73,8 +75,15 @@ class Warm:
 
 
 @pytest.fixture
-def it(tmp_path: Path) -> Iterator[Warm]:
-    started = Warm(tmp_path)
+def folder() -> Iterator[Path]:
+    # The path of a socket has 107 bytes at most, and pytest's folders may take nearly all of them.
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def it(folder: Path) -> Iterator[Warm]:
+    started = Warm(folder)
     yield started
     started.head.communicate()  # which ends its input, and it
     until(lambda: not Path(started.address).parent.exists())
@@ -225,8 +234,8 @@ def test_code_that_has_changed_since_is_not_forked(it: Warm) -> None:
     assert it.call(f"ours.new; {SAY}") == (0, "cold")
 
 
-def test_what_many_jobs_import_is_imported_between_them(tmp_path: Path) -> None:
-    started = Warm(tmp_path, "fractions", "no_such_module", "statistics")
+def test_what_many_jobs_import_is_imported_between_them(folder: Path) -> None:
+    started = Warm(folder, "fractions", "no_such_module", "statistics")
     there = "print(how, 'statistics' in sys.modules and 'fractions' in sys.modules)"
     for _ in range(20):
         time.sleep(1)  # calls without a pause leave no time to import
@@ -239,21 +248,20 @@ def test_what_many_jobs_import_is_imported_between_them(tmp_path: Path) -> None:
 
 
 def test_threads_are_not_forked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "threaded.py").write_text(
+    (folder / "modules").mkdir()
+    (folder / "modules" / "threaded.py").write_text(
         "import threading, time\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.setenv("PYTHONPATH", str(folder / "modules"))
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # numpy, which pyarrow imports
     # pyarrow has a thread as well, of jemalloc, which sees to forks by itself.
     for module, how in (("decimal", "warm"), ("threaded", "cold"), ("pyarrow", "warm")):
         monkeypatch.setenv("IMPORTED", module)
-        folder = tmp_path / module  # short: the path of a socket has 107 bytes at most
-        folder.mkdir()
-        started = Warm(folder)
+        (folder / module).mkdir()
+        started = Warm(folder / module)
         assert started.call(SAY) == (0, how)
         if module == "pyarrow":
             assert "jemalloc_bg_thd" in started.call(THREADS_OF_THE_WARM_PROCESS)[1]
@@ -263,9 +271,9 @@ def test_threads_are_not_forked(
         assert capfd.readouterr().err == said
 
 
-def test_off_starts_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_starts_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(warm.VARIABLE, "off")
-    started = Warm(tmp_path)
+    started = Warm(folder)
     assert started.address == "off"
     assert started.call(SAY) == (0, "cold")
     started.head.kill()
