@@ -23,11 +23,23 @@ LONG = {"steps": 101, "checkpoint_every": 20, "keep_weights": [0.3]}
 
 
 class Held(NullTracker):
-    """What a training that is to be killed tells: it waits there, with steps to do."""
+    """What a training that is to be killed tells: it waits there, with steps to do.
+
+    Each of its checkpoints is copied before the next one, however fast the steps are.
+    """
+
+    def __init__(self, copy: Path) -> None:
+        self._copy = copy
 
     def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
+        while max(map(step_of, whole(self._copy)), default=0) < (step - 1) // 20 * 20:
+            time.sleep(0.01)
         if step >= 70:
             time.sleep(600)
+
+
+def step_of(checkpoint: str) -> int:
+    return int(checkpoint[-8:])
 
 
 def names(copy: Path) -> list[str]:
@@ -56,7 +68,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 def lost(train: Train, tmp_path: Path) -> tuple[Path, Path]:
     """Folder of a training whose machine was lost with all on it, and the copy of its state."""
     copy = tmp_path / "copies" / "one"
-    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}", tracker=Held())
+    process = start(train, make_slice(**LONG), "lost", mirror=f"file://{copy}", tracker=Held(copy))
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()
@@ -68,7 +80,7 @@ def test_another_machine_goes_on_to_the_same_bytes(
     train: Train, undisturbed: Path, lost: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, copy = lost
-    newest = int(whole(copy)[-1][-8:])
+    newest = step_of(whole(copy)[-1])
     caplog.set_level(logging.INFO)
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
     assert f"resuming from the checkpoint of step {newest}" in caplog.text
@@ -91,7 +103,7 @@ def test_a_damaged_copy_is_passed_over(
     caplog.set_level(logging.INFO)
     train(make_slice(**LONG), "lost", mirror=f"file://{copy}")
     assert f"{newest} is damaged" in caplog.text
-    assert f"resuming from the checkpoint of step {int(before[-8:])}" in caplog.text
+    assert f"resuming from the checkpoint of step {step_of(before)}" in caplog.text
     assert_same_outcome(undisturbed, folder)
 
 
@@ -133,13 +145,13 @@ def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
     train: Train, undisturbed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy"
-    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}", tracker=Held())
+    process = start(train, make_slice(**LONG), "one", mirror=f"file://{copy}", tracker=Held(copy))
     wait_until(lambda: len(whole(copy)) >= 2, process)
     process.kill()
     process.join()
     for tensors in (tmp_path / "one" / "state").glob("checkpoint-*/tensors.safetensors"):
         tensors.write_bytes(tensors.read_bytes()[:-9])
-    newest = int(whole(copy)[-1][-8:])
+    newest = step_of(whole(copy)[-1])
     caplog.set_level(logging.INFO)
     train(make_slice(**LONG), "one", mirror=f"file://{copy}")
     assert "is damaged" in caplog.text
