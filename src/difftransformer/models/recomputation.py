@@ -24,7 +24,9 @@ KEPT = frozenset(
         "aten::_scaled_dot_product_flash_attention_for_cpu",
         "aten::_scaled_dot_product_efficient_attention",
         "aten::_scaled_dot_product_cudnn_attention",
+        "difftransformer::flash_attention_4",
         "difftransformer::fused_attention",
+        "flash_attn::_flash_attn_forward",
         "mkldnn::_linear_pointwise",
     }
 )
