@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from transformers import AutoModelForCausalLM
 
 TRAIN = """
 from pathlib import Path
@@ -31,6 +32,17 @@ pretrain(
     seed=0, threads=1, tracker=NullTracker(), code="",
 )
 print(load_model(Path("out")).config.d_model)
+"""
+EXPORT = """
+import json
+from pathlib import Path
+from difftransformer.models.export import export_model
+
+added = [{"id": 7, "content": "<|endoftext|>", "special": True}]
+Path("out/tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+Path("out/tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+Path("out/training.json").unlink()  # which says that its tokenizer was another
+export_model(Path("out"), Path("exported"), "FORMAT")
 """
 HEAVY = ("snakemake", "mlflow", "transformers", "pandas", "lm_eval", "typer", "scipy", "tokenizers")
 
@@ -90,14 +102,24 @@ def run(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("variant", ["diff_v1", "diff_v2"])
-def test_the_core_trains_saves_and_loads(python: Path, tmp_path: Path, variant: str) -> None:
+@pytest.mark.parametrize(
+    ("variant", "format"), [("diff_v1", "diffllama"), ("diff_v2", "huggingface")]
+)
+def test_the_core_trains_saves_loads_and_exports(
+    python: Path, tmp_path: Path, variant: str, format: str
+) -> None:
     ended = run(python, tmp_path, "-c", TRAIN.replace("VARIANT", variant))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "32"
     assert {"model.safetensors", "config.json", "training.json"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
+    ended = run(python, tmp_path, "-c", EXPORT.replace("FORMAT", format))
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads((tmp_path / "exported" / "generation_config.json").read_text())
+    assert told == {"eos_token_id": 7}
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "exported", trust_remote_code=True)
+    assert opened.config.model_type == format.replace("huggingface", "difftransformer")
 
 
 def test_the_environment_has_none_of_the_extras(python: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Nothing here imports transformers: a training job writes the folder, an evaluati
 import errno
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import PretrainedModel
@@ -57,7 +57,7 @@ def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
         model: The model, on any device.
         config: Settings to store beside the weights, usually ``model.config``.
     """
-    save_weights(folder / WEIGHTS, model)
+    save_weights(folder / WEIGHTS, model.state_dict())
     write_text(folder / f"{STUB_MODULE}.py", STUB)
     content = {
         "architectures": [ARCHITECTURE],
@@ -91,9 +91,9 @@ def save_language_model(folder: Path, model: LanguageModel) -> None:
             path.replace(folder / path.name)
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
-    """Write the tensors of a model alone, atomically; missing folders are made."""
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write tensors by name, atomically; missing folders are made."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     write_bytes(path, save(tensors, metadata={"format": "pt"}))
 
 

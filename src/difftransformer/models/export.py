@@ -2,9 +2,9 @@
 
 Formats: `huggingface` keeps every variant as it is and needs this package where it is loaded (with
 `--trust_remote_code` or after importing `difftransformer.models.hf`); `llama` and `diffllama` need
-transformers alone; `gguf` is llama.cpp's. `peft` is the adapter of an adapted run, for its base in
-the format llama, or for the model from elsewhere that it is of; Dex needs
-`difftransformer.models.dex` imported.
+transformers alone. All three are written without it. `gguf` is llama.cpp's. `peft` is the adapter
+of an adapted run, for its base in the format llama, or for the model from elsewhere that it is of;
+Dex needs `difftransformer.models.dex` imported.
 """
 
 import json
@@ -13,19 +13,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import ADAPTER, load_model, require_as_trained, save_model
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from difftransformer.provenance.atomic import write_text
 
 OF_TRANSFORMERS = ("huggingface", "llama", "diffllama")
 FORMATS = (*OF_TRANSFORMERS, "gguf", "peft")
+GENERATION = "generation_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
@@ -56,17 +54,14 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
         return
     loaded = load_model(model)
     eos = _end_of_text_id(model)
-    face: PreTrainedModel
-    if format == "huggingface":
-        from difftransformer.models.hf import DiffTransformerForCausalLM
-
-        face = DiffTransformerForCausalLM.wrap(loaded, eos_token_id=eos)
-    else:
-        from difftransformer.models.upstream import to_upstream
-
-        face = to_upstream(loaded, format, eos_token_id=eos)
     with new_folder(output) as aside:
-        face.save_pretrained(aside)
+        if format == "huggingface":
+            save_model(aside, loaded, loaded.config)
+        else:
+            from difftransformer.models.upstream import save_upstream
+
+            save_upstream(aside, loaded, format, eos_token_id=eos)
+        write_text(aside / GENERATION, json.dumps({"eos_token_id": eos}) + "\n")
         _copy_tokenizer(model, aside)
 
 
@@ -126,8 +121,6 @@ def _end_of_text_id(folder: Path) -> int | None:
     """
     if not (folder / TOKENIZER).exists():
         return None
-    from tokenizers import Tokenizer
-
     try:
         description = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8"))
         if description.get("difftransformer") == {"kind": "words"}:
@@ -138,9 +131,10 @@ def _end_of_text_id(folder: Path) -> int | None:
             f"{folder / TOKENIZER_CONFIG}: missing, or names no eos_token; copy the one that lies "
             f"beside the dataset's {TOKENIZER}"
         ) from None
-    try:
-        number: int | None = Tokenizer.from_file(str(folder / TOKENIZER)).token_to_id(token)
-    except Exception as error:  # the tokenizers library raises plain Exception
+    try:  # by hand: the core, which exports, does without the package tokenizers
+        added = json.loads((folder / TOKENIZER).read_text(encoding="utf-8"))["added_tokens"]
+        number: int | None = {one["content"]: one["id"] for one in added}.get(token)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{folder / TOKENIZER}: not a tokenizer ({' '.join(str(error).split())}); copy the one "
             "that lies beside the dataset's manifest"

@@ -8,6 +8,8 @@ columns of the output projection that it scales.
 Shapes: D = d_model, n = heads of a kind (H output, G key/value heads), d = head_dim.
 """
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -18,11 +20,15 @@ from difftransformer.errors import CheckpointError
 from difftransformer.models.attention.diff_v1 import DiffV1Config
 from difftransformer.models.attention.registry import UPSTREAM, configure
 from difftransformer.models.attention.softmax import SoftmaxConfig
+from difftransformer.models.checkpoint import CONFIG, WEIGHTS, save_weights
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.atomic import write_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
+_CLASSES = {"llama": "Llama", "diffllama": "DiffLlama"}
+"""Upstream's name of each model type."""
 _SETTINGS = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",
@@ -65,12 +71,34 @@ def to_upstream(
     import transformers
 
     options = upstream_options(model.config, kind) | {"eos_token_id": eos_token_id}
-    name = {"llama": "Llama", "diffllama": "DiffLlama"}[kind]
-    config = getattr(transformers, f"{name}Config")(**options)
-    upstream: PreTrainedModel = getattr(transformers, f"{name}ForCausalLM")(config)
+    config = getattr(transformers, f"{_CLASSES[kind]}Config")(**options)
+    upstream: PreTrainedModel = getattr(transformers, f"{_CLASSES[kind]}ForCausalLM")(config)
     upstream.load_state_dict(upstream_weights(model))
     upstream.train(False)
     return upstream
+
+
+def save_upstream(
+    folder: Path, model: Transformer, kind: str, eos_token_id: int | None = None
+) -> None:
+    """Write ``model`` as transformers would write `to_upstream` of it, without transformers.
+
+    Raises:
+        CheckpointError: If the upstream model cannot express it.
+    """
+    content = upstream_options(model.config, kind) | {
+        "architectures": [f"{_CLASSES[kind]}ForCausalLM"],
+        "attention_bias": False,
+        "dtype": str(model.output_weight.dtype).removeprefix("torch."),
+        "eos_token_id": eos_token_id,
+        "hidden_act": "silu",
+        "model_type": kind,
+    }
+    weights = upstream_weights(model)
+    if model.config.tie_embeddings:
+        del weights["lm_head.weight"]
+    save_weights(folder / WEIGHTS, weights)
+    write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 
 def from_upstream(upstream: "PreTrainedModel", backend: str = "sdpa") -> Transformer:

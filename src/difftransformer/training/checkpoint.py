@@ -170,7 +170,7 @@ class CheckpointStore:
         path = self.kept_weights(step)
         self.settle()  # the processes talk about one file at a time
         try:
-            self._team.leading(lambda: save_weights(path, model))
+            self._team.leading(lambda: save_weights(path, model.state_dict()))
         except OSError as error:
             raise CheckpointError(
                 f"weights of step {step} could not be written to {path} ({_reason(error)}): make "
