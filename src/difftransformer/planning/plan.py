@@ -133,6 +133,19 @@ class Plan:
                     name = self.catalogue.parent(name)
         return seeds
 
+    def equal_trainings(self, artifacts: Sequence[str]) -> list[list[str]]:
+        """Return the runs of artifacts that train the same under several names, by training.
+
+        Weights that are kept on the way change no step.
+        """
+        by_training = dict[str, list[str]]()
+        for run in self.trainings(artifacts):
+            slice = self.jobs.run(run)
+            kept = slice.training.model_copy(update={"keep_weights": []})
+            alike = slice.model_copy(update={"run": "", "training": kept})
+            by_training.setdefault(alike.model_dump_json(), []).append(run)
+        return [runs for runs in by_training.values() if len(runs) > 1]
+
     def require_writable(self) -> None:
         """Check that results can be written where they are to lie; nothing is made.
 
