@@ -15,6 +15,7 @@ search_rarely()  # before what imports torch
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
 from difftransformer.machine.gpus import places
+from difftransformer.machine.slurm import require_partitions
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.job import hold

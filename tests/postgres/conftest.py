@@ -36,7 +36,7 @@ def known(finished: Checkout) -> Calls:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     if lacking := missing():
-        pytest.fail(lacking)
+        pytest.fail(lacking, pytrace=False)
     pytest.importorskip("psycopg2", reason="pip install 'difftransformer[postgres]'")
     with (
         tempfile.TemporaryDirectory(prefix="postgres") as folder,

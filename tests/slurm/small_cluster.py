@@ -18,6 +18,8 @@ import psutil
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 CPUS, MEMORY_MB = 12, 64000
 """What the node says that it has, so that jobs of the committed profile fit on any machine."""
+CARDS = ("/dev/null", "/dev/zero")
+"""Devices that pass for GPUs: Slurm hands them out, and nothing of it opens them."""
 
 CONFIGURATION = """\
 ClusterName=folder
@@ -48,6 +50,7 @@ PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=10
 KillWait=30
+GresTypes=gpu
 {nodes}
 PartitionName=work Nodes=ALL Default=YES PriorityTier=1
 PartitionName=urgent Nodes=ALL PriorityTier=10
@@ -55,7 +58,7 @@ PartitionName=urgent Nodes=ALL PriorityTier=10
 
 NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
-    "RealMemory={memory}"
+    "RealMemory={memory} Gres=gpu:{cards}"
 )
 
 
@@ -109,11 +112,20 @@ class Cluster:
                 folder=self.folder,
                 controller_port=controller_port,
                 nodes="\n".join(
-                    NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB)
+                    NODE.format(
+                        name=name,
+                        host=host,
+                        port=port,
+                        cpus=CPUS,
+                        memory=MEMORY_MB,
+                        cards=len(CARDS),
+                    )
                     for name, port in zip(self.nodes, ports, strict=True)
                 ),
             )
         )
+        gres = [f"Name=gpu File={card}\n" for card in CARDS]
+        (self.folder / "gres.conf").write_text("".join(gres))
         self._stack.callback(self._stop)
         with self._stack:
             self._start(

@@ -18,7 +18,7 @@ PROFILE = Path(__file__).parents[2] / "profiles" / "slurm"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     if lacking := missing():
-        pytest.fail(lacking)
+        pytest.fail(lacking, pytrace=False)
     with tempfile.TemporaryDirectory(prefix="slurm") as folder, Cluster(Path(folder), 2) as running:
         yield running
 

@@ -25,7 +25,7 @@ def test_twenty_random_kills_lose_nothing(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if lacking := missing():
-        pytest.fail(lacking)
+        pytest.fail(lacking, pytrace=False)
     undisturbed, disturbed = (
         with_a_long_training(repository, tmp_path / "small" / name, ["long"], **TRAINING)
         for name in ("undisturbed", "disturbed")

@@ -3,6 +3,7 @@
 `make test-slurm` runs this; the ordinary suite leaves it out.
 """
 
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -15,10 +16,16 @@ import pytest
 from attempts import assert_same
 from long_workflow import PROFILE, Workflow, with_a_long_training
 from small_cluster import CPUS, Cluster, missing, wait_for
-from small_workflow import make_small
+from small_workflow import ROWS, Checkout, make_small
 
 pytestmark = pytest.mark.slurm
 TOKENIZER = "results/smoke/tokenizers/stdlib_text/tokenizer.json"
+GROUPS = (
+    "--groups", "evaluate=evaluations", "--group-components", "evaluations=50",
+    "--set-resources", "evaluate:runtime=5", "evaluate:mem_mb=2000", "evaluate:cpus_per_task=1",
+    "pretrain:runtime=1440", "adapt:runtime=1440",
+)  # fmt: skip
+WITH_A_CARD = ("--set-resources", "pretrain:gpu=1", "pretrain:runtime=1440")
 SHORT = ("--set-resources", "pretrain:runtime=3")
 """Minutes: a training is told two before, so after its first."""
 
@@ -26,7 +33,7 @@ SHORT = ("--set-resources", "pretrain:runtime=3")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     if lacking := missing():
-        pytest.fail(lacking)
+        pytest.fail(lacking, pytrace=False)
     with tempfile.TemporaryDirectory(prefix="slurm") as folder, Cluster(Path(folder)) as running:
         yield running
 
@@ -54,8 +61,10 @@ def test_whatever_happens_the_table_is_the_same_and_nothing_is_done_twice(
 
 def disturb(run: Workflow, cluster: Cluster) -> None:
     """Build the tables on a cluster where everything happens once."""
-    with run.head() as head:
+    with run.head(*WITH_A_CARD) as head:
         training = run.training_job()
+        given = [process.environ()["CUDA_VISIBLE_DEVICES"] for process in run.processes()]
+        assert sorted(given) in (["0"], ["1"], ["0", "1"])  # of this training, and the short one
 
         urgent = ("--partition", "urgent", "--cpus-per-task", str(CPUS), "--output", "/dev/null")
         cluster.ask("sbatch", "--wait", *urgent, "--wrap", "true")  # preempts what runs
@@ -97,22 +106,55 @@ def held(processes: list[psutil.Process]) -> Iterator[None]:
                 process.resume()
 
 
-def test_a_partition_that_does_not_exist_is_one_line(
-    repository: Path, on_cluster: Cluster, tmp_path: Path
-) -> None:
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    checkout = make_small(repository, folder)
-    checkout.snakemake(TOKENIZER, "--cores", "1")
-    checkout.edit(
+def test_small_jobs_run_as_groups(repository: Path, on_cluster: Cluster, tmp_path: Path) -> None:
+    """As docs/cluster.md has it: more evaluations than cores in one job of Slurm."""
+    (tmp_path / "checkout").mkdir()
+    checkout = make_small(repository, tmp_path / "checkout")
+    seeds = ("--config", "seeds=2")
+    checkout.snakemake("--cores", "2", *seeds)
+    built = checkout.folder / "results" / "smoke"
+    before = tmp_path / "before"
+    shutil.copytree(built, before)
+    said = checkout.snakemake(*PROFILE, *GROUPS, "--forcerun", "evaluate", *seeds).stderr
+    assert said.count("has been submitted with SLURM jobid") == 1, said
+    assert said.count("] evaluate smoke") == 2 * len(ROWS), said
+    assert_same(before, built)
+    assert "Nothing to be done" in checkout.snakemake(*PROFILE, *GROUPS, *seeds).stderr
+
+
+@pytest.fixture(scope="module")
+def checkout(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """One with a tokenizer that an edit has made old."""
+    made = make_small(repository, tmp_path_factory.mktemp("checkout"))
+    made.snakemake(TOKENIZER, "--cores", "1")
+    made.edit(
         "src/difftransformer/data/tokenizer.py", "import hashlib", "_EDITED = 1\nimport hashlib"
     )
+    return made
+
+
+def test_a_partition_that_does_not_exist_is_one_line(
+    on_cluster: Cluster, checkout: Checkout
+) -> None:
     ended = checkout.snakemake(
-        *PROFILE, "--default-resources", "slurm_partition=nosuch", "--retries", "0", check=False
+        *PROFILE, "--default-resources", "slurm_partition=nosuch", check=False
     )
     assert ended.returncode != 0
     said = ended.stdout + ended.stderr
-    assert "invalid partition specified: nosuch" in said, said
+    errors = [line for line in said.splitlines() if "error" in line.lower()]
+    assert errors == [
+        "error: slurm_partition=nosuch: Slurm has no such partition; allowed: urgent, work"
+    ], said
+    assert "Traceback" not in said and "SLURM jobid" not in said
+
+
+def test_what_slurm_refuses_is_still_to_be_done(on_cluster: Cluster, checkout: Checkout) -> None:
+    ended = checkout.snakemake(
+        *PROFILE, "--default-resources", "mem_mb=99999999", "--retries", "0", check=False
+    )
+    assert ended.returncode != 0
+    said = ended.stdout + ended.stderr
+    assert "Memory specification can not be satisfied" in said, said
     # What was made before the edit does not pass for made after it.
     again = checkout.snakemake(TOKENIZER, "--cores", "1", "--dry-run")
     assert "train_tokenizer" in again.stdout + again.stderr

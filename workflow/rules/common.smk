@@ -184,6 +184,11 @@ onstart:
             Path(JOBS.layout.home, "state", "workflow.lock"),
             f"building {JOBS.layout.home} already",
         )
+        # Each job would be refused, time and again.
+        partitions = (
+            job.resources.get("slurm_partition") for job in workflow.dag.needrun_jobs()
+        )
+        require_partitions({*filter(None, partitions)})
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
     # What is forced starts afresh, though its state would let it go on from where it had finished.
@@ -195,6 +200,12 @@ onstart:
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"
             " and evaluates it again",
+            file=sys.stderr,
+        )
+    for runs in PLAN.equal_trainings(get_asked()):
+        print(
+            f"{', '.join(runs)}: one and the same training at scale {JOBS.scale}, done for each name; `stand_ins`"
+            " of the scale, or one name, has it done once",
             file=sys.stderr,
         )
     if spent := ARTIFACTS.spent():

@@ -4,10 +4,11 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
 
 TIME_IS_NEARLY_OVER = "SIGUSR1"
@@ -65,6 +66,31 @@ def unheard() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def require_partitions(names: Iterable[str]) -> None:
+    """Refuse partitions, or lists of them with commas, that Slurm does not have.
+
+    Where it does not say which it has, nothing is refused.
+
+    Raises:
+        BackendError: One is not there; names those that are.
+    """
+    wanted = {one for name in names for one in name.split(",")}
+    if not wanted:
+        return
+    try:
+        asked = subprocess.run(
+            ["sinfo", "--noheader", "--format", "%R"],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    there = sorted({*asked.stdout.split()})
+    for name in sorted(wanted.difference(there) if there else ()):
+        raise BackendError(
+            f"slurm_partition={name}: Slurm has no such partition{nearest(name, there)}"
+        )
 
 
 def nodes() -> int:

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from difftransformer.errors import BackendError
 from difftransformer.machine import slurm
 
 
@@ -53,6 +55,32 @@ def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (tmp_path / "asked").read_text() == "requeue 7\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "named", "refused"),
+    [
+        ("echo work; echo urgent; echo work", {"work"}, None),
+        ("echo work; echo urgent", {"urgent,work"}, None),
+        ("echo work; echo urgent", {"work", "urgent,nosuch"}, "nosuch.*; allowed: urgent, work$"),
+        ("echo work; echo urgent", {"wrk"}, r"slurm_partition=wrk: .*; did you mean 'work'\?$"),
+        ("exit 1", {"nosuch"}, None),
+        (None, {"nosuch"}, None),
+    ],
+)
+def test_a_partition_is_refused_where_slurm_says_which_it_has(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str | None,
+    named: set[str],
+    refused: str | None,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if script is not None:
+        (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "sinfo").chmod(0o755)
+    with nullcontext() if refused is None else pytest.raises(BackendError, match=refused):
+        slurm.require_partitions(named)
 
 
 def test_what_is_started_unheard_lives_on() -> None:
