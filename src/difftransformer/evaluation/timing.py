@@ -147,6 +147,12 @@ def take_turns(
     return seconds
 
 
+def rated(peaks: Mapping[str, float], device: torch.device) -> float | None:
+    """Return what settings give for a GPU by the first part of its name that is there, or None."""
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in peaks.items() if part in name), None)
+
+
 def peak_memory(step: Callable[[], object], device: torch.device) -> int:
     """Bytes that a step allocates on top of what is there before it, at their highest.
 

@@ -15,7 +15,7 @@ from difftransformer.evaluation.timing import identify, measure_timings
 from difftransformer.measurements.decoding import measure
 from difftransformer.measurements.decoding.measure import cache_bytes, filled_cache, turn
 from difftransformer.measurements.decoding.settings import MODEL, Timing
-from difftransformer.models.sizes import cached_numbers
+from difftransformer.models.sizes import cached_numbers, count_parameters
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 
@@ -86,6 +86,24 @@ def test_bytes_are_those_of_the_tensors(variant: str) -> None:
     assert cache_bytes(cache, 2) == 4 * cached_numbers(model(variant))
 
 
+def test_what_a_token_needs_is_weights_by_sequence_and_its_own_cache() -> None:
+    tied = model("softmax").model_copy(update={"tie_embeddings": True})
+    for one in (model("softmax"), tied):
+        held = count_parameters(one) - (0 if one.tie_embeddings else 32 * 32)
+        assert measure.weight_bytes(Transformer.build(one, "sdpa", 0)) == 4 * held
+
+
+def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = config(peak_bytes={"H100 PCIe": 1.0, "H100": 2.0})
+    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
+        assert measure.memory_speed(known, torch.device("cuda")) == peak
+    ticks = iter(float(one) for one in range(100))  # a second for each turn
+    assert measure.reading_speed(lambda: next(ticks), rows=2) == 2 * 4096 * 4
+
+
 def test_every_row_backend_and_load_is_in_the_one_result(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     try:
@@ -95,9 +113,14 @@ def test_every_row_backend_and_load_is_in_the_one_result(tmp_path: Path) -> None
     finally:
         torch.set_num_threads(threads)
     metrics = read_result(tmp_path / "d.json").metrics
+    assert (metrics["peak_bytes"] or 0) > 1e8
     for variant in VARIANTS:
-        assert metrics[f"cache_bytes/{variant}"] == 4 * cached_numbers(model(variant))
+        held = 4 * cached_numbers(model(variant))
+        assert metrics[f"cache_bytes/{variant}"] == held
+        weights = measure.weight_bytes(Transformer.build(model(variant), "sdpa", 0))
         for batch in (1, 3):
+            least = metrics[f"least_bytes/b{batch}_s8/{variant}"]
+            assert least == weights / batch + held * (8 + (1 + 2 + 3 + 4) / 4)
             for backend in ("eager", "sdpa"):
                 place = f"b{batch}_s8/{variant}/{backend}/decoding"
                 seconds = [metrics[f"seconds/{place}/{number}"] for number in range(3)]

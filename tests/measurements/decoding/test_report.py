@@ -44,6 +44,15 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     assert [one and (one.value, one.text) for one in whole] == [
         (0.5, "0.5"), (2, "2.0"), (2, "2.0"), (8, "8.0"),
     ]  # fmt: skip
+    share = made.find("diff_v2", "b4_s256_share")
+    assert share is not None and share.value == pytest.approx(4 * 8 / 4.0 * 5e8 / 4 / 2e9)
+
+
+def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:
+    decoding(small, peak=None)
+    made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
+    assert made.find("diff_v2", "b4_s256_share") is None
+    assert "Share of the memory's speed" not in [part.title for part in made.sections]
 
 
 def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> None:
@@ -58,8 +67,9 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
         },
     )
     made = make_table(artifact_slice("v2_decoding"), load_results(small.results, "tiny"))
-    *_, doubled, held = made.sections
+    *_, doubled, held, share = made.sections
     assert "as many queries" in doubled.title and held.title == "KV cache, MiB"
+    assert share.title == "Share of the memory's speed"
     assert [row.run for row in doubled.rows] == ["diff_v2"]
     name = "ratio_to_transformer_double_heads"
     assert made.find("diff_v2", name) is not None and made.find("diff_v2", "ratio") is not None
@@ -71,7 +81,7 @@ def test_decoding_compares_v2_with_either_transformer(small: FakeResults) -> Non
 def test_a_row_that_was_not_timed_is_named_with_what_comes_nearest(small: FakeResults) -> None:
     decoding(small)
     timings = Timings(load_results(small.results, "tiny"), "decoding")
-    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 205: cache_b"):
+    with pytest.raises(UserError, match=r"'cache_bytes/dint'.*nearest of its 226: cache_b"):
         cache_bytes(timings, "dint")
     assert cache_bytes(timings, "diff_v2") == 2048
 

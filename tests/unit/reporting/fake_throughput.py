@@ -64,15 +64,16 @@ def rounds(changes: Changes | None) -> dict[str, float | None]:
     }
 
 
-def decoding(fake: Any, changes: Changes | None = None) -> None:
+def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9) -> None:
     """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
-    metrics: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {"peak_bytes": peak}
     rows = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2", "dex_s_gqa")
     for row in rows:
         metrics[f"cache_bytes/{row}"] = 2048.0
         for batch in (1, 4):
             for context in (256, 1024):
+                metrics[f"least_bytes/b{batch}_s{context}/{row}"] = 5e8 / batch
                 for number in range(REPEATS):
                     speed = (
                         batch * 1000 * SPEED.get(row, 0.91) / context**0.2 * noise.gauss(1, 0.01)

@@ -11,7 +11,7 @@ from torch import Tensor
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import TimingSlice
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.evaluation.timing import Turn, time_shape
+from difftransformer.evaluation.timing import CLOCKS, Clock, Turn, rated, take_turns, time_shape
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Timing, load_name
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.matrices import linear
@@ -29,7 +29,12 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
 
     Returns:
         Those of `time_shape`; cache_bytes/{row}: what the tensors of the cache grow by for each
-        position of one sequence.
+        position of one sequence; least_bytes/{shape}/{row}: what must be read for each token, the
+        weights once for all sequences and each sequence's cache; peak_bytes: the speed of the
+        device's memory, None where it is not known.
+
+    The speed of a GPU's memory is that of its data sheet, of a CPU's how fast it reads a large
+    matrix in this job.
 
     Raises:
         UserError: Models and caches are more than the memory that is free.
@@ -42,10 +47,25 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
         row: Transformer.build(one[MODEL], "sdpa", 0).to(device, dtype).eval()
         for row, one in slice.models.items()
     }
-    metrics: Metrics = {}
+    metrics: Metrics = {"peak_bytes": memory_speed(config, device)}
     for batch, context in config.loads:
         metrics |= _measure(models, config, batch, context, device)
     return metrics
+
+
+def memory_speed(config: Timing, device: torch.device) -> float | None:
+    """Bytes a second that the settings give for a GPU, None without its name, or a CPU reads."""
+    if device.type == "cuda":
+        return rated(config.peak_bytes, device)
+    return reading_speed(CLOCKS[config.clock])
+
+
+@torch.inference_mode()
+def reading_speed(clock: Clock, rows: int = 1 << 14) -> float:
+    """Bytes a second of the quickest of some products of a matrix of 4096 columns and a vector."""
+    matrix, vector = torch.ones(rows, 1 << 12), torch.ones(1 << 12)
+    taken = take_turns({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)
+    return float(matrix.nbytes / min(taken["read"]))
 
 
 def _require_memory(
@@ -79,10 +99,18 @@ def _measure(
     }
     shape = load_name(batch, context)
     timed = time_shape(shape, config.timed()[shape], steps, config, device)
-    return timed | {
-        f"cache_bytes/{row}": cache_bytes(caches[row], len(model.layers))
-        for row, model in models.items()
-    }
+    for row, model in models.items():
+        held = cache_bytes(caches[row], len(model.layers))
+        timed[f"cache_bytes/{row}"] = held
+        positions = context + (new + 1) / 2  # on average, its own among them
+        timed[f"least_bytes/{shape}/{row}"] = weight_bytes(model) / batch + held * positions
+    return timed
+
+
+def weight_bytes(model: Transformer) -> int:
+    """Bytes of the weights that a token needs: all, but of the embedding, if it is apart, a row."""
+    every = sum(parameter.nbytes for parameter in model.parameters())
+    return every if model.lm_head is None else every - model.embedding.weight.nbytes
 
 
 @torch.inference_mode()

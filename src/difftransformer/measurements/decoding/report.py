@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Options, load_name
 from difftransformer.reporting.cells import Place
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
@@ -32,6 +32,7 @@ def section(view: View[Options]) -> list[Section]:
         _ratios(first, timings, "Ratio to the Transformer"),
         *(_ratios(part, timings, part.title) for part in further),
         _held(first, timings),
+        *_shares(first, timings),
     ]
 
 
@@ -106,6 +107,28 @@ def _held(view: View[Options], timings: Timings) -> Section:
         mib = cache_bytes(timings, row.run) * math.prod(load) / 2**20
         cells.append(timings.one_cell(Place(row.run, f"{name}_mib"), mib, plain(mib, 1)))
     return section_of(view, columns, cells, title="KV cache, MiB")
+
+
+def _shares(view: View[Options], timings: Timings) -> list[Section]:
+    """Bytes that must be read in a second, of those that the memory gives: decoding's roofline."""
+    peak = metric(timings.result, "peak_bytes")
+    if peak is None:
+        return []
+    columns = [
+        Column(id=f"{id}_share", header=f"{one.label} ↑") for id, one in timings.calls.items()
+    ]
+    cells = []
+    for row, name in product(view.rows, timings.calls):
+        needed = defined(timings.result, f"least_bytes/{name}/{row.run}")
+        share = median(timings.fastest(name, row.run, MODE)) * needed / peak
+        cells.append(timings.one_cell(Place(row.run, f"{name}_share"), share, plain(share, 3)))
+    note = (
+        "Weights, once for all sequences of a step, and the keys and values of each, over the "
+        "speed of the memory: of a GPU's data sheet, or what a large product of a matrix and a "
+        "vector read on the CPU in the same job. 1 is the limit; what lies in a processor's cache "
+        "may pass it."
+    )
+    return [section_of(view, columns, cells, [note], title="Share of the memory's speed")]
 
 
 def _notes(view: View[Options], timings: Timings) -> list[str]:

@@ -35,6 +35,12 @@ class Timing(timing.Timing):
         ["sdpa"], meaning="Attention implementations; the fastest for a row counts."
     )
     precision: Literal["fp32", "bf16"] = setting("fp32", meaning="Precision of weights and cache.")
+    peak_bytes: dict[str, float] = setting(
+        {},
+        meaning="Speed of a GPU's memory by a part of its name, for the share of it that decoding "
+        "reaches; one that is not here has no share. A CPU's is measured.",
+        unit="bytes/s",
+    )
 
     @property
     def loads(self) -> list[tuple[int, int]]:

@@ -18,6 +18,7 @@ from difftransformer.evaluation.timing import (
     Clock,
     Turn,
     peak_memory,
+    rated,
     take_turns,
     time_shape,
 )
@@ -64,8 +65,7 @@ def device_peak(config: Timing, device: torch.device) -> float | None:
     if device.type == "cpu":
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         return product_speed(dtype, CLOCKS[config.clock])
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in config.peak_flops.items() if part in name), None)
+    return rated(config.peak_flops, device)
 
 
 def product_speed(dtype: torch.dtype, clock: Clock) -> float:
