@@ -27,7 +27,7 @@ from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubj
 from difftransformer.models import choices
 from difftransformer.models.checkpoint import adapted_model, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
-from difftransformer.models.kernels import choose_backend
+from difftransformer.models.kernels import choose_backend, recorded
 from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
@@ -133,7 +133,7 @@ def _load(
     needed = estimate_evaluation(suite, config, backend, device, manifest.row_length)
     require_memory_to_evaluate(needed, device, f"{model}: measuring {suite.kind}")
     loaded = load_model(model, backend).to(device)
-    resolved: dict[str, Any] = {"device": str(device), "backend": backend}
+    resolved: dict[str, Any] = {"device": str(device), **recorded(backend, suite.precision)}
     if device.type == "cpu":
         resolved["arithmetic"] = choices.settle()
     return Scorer(loaded, device, suite.precision), resolved

@@ -20,6 +20,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.models import choices
 from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
+from difftransformer.models.kernels import recorded
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
@@ -131,7 +132,7 @@ def train_run(
         fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
         seed_everything(seed)
         start = starting(dataset, device, team)
-        resolved["backend"] = start.backend
+        resolved |= recorded(start.backend, config.precision)
         tracker.log_params({"resolved": resolved})
         upstream = [] if parent is None else [parent.job_id]
         if upstream:

@@ -99,8 +99,8 @@ def test_a_gpu_needs_the_package_and_half_precision(
         choose_backend("flash_attn", "cuda", "fp32")
     if found is not None:
         assert choose_backend("flash_attn", "cuda", "bf16") == "flash_attn"
-        assert choose_backend("auto", "cuda", "bf16") == ("flash_attn" if found else "sdpa")
-        assert choose_backend("auto", "cuda", "fp32") == "sdpa"
+    for precision in ("bf16", "fp32"):
+        assert choose_backend("auto", "cuda", precision) == "sdpa"  # no card was measured with it
 
 
 def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import by_card, choose_backend, eager, flash, fused, kernel
+from difftransformer.models.kernels import (
+    by_card,
+    choose_backend,
+    eager,
+    flash,
+    fused,
+    kernel,
+    recorded,
+)
 from difftransformer.models.kernels.fused import tiles
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for, trying
 
@@ -150,6 +158,8 @@ def test_auto_on_a_card_is_what_the_table_says(
     monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
     assert choose_backend("auto", "cuda", "bf16") == "by_card"
     assert choose_backend("auto", "cuda", "fp32") == "sdpa"
+    assert recorded("by_card", "bf16") == {"backend": "by_card", "backend_by_call": steps}
+    assert recorded("sdpa", "bf16") == {"backend": "sdpa"}
     asked = ((32, 5), (64, 2047), (64, 2048), (65, 5), (128, 9000), (256, 9000))
     found = [by_card.fastest(CARD, "bf16", "differential_attention", *one) for one in asked]
     assert found == ["sdpa", "sdpa", "fused", "fused", "fused", "fused"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -67,9 +67,8 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     Args:
         name: "eager", "blocked", "sdpa", "flash_attn", "fused", "measured" or "by_card"; "auto"
             picks the fastest and logs it: on the CPU measured, which is blocked or sdpa by the
-            table in git; on CUDA by_card where the table in git has the card, else flash_attn in
-            half precision where its second generation is installed, else sdpa. The later ones
-            and fused then run by name alone.
+            table in git; on CUDA by_card where the table in git has the card, else sdpa, in which
+            PyTorch has the kernels of cuDNN and flash-attn 2. The others then run by name alone.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -81,7 +80,8 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """
     kind = torch.device(device).type
     if name == "auto":
-        picked = "measured" if kind == "cpu" else _on_gpu(kind, precision)
+        on_gpu = "sdpa" if _table_obstacle(kind, precision) else "by_card"
+        picked = "measured" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
     kernel(name)
@@ -101,12 +101,11 @@ def kernel(name: str) -> Kernel:
     return _KERNELS[name]
 
 
-def _on_gpu(device: str, precision: str) -> str:
-    """What `auto` takes there: the fastest by the table, or before there was one."""
-    if not _obstacle("by_card", device, precision):
-        return "by_card"
-    flash_runs = flash.generation() == 2 and not _flash_obstacle(device, precision)
-    return "flash_attn" if flash_runs else "sdpa"
+def recorded(name: str, precision: str) -> dict[str, Any]:
+    """Return what results tell of a backend that runs: its name, and the table it goes by."""
+    if name != "by_card":
+        return {"backend": name}
+    return {"backend": name, "backend_by_call": by_card.table(by_card.card(), precision)}
 
 
 def _obstacle(name: str, device: str, precision: str) -> str | None:

@@ -60,6 +60,11 @@ def knows(card: str, precision: str) -> bool:
     return precision in _TABLE.get(card, {})
 
 
+def table(card: str, precision: str) -> dict[str, Any]:
+    """What the table has for a card in a precision, by operation."""
+    return dict(_TABLE[card][precision])
+
+
 def backends(card: str, precision: str) -> set[str]:
     """Names of the backends that the table has for a card in a precision."""
     operations = _TABLE.get(card, {}).get(precision, {}).values()
