@@ -15,7 +15,7 @@ Shapes: N = rows, I = inputs, O = outputs.
 """
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.models.choices import Choice, Trials
-from difftransformer.models.gradients import by_hand, first_derivative, no_autocast
+from difftransformer.models.gradients import by_hand, first_derivative, full_precision, no_autocast
 
 FEWEST_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
@@ -61,17 +61,31 @@ def outer_in_full(grad: Tensor, x: Tensor) -> Tensor:
     if grad.dtype == torch.float32 and x.dtype == torch.float32:
         return outer(grad, x)
     with no_autocast(grad):
-        if grad.is_cuda and _mm_widens():
+        if grad.is_cuda and _widens(torch.mm, 16, 16):
             return torch.mm(grad.T, x, out_dtype=torch.float32)
         return grad.T.float() @ x.float()
 
 
+def products_in_full(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply matrices of a batch, [N, A, I] and [N, I, B] -> [N, A, B], in float32 at least.
+
+    Where a card can leave the sums of half precision as they are, no factor is copied: one may be a
+    whole cache. With gradients, which torch does not have of that, both are.
+    """
+    half = x.is_cuda and x.dtype == y.dtype != torch.float32
+    learns = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    with no_autocast(x):
+        if half and not learns and _widens(torch.bmm, 1, 16, 16):
+            return torch.bmm(x, y, out_dtype=torch.float32)
+        return full_precision(x) @ full_precision(y)
+
+
 @cache
-def _mm_widens() -> bool:
+def _widens(multiply: Callable[..., Tensor], *shape: int) -> bool:
     """Whether the card's product of half precision can leave its sums as they are, in float32."""
-    one = torch.ones(16, 16, dtype=torch.bfloat16, device="cuda")
+    one = torch.ones(*shape, dtype=torch.bfloat16, device="cuda")
     try:
-        found = torch.mm(one, one, out_dtype=torch.float32)
+        found = multiply(one, one, out_dtype=torch.float32)
     except (RuntimeError, TypeError):
         return False
     return found.dtype == torch.float32 and bool((found == 16).all())

@@ -1,6 +1,7 @@
 """Products of the CPU against float64, whichever library computes them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -75,3 +76,38 @@ def test_only_the_gradients_that_are_wanted_are_computed(
     monkeypatch.setattr(matrices, "_onednn", counted)
     out.sum().backward()
     assert computed == [tensors[place].numel() for place in wanted]
+
+
+class OnACard(Tensor):
+    """A tensor that says it lies on a card; what is computed of it is an ordinary one."""
+
+    is_cuda = True
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.dtype.__get__ or func is Tensor.requires_grad.__get__:
+            return super().__torch_function__(func, types, args, kwargs)
+        plain = [arg.as_subclass(Tensor) if isinstance(arg, OnACard) else arg for arg in args]
+        return func(*plain, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("widens", [True, False])
+@pytest.mark.parametrize("learns", [True, False])
+def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
+    widens: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def bmm(x: Tensor, y: Tensor, *, out_dtype: torch.dtype) -> Tensor:
+        taken.append(y.data_ptr())
+        return x.to(out_dtype) @ y.to(out_dtype)
+
+    x, y = torch.randn(3, 2, 8).bfloat16(), torch.randn(3, 8, 40).bfloat16()
+    expected = x.double() @ y.double()
+    monkeypatch.setattr(matrices, "_widens", lambda multiply, *shape: widens)
+    monkeypatch.setattr(torch, "bmm", bmm)
+    there = [one.requires_grad_(learns).as_subclass(OnACard) for one in (x, y)]
+    found = matrices.products_in_full(*there)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    assert taken == ([y.data_ptr()] if widens and not learns else [])

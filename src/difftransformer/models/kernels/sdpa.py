@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.models.choices import apart
-from difftransformer.models.gradients import first_derivative, full_precision, no_autocast
+from difftransformer.models.gradients import first_derivative
 from difftransformer.models.kernels import eager, flex
 from difftransformer.models.kernels.eager import causal, per_head
+from difftransformer.models.matrices import products_in_full
 
 FURTHER_COLUMNS = 8
 """One is needed; a multiple of the vector width keeps rows aligned."""
@@ -156,9 +157,8 @@ def _one_query(
     """Both maps of a single query in float32 at least, from keys that lie apart."""
     B, G = v.shape[:2]
     rows = q.reshape(B, G, -1, 2, q.shape[-1]).transpose(2, 3)
-    keys = k.view(B, G, 2, *k.shape[2:])
-    with no_autocast(q):
-        scores = (full_precision(rows) * scale) @ full_precision(keys).mT  # [B, G, 2, H / G, S]
+    scores = products_in_full(rows.flatten(0, 2), k.flatten(0, 1).mT) * scale
+    scores = scores.view(B, G, 2, -1, k.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask.unsqueeze(1), -math.inf)
     first, second = scores.softmax(dim=-1).unbind(2)
