@@ -13,7 +13,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
 
-.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-s3 test-postgres lint pictures schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -70,6 +70,10 @@ test-kernels: install  ## every tile of the fused kernels for every part; the co
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
 	OMP_NUM_THREADS=1 pytest -n 2 --dist loadfile tests/slurm -m slurm
+
+test-kills: install  ## twenty kills of processes, nodes and heads, at random, under a training on two nodes of such a Slurm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
+	OMP_NUM_THREADS=1 pytest tests/slurm/test_random_kills.py -m exhaustive
 
 test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'

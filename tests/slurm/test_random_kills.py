@@ -1,6 +1,6 @@
 """Processes, nodes and heads killed at random, twenty times, under one training on two nodes.
 
-`pytest tests/slurm -m exhaustive` runs it where `make test-slurm` runs.
+`make test-kills` runs it, where `make test-slurm` runs.
 """
 
 import random

@@ -125,7 +125,7 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
 
 
-@pytest.mark.parametrize("wrong", ["no bucket", "no rights to write", "no such key", "full"])
+@pytest.mark.parametrize("wrong", ["no bucket", "no rights to write", "no such key", "no such secret", "full"])
 def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
     wrong: str, finished: Checkout, tmp_path: Path
 ) -> None:
@@ -140,6 +140,9 @@ def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
             case "no such key":
                 server.reader()
                 said = "The AWS Access Key Id you provided does not exist in our records"
+            case "no such secret":
+                user = Server(server.url, server.reader().key, "canary-secret-of-another")
+                said = "The request signature we calculated does not match"
             case _:
                 user = stack.enter_context(refusing(server, "", 507, "XMinioStorageFull"))
                 said = "XMinioStorageFull"
@@ -179,7 +182,9 @@ def test_a_bucket_that_fills_up_under_a_workflow_loses_nothing(
         one = Elsewhere(finished, tmp_path / "one", full, bucket)
         ended = one.snakemake(TRAINING)
     assert ended.returncode != 0
-    assert "XMinioStorageFull" in ended.stderr and "canary-secret" not in ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if "XMinioStorageFull" in line]
+    assert bucket in line and TRAINING.rpartition("/")[0] in line
+    assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
     left = server.copies(bucket)
     assert left[-1] == "checkpoint-00000200" and len(left) <= 2  # nobody has its outputs yet
     shutil.rmtree(one.folder)

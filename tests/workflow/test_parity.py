@@ -107,6 +107,7 @@ def test_what_does_not_fit_its_machine_starts_nothing(repository: Path, tmp_path
     [
         ("warmup_steps:", "warmup_stesp:", "did you mean 'warmup_steps'?"),
         ("batch_size: ", "batch_size: many # ", "batch_size"),
+        ("steps: 200", "world: 3\n      steps: 200", "world 3 does not divide batch_size 8"),
         ("description: ", "\tdescription: ", "smoke.yaml"),
     ],
 )

@@ -256,7 +256,6 @@ def test_twenty_kills_at_random_cost_nothing_that_was_written(tmp_path: Path, te
     assert_same_bytes(run, undisturbed)
 
 
-@pytest.mark.slow
 def test_another_number_of_processes_goes_on_within_rounding(
     tmp_path: Path, text: Path, alone: Run
 ) -> None:
