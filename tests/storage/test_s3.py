@@ -125,7 +125,9 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
 
 
-@pytest.mark.parametrize("wrong", ["no bucket", "no rights to write", "no such key", "no such secret", "full"])
+@pytest.mark.parametrize(
+    "wrong", ["no bucket", "no rights to write", "no such key", "no such secret", "full"]
+)
 def test_a_bucket_that_takes_nothing_is_one_line_before_any_job(
     wrong: str, finished: Checkout, tmp_path: Path
 ) -> None:

@@ -71,7 +71,17 @@ CASES = [
     Case(1, 24, 48, 40, 40, H=2, G=1),
     Case(1, 128, 128, 5, 5),
 ]
-HALF = [Case(2, 32, 64, 70, 70, dtype=torch.float16), Case(1, 64, 64, 33, 40, dtype=torch.float16)]
+HALF = [
+    case._replace(dtype=torch.float16)
+    for case in (
+        Case(2, 32, 64, 70, 70),
+        Case(2, 32, 64, 33, 40, H=2, G=1),
+        Case(2, 96, 192, 37, 45),
+        Case(2, 16, 32, 35, 35, masked=True),
+        Case(1, 64, 64, 33, 40),
+        Case(1, 24, 48, 40, 40, H=2, G=1),
+    )
+]
 
 
 def run(case: Case, module: Any, dtype: torch.dtype) -> list[Tensor]:
@@ -129,8 +139,7 @@ def test_float32_is_the_formula(case: Case) -> None:
 
 @pytest.mark.parametrize("case", HALF, ids=str)
 def test_float16_is_rounded_and_no_more(case: Case) -> None:
-    exact = run(case, eager, torch.float64)
-    assert max(errors(run(case, fused, torch.float16), exact)) < 1e-3
+    assert max(errors(run(case, fused, torch.float16), exact_results(case))) < 1e-3
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
