@@ -14,6 +14,7 @@ meaning of it, takes its own product.
 Shapes: N = rows, I = inputs, O = outputs.
 """
 
+import logging
 import platform
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from difftransformer.models.choices import Choice, Trials
 from difftransformer.models.gradients import by_hand, first_derivative, full_precision, no_autocast
 
+logger = logging.getLogger(__name__)
 FEWEST_ROWS = 16
 """Below so many rows MKL is the faster one: the preparation of a call costs more than the call."""
 
@@ -123,9 +125,16 @@ def onednn_is_sound() -> bool:
     x, weight = torch.arange(24.0).view(3, 8) - 11, torch.arange(40.0).view(5, 8) - 20
     pairs = (x, weight), (x, weight.T.contiguous().T), (x.T, (x + 1).T)  # whole numbers: exact
     try:
-        return all(torch.equal(_onednn(*pair), F.linear(*pair)) for pair in pairs)
+        sound = all(torch.equal(_onednn(*pair), F.linear(*pair)) for pair in pairs)
     except (AttributeError, RuntimeError, TypeError):
-        return False
+        sound = False
+    if not sound:
+        logger.warning(
+            f"torch {torch.__version__} has no product by oneDNN that we know: products are "
+            "torch's own, which some processors compute more slowly; a release that was tried is "
+            "in pyproject.toml"
+        )
+    return sound
 
 
 def _trials() -> Trials:

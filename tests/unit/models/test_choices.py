@@ -169,7 +169,12 @@ def test_without_private_operations_of_torch_numbers_stay(spoiled: str) -> None:
     print(ways["products"], ways["lse"], *sums)
     """
     plain = run("import torch\n" + textwrap.dedent(code)).split()
-    taken = run(spoiled + textwrap.dedent(code)).split()
+    said = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+    *warnings, last = run(spoiled + said + textwrap.dedent(code)).strip().splitlines()
+    taken = last.split()
+    slower = [("has no product by oneDNN", "slowly"), ("has no attention with", "slower")]
+    for line, parts in zip(warnings, slower, strict=True):
+        assert all(part in line for part in (f"torch {torch.__version__}", *parts)), line
     assert plain[1] == "True"
     assert taken[:2] == ["torch", "False"]
     wanted = torch.tensor([float(one) for one in plain[2:]])

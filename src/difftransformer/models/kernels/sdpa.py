@@ -3,6 +3,7 @@
 Shapes as in `models.kernels.Kernel`.
 """
 
+import logging
 import math
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +19,7 @@ from difftransformer.models.kernels import eager, flex
 from difftransformer.models.kernels.eager import causal, per_head
 from difftransformer.models.matrices import products_in_full
 
+logger = logging.getLogger(__name__)
 FURTHER_COLUMNS = 8
 """One is needed; a multiple of the vector width keeps rows aligned."""
 
@@ -72,7 +74,13 @@ def attention_with_lse(
 @cache
 def _lse_is_sound() -> bool:
     """Whether torch has the private operation, and it and its gradients are right."""
-    return apart(_lse_is_right)
+    if sound := apart(_lse_is_right):
+        return sound
+    logger.warning(
+        f"torch {torch.__version__} has no attention with its log-sum-exp that we know: maps are "
+        "written out, which is slower; a release that was tried is in pyproject.toml"
+    )
+    return False
 
 
 def _lse_is_right() -> bool:
