@@ -1,9 +1,11 @@
 """Where the CPU time of a bare `make reproduce` goes: inside of jobs that compute, and outside.
 
-Inside is what trainings and evaluations do between the start of their work and its result, as their
-results say; one core computes one at a time, so that their wall time is CPU time on a machine that
-does nothing else. All else is outside: Snakemake, starts, imports, reports, tracking. The CPU time
-of all processes is the kernel's: this one adopts those whose parent ends. See benchmarks/README.md.
+Inside is what trainings and evaluations do between the start of their work and its result, by the
+wall clock, as their results say: one core computes one at a time, so on a machine that does nothing
+else this is their CPU time, and where it waits for others the share outside comes out too small;
+of wall time it would be the whole difference. All else is outside: Snakemake, starts, imports,
+tokenising, reports, tracking. The CPU time of all processes is the kernel's: this one adopts those
+whose parent ends. See benchmarks/README.md.
 """
 
 import argparse
@@ -55,9 +57,11 @@ def inside(results: Path) -> dict[str, tuple[int, float]]:
 
 def markdown(taken: dict[str, float], work: dict[str, tuple[int, float]]) -> str:
     """Write both as a table."""
-    outside = taken["cpu"] - sum(seconds for _, seconds in work.values())
+    within = sum(seconds for _, seconds in work.values())
+    outside = taken["cpu"] - within
     lines = [
-        f"{taken['cpu']:.0f} s of CPU in {taken['wall']:.0f} s of wall time on one core",
+        f"{taken['cpu']:.0f} s of CPU in {taken['wall']:.0f} s of wall time on one core; of the "
+        f"wall time {1 - within / taken['wall']:.0%} outside",
         "",
         "| what | jobs | s | share |",
         "|---|---:|---:|---:|",
@@ -80,7 +84,8 @@ def main() -> None:
         work = inside(Path(folder))
     print(f"\n{markdown(taken, work)}")
     if arguments.record:
-        report = {**surroundings(1), **vars(arguments), **taken, "inside": work}
+        asked = {"artifact": arguments.artifact, "scale": arguments.scale}
+        report = {**surroundings(1), **asked, **taken, "inside": work}
         path = RECORDS / f"reproduce_profile-{datetime.now(UTC).date()}.json"
         path.write_text(json.dumps(report, indent=1) + "\n")
         print(f"recorded in {path}")

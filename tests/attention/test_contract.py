@@ -53,29 +53,32 @@ def test_forward_and_gradients_are_those_of_the_reference(
         assert (found - exact[name]).abs().max() / size < 1e-5, name
 
 
-@pytest.mark.skipif(not fused.interpreted(), reason="of the kernels for cards")
-@pytest.mark.parametrize("length", [13, 70])
-def test_float16_by_fused_is_as_near_the_reference_as_the_formula_in_float16(
-    options: dict[str, Any], length: int
-) -> None:
-    layer, plain = (build(options, backend).half() for backend in ("fused", "eager"))
-    plain.load_state_dict(layer.state_dict())
-    oracle = copy.deepcopy(layer).double()
-    x, rope = inputs(layer, length)
-    x, rope = x.half().requires_grad_(), (rope[0].half(), rope[1].half())
+if fused.interpreted():
 
-    def outcome(one: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"out": out.double(), **gradients(one, x, out)}
+    @pytest.mark.parametrize("length", [13, 70])
+    def test_float16_by_fused_is_as_near_the_reference_as_the_formula_in_float16(
+        options: dict[str, Any], length: int
+    ) -> None:
+        layer, plain = (build(options, backend).half() for backend in ("fused", "eager"))
+        plain.load_state_dict(layer.state_dict())
+        oracle = copy.deepcopy(layer).double()
+        x, rope = inputs(layer, length)
+        x, rope = x.half().requires_grad_(), (rope[0].half(), rope[1].half())
 
-    exact_x = x.detach().double().requires_grad_()
-    exact_rope = (rope[0].double(), rope[1].double())
-    exact = outcome(oracle, exact_x, oracle.reference(exact_x, exact_rope))
-    found, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
-    for name, wanted in exact.items():
-        if name.startswith("lambda_"):
-            continue  # one sum over all positions, which cancels: the operation's own test has it
-        error, allowed = ((one[name] - wanted).norm() / wanted.norm() for one in (found, formula))
-        assert error < 2 * allowed + torch.finfo(torch.float16).eps, name
+        def outcome(one: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"out": out.double(), **gradients(one, x, out)}
+
+        exact_x = x.detach().double().requires_grad_()
+        exact_rope = (rope[0].double(), rope[1].double())
+        exact = outcome(oracle, exact_x, oracle.reference(exact_x, exact_rope))
+        found, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
+        for name, wanted in exact.items():
+            if name.startswith("lambda_"):
+                continue  # a sum over all that cancels: the operation's own test has it
+            error, allowed = (
+                (one[name] - wanted).norm() / wanted.norm() for one in (found, formula)
+            )
+            assert error < 2 * allowed + torch.finfo(torch.float16).eps, name
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +101,15 @@ def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> No
             assert all(ours.fullmatch(name) for name in found), (path, found)
             if "get_corpus" in inputs or "get_benchmarks" in inputs:
                 assert "input" not in found, f"{path}: a user's paths in a command"
+
+
+def test_an_image_has_all_that_git_knows_and_no_secret(repository: Path, tmp_path: Path) -> None:
+    lines = (repository / ".dockerignore").read_text().splitlines()
+    patterns = [line for line in lines if line and not line.startswith("#")]
+    assert {"secrets", "auth.ini", ".env", ".venv"} <= {*patterns}
+    # Of git's form: a pattern begins at the top unless it says otherwise.
+    anchored = (re.sub(r"^(!?)(?!\*\*/)", r"\1/", one) for one in patterns)
+    (tmp_path / "patterns").write_text("\n".join(anchored))
+    words = ["git", "ls-files", "--cached", "--ignored", f"--exclude-from={tmp_path}/patterns"]
+    left_out = subprocess.run(words, cwd=repository, capture_output=True, text=True, check=True)
+    assert left_out.stdout == ""

@@ -3,6 +3,7 @@
 `make test-slurm` runs this; the ordinary suite leaves it out.
 """
 
+import re
 import shutil
 import signal
 import tempfile
@@ -63,7 +64,7 @@ def disturb(run: Workflow, cluster: Cluster) -> None:
     """Build the tables on a cluster where everything happens once."""
     with run.head(*WITH_A_CARD) as head:
         training = run.training_job()
-        given = [process.environ()["CUDA_VISIBLE_DEVICES"] for process in run.processes()]
+        given = cards(run.processes())
         assert sorted(given) in (["0"], ["1"], ["0", "1"])  # of this training, and the short one
 
         urgent = ("--partition", "urgent", "--cpus-per-task", str(CPUS), "--output", "/dev/null")
@@ -93,6 +94,15 @@ def disturb(run: Workflow, cluster: Cluster) -> None:
     assert "Error in rule" not in run.said() and "Trying to restart" not in run.said()
 
 
+def cards(processes: list[psutil.Process]) -> list[str]:
+    """The cards that Slurm gave to processes, those that have just ended left out."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found.append(process.environ()["CUDA_VISIBLE_DEVICES"])
+    return found
+
+
 @contextmanager
 def held(processes: list[psutil.Process]) -> Iterator[None]:
     """Keep processes from going on, until Slurm, which wakes who it signals, has told them."""
@@ -116,7 +126,10 @@ def test_small_jobs_run_as_groups(repository: Path, on_cluster: Cluster, tmp_pat
     before = tmp_path / "before"
     shutil.copytree(built, before)
     said = checkout.snakemake(*PROFILE, *GROUPS, "--forcerun", "evaluate", *seeds).stderr
-    assert said.count("has been submitted with SLURM jobid") == 1, said
+    (job,) = re.findall(r"has been submitted with SLURM jobid (\d+)", said)
+    asked = on_cluster.ask("scontrol", "show", "job", job)
+    for part in ("NumCPUs=4", "mem=8000M", "TimeLimit=00:10:00"):  # four, then two
+        assert part in asked, asked
     assert said.count("] evaluate smoke") == 2 * len(ROWS), said
     assert_same(before, built)
     assert "Nothing to be done" in checkout.snakemake(*PROFILE, *GROUPS, *seeds).stderr

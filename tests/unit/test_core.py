@@ -39,7 +39,8 @@ from pathlib import Path
 from difftransformer.models.export import export_model
 
 added = [{"id": 7, "content": "<|endoftext|>", "special": True}]
-Path("out/tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+vocabulary = {"model": {"vocab": {"a": 0}}}
+Path("out/tokenizer.json").write_text(json.dumps({"added_tokens": added} | vocabulary))
 Path("out/tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
 Path("out/training.json").unlink()  # which says that its tokenizer was another
 export_model(Path("out"), Path("exported"), "FORMAT")

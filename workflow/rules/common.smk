@@ -176,6 +176,14 @@ def get_asked():
     return PLAN.asked(workflow.dag_settings.targets if workflow.dag_settings else ())
 
 
+def get_partitions():
+    """Partitions that jobs are sent to, but for those of another cluster: each job would be refused, time and again."""
+    asked = [job.resources for job in workflow.dag.needrun_jobs()]
+    elsewhere = ("slurm_cluster", "cluster", "clusters")
+    here = (one for one in asked if not any(map(one.get, elsewhere)))
+    return {*filter(None, (one.get("slurm_partition") for one in here))}
+
+
 # One workflow at a time builds a scale. Snakemake's own lock outlives a killed process and would ask
 # for --unlock, so the profiles switch it off; this one goes with its process.
 onstart:
@@ -184,11 +192,8 @@ onstart:
             Path(JOBS.layout.home, "state", "workflow.lock"),
             f"building {JOBS.layout.home} already",
         )
-        # Each job would be refused, time and again.
-        partitions = (
-            job.resources.get("slurm_partition") for job in workflow.dag.needrun_jobs()
-        )
-        require_partitions({*filter(None, partitions)})
+        if getattr(workflow.executor_plugin, "name", None) == "slurm":
+            require_partitions(get_partitions())
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
     # What is forced starts afresh, though its state would let it go on from where it had finished.

@@ -7,6 +7,7 @@ random tokens: neither changes the time.
 
 import logging
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -148,9 +149,13 @@ def take_turns(
 
 
 def rated(peaks: Mapping[str, float], device: torch.device) -> float | None:
-    """Return what settings give for a GPU by the first part of its name that is there, or None."""
+    """Return what settings give for a GPU by the first words of its name that are there, or None.
+
+    Whole words: a GH200 is no H200.
+    """
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in peaks.items() if part in name), None)
+    known = (peak for words, peak in peaks.items() if re.search(rf"\b{re.escape(words)}\b", name))
+    return next(known, None)
 
 
 def peak_memory(step: Callable[[], object], device: torch.device) -> int:

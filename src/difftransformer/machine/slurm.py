@@ -68,26 +68,26 @@ def unheard() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def require_partitions(names: Iterable[str]) -> None:
-    """Refuse partitions, or lists of them with commas, that Slurm does not have.
+def require_partitions(names: Iterable[object]) -> None:
+    """Refuse partitions, or lists of them with commas, that this machine's Slurm does not have.
 
     Where it does not say which it has, nothing is refused.
 
     Raises:
         BackendError: One is not there; names those that are.
     """
-    wanted = {one for name in names for one in name.split(",")}
+    wanted = {one for name in names for one in str(name).split(",")}
     if not wanted:
         return
     try:
         asked = subprocess.run(
-            ["sinfo", "--noheader", "--format", "%R"],
+            ["sinfo", "--noheader", "--all", "--format", "%R"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return
     there = sorted({*asked.stdout.split()})
-    for name in sorted(wanted.difference(there) if there else ()):
+    for name in sorted(wanted.difference(there) if there and asked.returncode == 0 else ()):
         raise BackendError(
             f"slurm_partition={name}: Slurm has no such partition{nearest(name, there)}"
         )

@@ -49,23 +49,28 @@ AUTO_MAP = {
 }
 
 
-def save_model(folder: Path, model: Transformer, config: ModelConfig) -> None:
+def save_model(
+    folder: Path, model: Transformer, config: ModelConfig, *, eos_token_id: int | None = None
+) -> None:
     """Write the model into ``folder``, each file atomically, config.json last.
 
     Args:
         folder: Made where it is missing.
         model: The model, on any device.
         config: Settings to store beside the weights, usually ``model.config``.
+        eos_token_id: Id of the token that ends a generation, for transformers.
     """
     save_weights(folder / WEIGHTS, model.state_dict())
     write_text(folder / f"{STUB_MODULE}.py", STUB)
-    content = {
+    content: dict[str, Any] = {
         "architectures": [ARCHITECTURE],
         "auto_map": AUTO_MAP,
         "dtype": str(model.output_weight.dtype).removeprefix("torch."),
         "model": config.model_dump(mode="json"),
         "model_type": MODEL_TYPE,
     }
+    if eos_token_id is not None:
+        content["eos_token_id"] = eos_token_id
     write_text(folder / CONFIG, json.dumps(content, indent=2) + "\n")
 
 

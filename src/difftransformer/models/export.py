@@ -56,7 +56,7 @@ def export_model(model: Path, output: Path, format: str = "huggingface") -> None
     eos = _end_of_text_id(model)
     with new_folder(output) as aside:
         if format == "huggingface":
-            save_model(aside, loaded, loaded.config)
+            save_model(aside, loaded, loaded.config, eos_token_id=eos)
         else:
             from difftransformer.models.upstream import save_upstream
 
@@ -132,8 +132,12 @@ def _end_of_text_id(folder: Path) -> int | None:
             f"beside the dataset's {TOKENIZER}"
         ) from None
     try:  # by hand: the core, which exports, does without the package tokenizers
-        added = json.loads((folder / TOKENIZER).read_text(encoding="utf-8"))["added_tokens"]
-        number: int | None = {one["content"]: one["id"] for one in added}.get(token)
+        known = json.loads((folder / TOKENIZER).read_text(encoding="utf-8"))
+        vocabulary = known["model"]["vocab"]
+        if isinstance(vocabulary, list):  # of pieces with their scores
+            vocabulary = {piece: place for place, (piece, _) in enumerate(vocabulary)}
+        added = {one["content"]: one["id"] for one in known["added_tokens"]}
+        number: int | None = (vocabulary | added).get(token)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{folder / TOKENIZER}: not a tokenizer ({' '.join(str(error).split())}); copy the one "

@@ -63,7 +63,7 @@ def outer_in_full(grad: Tensor, x: Tensor) -> Tensor:
     if grad.dtype == torch.float32 and x.dtype == torch.float32:
         return outer(grad, x)
     with no_autocast(grad):
-        if grad.is_cuda and _widens(torch.mm, 16, 16):
+        if grad.is_cuda and _mm_widens():
             return torch.mm(grad.T, x, out_dtype=torch.float32)
         return grad.T.float() @ x.float()
 
@@ -74,18 +74,31 @@ def products_in_full(x: Tensor, y: Tensor) -> Tensor:
     Where a card can leave the sums of half precision as they are, no factor is copied: one may be a
     whole cache. With gradients, which torch does not have of that, both are.
     """
-    half = x.is_cuda and x.dtype == y.dtype != torch.float32
+    half = x.is_cuda and x.dtype == y.dtype and x.dtype in (torch.bfloat16, torch.float16)
     learns = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
     with no_autocast(x):
-        if half and not learns and _widens(torch.bmm, 1, 16, 16):
+        if half and not learns and _bmm_widens():
             return torch.bmm(x, y, out_dtype=torch.float32)
         return full_precision(x) @ full_precision(y)
 
 
+def _mm_widens() -> bool:
+    return _widens(torch.mm, (16, 16))
+
+
+def _bmm_widens() -> bool:
+    return _widens(torch.bmm, (1, 16, 16))
+
+
+# As `torch.compiler.assume_constant_result` has it, which imports the compiler: seconds.
+_mm_widens._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_bmm_widens._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 @cache
-def _widens(multiply: Callable[..., Tensor], *shape: int) -> bool:
+def _widens(multiply: Callable[..., Tensor], shape: tuple[int, ...]) -> bool:
     """Whether the card's product of half precision can leave its sums as they are, in float32."""
-    one = torch.ones(*shape, dtype=torch.bfloat16, device="cuda")
+    one = torch.ones(shape, dtype=torch.bfloat16, device="cuda")
     try:
         found = multiply(one, one, out_dtype=torch.float32)
     except (RuntimeError, TypeError):

@@ -27,6 +27,8 @@ KEPT = frozenset(
         "difftransformer::flash_attention_4",
         "difftransformer::fused_attention",
         "flash_attn::_flash_attn_forward",
+        "flash_attn_3::_flash_attn_forward",
+        "flash_attn_3::fwd",
         "mkldnn::_linear_pointwise",
     }
 )

@@ -97,7 +97,7 @@ def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = config(peak_bytes={"H100 PCIe": 1.0, "H100": 2.0})
-    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("L4", None)):
+    for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("GH100", None)):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
         assert measure.memory_speed(known, torch.device("cuda")) == peak
     ticks = iter(float(one) for one in range(100))  # a second for each turn

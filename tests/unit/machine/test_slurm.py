@@ -64,7 +64,8 @@ def test_work_that_may_end_anywhere_is_requeued_before_its_time_is_over(
         ("echo work; echo urgent", {"urgent,work"}, None),
         ("echo work; echo urgent", {"work", "urgent,nosuch"}, "nosuch.*; allowed: urgent, work$"),
         ("echo work; echo urgent", {"wrk"}, r"slurm_partition=wrk: .*; did you mean 'work'\?$"),
-        ("exit 1", {"nosuch"}, None),
+        ("echo 7", {7}, None),
+        ("echo work; exit 1", {"nosuch"}, None),
         (None, {"nosuch"}, None),
     ],
 )
@@ -72,7 +73,7 @@ def test_a_partition_is_refused_where_slurm_says_which_it_has(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     script: str | None,
-    named: set[str],
+    named: set[object],
     refused: str | None,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -7,14 +7,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_transformers import byte_level, with_gains
+from transformers import AutoConfig
 
 from difftransformer.config.generated_rows import RecallConfig
 from difftransformer.data.rows import write_words
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model, save_model
 from difftransformer.models.export import export_model, import_model
-from difftransformer.models.upstream import from_upstream, to_upstream, upstream_weights
+from difftransformer.models.upstream import (
+    from_upstream,
+    save_upstream,
+    to_upstream,
+    upstream_weights,
+)
 
 FORMATS = {"softmax": "llama", "diff_v1": "diffllama"}
 CASES = [
@@ -74,6 +81,35 @@ def test_gradients_through_upstream_are_ours(
     for name, mine, other in zip(weights, ours, theirs, strict=True):
         torch.testing.assert_close(other, mine, rtol=1e-5, atol=1e-5, msg=name)
         assert mine.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)
+def test_a_folder_is_what_transformers_would_write(
+    variant: str, kv_heads: int | None, tied: bool, tmp_path: Path
+) -> None:
+    model, kind = build(variant, kv_heads, tied), FORMATS[variant]
+    save_upstream(tmp_path / "ours", model, kind, eos_token_id=7)
+    upstream = to_upstream(model, kind, eos_token_id=7)
+    upstream.save_pretrained(tmp_path / "theirs")
+    settings = [AutoConfig.from_pretrained(tmp_path / who).to_dict() for who in ("ours", "theirs")]
+    for one in settings:
+        del one["transformers_version"], one["_name_or_path"]
+    assert settings[0] == settings[1]
+    ours, theirs = (load_file(tmp_path / who / "model.safetensors") for who in ("ours", "theirs"))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("vocab", [{"a": 0, "<end>": 5}, [["a", -1.0], ["<end>", -2.0]]])
+def test_an_end_of_text_of_the_vocabulary_is_found(vocab: Any, tmp_path: Path) -> None:
+    save_model(tmp_path / "one", (model := build("softmax")), model.config)
+    tokenizer = {"added_tokens": [], "model": {"vocab": vocab}}
+    (tmp_path / "one" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (tmp_path / "one" / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<end>"}))
+    export_model(tmp_path / "one", tmp_path / "two")
+    told = [json.loads((tmp_path / "two" / f"{name}.json").read_text())["eos_token_id"]
+            for name in ("config", "generation_config")]  # fmt: skip
+    assert told == [5 if isinstance(vocab, dict) else 1] * 2
 
 
 @pytest.mark.parametrize(("variant", "kv_heads", "tied"), CASES)

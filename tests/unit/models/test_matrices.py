@@ -91,23 +91,36 @@ class OnACard(Tensor):
         return func(*plain, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("widens", [True, False])
 @pytest.mark.parametrize("learns", [True, False])
 def test_products_in_full_leave_factors_where_they_are_if_the_card_can(
-    widens: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, widens: bool, learns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
 
     def bmm(x: Tensor, y: Tensor, *, out_dtype: torch.dtype) -> Tensor:
+        assert x.dtype in (torch.bfloat16, torch.float16), "torch refuses it"
         taken.append(y.data_ptr())
         return x.to(out_dtype) @ y.to(out_dtype)
 
-    x, y = torch.randn(3, 2, 8).bfloat16(), torch.randn(3, 8, 40).bfloat16()
+    x, y = torch.randn(3, 2, 8).to(dtype), torch.randn(3, 8, 40).to(dtype)
     expected = x.double() @ y.double()
-    monkeypatch.setattr(matrices, "_widens", lambda multiply, *shape: widens)
+    monkeypatch.setattr(matrices, "_bmm_widens", lambda: widens)
     monkeypatch.setattr(torch, "bmm", bmm)
     there = [one.requires_grad_(learns).as_subclass(OnACard) for one in (x, y)]
     found = matrices.products_in_full(*there)
-    assert found.dtype == torch.float32
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-    assert taken == ([y.data_ptr()] if widens and not learns else [])
+    in_place = widens and not learns and dtype != torch.float64
+    assert taken == ([y.data_ptr()] if in_place else [])
+
+
+def test_what_a_card_can_is_a_constant_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "_widens", lambda multiply, shape: len(shape) == 3)
+
+    def told(x: Tensor) -> Tensor:
+        return x + 2 * matrices._bmm_widens() + 4 * matrices._mm_widens()
+
+    compiled = torch.compile(told, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))

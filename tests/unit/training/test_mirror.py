@@ -32,7 +32,9 @@ class Held(NullTracker):
         self._copy = copy
 
     def log_metrics(self, values: dict[str, float], step: int = 0) -> None:
-        while max(map(step_of, whole(self._copy)), default=0) < (step - 1) // 20 * 20:
+        wanted, deadline = (step - 1) // 20 * 20, time.monotonic() + 60
+        while max(map(step_of, whole(self._copy)), default=0) < wanted:
+            assert time.monotonic() < deadline, f"no copy of the checkpoint of step {wanted}"
             time.sleep(0.01)
         if step >= 70:
             time.sleep(600)

@@ -62,7 +62,10 @@ def memory_speed(config: Timing, device: torch.device) -> float | None:
 
 @torch.inference_mode()
 def reading_speed(clock: Clock, rows: int = 1 << 14) -> float:
-    """Bytes a second of the quickest of some products of a matrix of 4096 columns and a vector."""
+    """Bytes a second of the quickest of some products of a matrix of 4096 columns and a vector.
+
+    Of 256 MiB, which few processors have for a cache.
+    """
     matrix, vector = torch.ones(rows, 1 << 12), torch.ones(1 << 12)
     taken = take_turns({"read": lambda: matrix @ vector}, warmup=1, repeats=5, clock=clock)
     return float(matrix.nbytes / min(taken["read"]))
@@ -108,7 +111,7 @@ def _measure(
 
 
 def weight_bytes(model: Transformer) -> int:
-    """Bytes of the weights that a token needs: all, but of the embedding, if it is apart, a row."""
+    """Bytes of the weights that a step reads: all, but for an embedding that is apart."""
     every = sum(parameter.nbytes for parameter in model.parameters())
     return every if model.lm_head is None else every - model.embedding.weight.nbytes
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.measurements.decoding.settings import MODE, MODEL, Options, load_name
 from difftransformer.reporting.cells import Place
-from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
@@ -111,7 +111,7 @@ def _held(view: View[Options], timings: Timings) -> Section:
 
 def _shares(view: View[Options], timings: Timings) -> list[Section]:
     """Bytes that must be read in a second, of those that the memory gives: decoding's roofline."""
-    peak = metric(timings.result, "peak_bytes")
+    peak = timings.result.metrics.get("peak_bytes")
     if peak is None:
         return []
     columns = [

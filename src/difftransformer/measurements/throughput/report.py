@@ -131,9 +131,8 @@ def _notes(view: View[Options], timings: Timings) -> list[str]:
         "Memory: bytes of tensors that one call allocates at most, weights not among them.",
         "Share of peak: the operations that have to be done in a second, without pairs that a "
         "causal model has not, of those of a GPU's data sheet, or of what one large product of "
-        "matrices reached on the CPU in the same job; 1 is the limit. This is the roofline: "
-        "with so many tokens a call each weight that is read is multiplied often enough for "
-        "operations, not bytes, to bind.",
+        "matrices reached on the CPU in the same job; 1 is the limit. It is the roofline of wide "
+        "models: with so many tokens a call, operations bind products of matrices, not bytes.",
     ]
 
 

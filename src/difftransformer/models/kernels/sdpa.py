@@ -74,13 +74,13 @@ def attention_with_lse(
 @cache
 def _lse_is_sound() -> bool:
     """Whether torch has the private operation, and it and its gradients are right."""
-    if sound := apart(_lse_is_right):
-        return sound
-    logger.warning(
-        f"torch {torch.__version__} has no attention with its log-sum-exp that we know: maps are "
-        "written out, which is slower; a release that was tried is in pyproject.toml"
-    )
-    return False
+    sound = apart(_lse_is_right)
+    if not sound:
+        logger.warning(
+            f"torch {torch.__version__} has no attention with its log-sum-exp that we know: maps "
+            "are written out, which is slower; a release that was tried is in pyproject.toml"
+        )
+    return sound
 
 
 def _lse_is_right() -> bool:
