@@ -6,6 +6,7 @@
   if (!place || !attention) return;
   const by = (id) => document.getElementById(id);
   const {prompts, lambdas} = attention;
+  const written = (value) => value.toFixed(3).replace("-", "−");  // as in tables
   const options = (select, pairs, wanted) => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, String(value) === String(wanted))));
   };
@@ -50,7 +51,7 @@
       x: {...tokens, axis: "top", tickRotate: -60}, y: tokens, opacity: {type: "identity"},
       marks: [
         ...signs.map(([ariaDescription, fill, , cells]) => Plot.cell(cells, {...at, ariaDescription, fill, fillOpacity: ({weight}) => Math.abs(weight) / size})),
-        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, fontSize: 12, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${weight.toFixed(3)}`})),
+        Plot.tip(signs.flatMap(([, , , cells]) => cells), Plot.pointer({...at, fontSize: 12, title: ({query, key, weight}) => `${shown(found.tokens[query])} → ${shown(found.tokens[key])}: ${written(weight)}`})),
       ],
     });
     svg.style.setProperty("--drawn", `${svg.getAttribute("width")}px`);
@@ -89,6 +90,6 @@
   const cells = (tag, texts) => texts.map((text) => Object.assign(document.createElement(tag), {textContent: text}));
   const line = (children) => { const row = document.createElement("tr"); row.append(...children); return row; };
   by("lambdas").tHead.append(line(cells("th", ["Run", ...[...Array(deepest).keys()].map((layer) => `layer ${layer + 1}`)])));
-  by("lambdas").tBodies[0].append(...Object.entries(lambdas).map(([run, found]) => line([...cells("th", [labels[run]]), ...cells("td", found.map((one) => one?.toFixed(3) ?? ""))])));
+  by("lambdas").tBodies[0].append(...Object.entries(lambdas).map(([run, found]) => line([...cells("th", [labels[run]]), ...cells("td", found.map((one) => (one == null ? "" : written(one))))])));
   for (const head of by("lambdas").tHead.rows[0].cells) head.scope = "col";
 })();
