@@ -178,9 +178,13 @@ class Cluster:
         lost.kill()
         lost.wait()
         self._kill_steps(node)
-        if told:
-            self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
-        wait_for(lambda: self._node_is(node, "down"), "the controller to miss the node")
+
+        def missed() -> bool:
+            if told:  # again and again: what the daemon had sent before may undo it
+                self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+            return self._node_is(node, "down")
+
+        wait_for(missed, lambda: f"the controller to miss {node}: {self.ask('sinfo', '--Node')}")
 
     def _kill_steps(self, node: str = "") -> None:
         """Kill all that jobs run: steps outlive the daemon, and are known by their sockets."""
@@ -224,11 +228,15 @@ class Cluster:
                 daemon.wait()
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    """Wait until a condition holds."""
+def wait_for(
+    condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 120
+) -> None:
+    """Wait until a condition holds; ``what`` says what for, or tells it when it has not come."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        if time.monotonic() > deadline:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {seconds:.0f} s for {told}")
         time.sleep(0.5)
 
 
