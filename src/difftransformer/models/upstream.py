@@ -55,22 +55,19 @@ _DIFF_NAMES = {
 }
 
 
-def to_upstream(
-    model: Transformer, kind: str, eos_token_id: int | None = None
-) -> "PreTrainedModel":
+def to_upstream(model: Transformer, kind: str) -> "PreTrainedModel":
     """Return ``model`` as transformers' own model of the same function.
 
     Args:
         model: The model; its weights are copied.
         kind: "llama" or "diffllama".
-        eos_token_id: Id of the token that ends a generation.
 
     Raises:
         CheckpointError: If the upstream model cannot express it.
     """
     import transformers
 
-    options = upstream_options(model.config, kind) | {"eos_token_id": eos_token_id}
+    options = upstream_options(model.config, kind)
     config = getattr(transformers, f"{_CLASSES[kind]}Config")(**options)
     upstream: PreTrainedModel = getattr(transformers, f"{_CLASSES[kind]}ForCausalLM")(config)
     upstream.load_state_dict(upstream_weights(model))
@@ -172,6 +169,7 @@ def upstream_options(config: ModelConfig, kind: str) -> dict[str, Any]:
         "head_dim": attention.head_dim,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "bos_token_id": None,
+        "eos_token_id": None,
     }
 
 

@@ -89,7 +89,8 @@ def test_a_folder_is_what_transformers_would_write(
 ) -> None:
     model, kind = build(variant, kv_heads, tied), FORMATS[variant]
     save_upstream(tmp_path / "ours", model, kind, eos_token_id=7)
-    upstream = to_upstream(model, kind, eos_token_id=7)
+    upstream = to_upstream(model, kind)
+    upstream.config.eos_token_id = upstream.generation_config.eos_token_id = 7
     upstream.save_pretrained(tmp_path / "theirs")
     settings = [AutoConfig.from_pretrained(tmp_path / who).to_dict() for who in ("ours", "theirs")]
     for one in settings:

@@ -14,6 +14,13 @@ MODEL = "model"
 MODE = "decoding"
 """The one thing that a row does."""
 
+PEAK_BYTES = {
+    **{"H100 PCIe": 2.0e12, "H100 NVL": 3.9e12, "H100": 3.35e12, "H200": 4.8e12},
+    **{"A100-SXM4-80GB": 2.04e12, "A100 80GB PCIe": 1.94e12},
+    **{"A100-SXM4-40GB": 1.56e12, "A100-PCIE-40GB": 1.56e12},
+}
+"""Of their makers' data sheets; the first words that a name has count."""
+
 
 def load_name(batch: int, context: int) -> str:
     """Shape of so many sequences with so many positions in the cache."""
@@ -36,8 +43,8 @@ class Timing(timing.Timing):
     )
     precision: Literal["fp32", "bf16"] = setting("fp32", meaning="Precision of weights and cache.")
     peak_bytes: dict[str, float] = setting(
-        {},
-        meaning="Speed of a GPU's memory by a part of its name, for the share of it that decoding "
+        PEAK_BYTES,
+        meaning="Speed of a GPU's memory by words of its name, for the share of it that decoding "
         "reaches; one that is not here has no share. A CPU's is measured.",
         unit="bytes/s",
     )
