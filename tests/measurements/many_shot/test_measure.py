@@ -20,10 +20,10 @@ from small_evaluation import (
     subject,
     write_labelled_items,
 )
+from small_many_shot import suite
 from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor
 
-from difftransformer.config.validation import validate
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.rows import row_words
 from difftransformer.errors import ConfigError, DataError, UserError
@@ -35,17 +35,6 @@ from difftransformer.measurements.many_shot.measure import Draw, Prompts, measur
 from difftransformer.measurements.many_shot.settings import Suite
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
 from difftransformer.models.transformer import Transformer
-
-GENERATED = {
-    "task": "trec", "data": "generated", "classes": 3, "demonstrations": [3, 6, 9],
-    "order_seeds": 3, "test_items": 20, "timed_items": 2,
-}  # fmt: skip
-
-
-def suite(**changes: Any) -> Suite:
-    raw = {"kind": "many_shot", **GENERATED, **changes}
-    checked: Suite = validate(Suite, raw, "suite")
-    return checked
 
 
 @pytest.fixture
@@ -161,40 +150,6 @@ def test_numbers_beyond_the_context(items: PackedDataset, tmp_path: Path) -> Non
     assert "accuracy_n12" in largest and "accuracy_n3" not in largest
     with pytest.raises(ConfigError, match="take 47 positions, the model has max_positions 40"):
         run(reader, items, tmp_path, demonstrations=[3, 12, 15])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task": "trek"}, "unknown task 'trek'; did you mean 'trec'?"),
-        ({"classes": None}, "classes: belong to data: generated and are required there"),
-        ({"data": "hub"}, "classes: belong to data: generated"),
-        (
-            {"data": "hub", "classes": None, "stray_words": 0.4},
-            "stray_words: belong to data: generated",
-        ),
-        ({"stray_words": 1.0}, "stray_words"),
-        ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
-        ({"selection": "random", "order": "alternating"}, "alternating takes the classes in turn"),
-        ({"demonstrations": []}, "demonstrations"),
-        ({"order": "sorted"}, "order"),
-    ],
-)
-def test_wrong_settings_are_one_line(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        suite(**changes)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_suite_and_its_dataset_go_together() -> None:
-    assert suite().misfit(40, ITEMS) is None
-    assert "data: generated does not go" in str(suite().misfit(40, None))
-    text = suite(data="hub", classes=None, demonstrations=[6])
-    assert text.misfit(40, None) is None and "data: hub" in str(text.misfit(40, ITEMS))
-    many = suite(classes=7, demonstrations=[7])
-    assert many.misfit(40, ITEMS) == "classes: 7, the dataset has 6 at most"
-    assert "take 29 positions" in str(suite().misfit(28, ITEMS))
-    assert suite(numbers="largest").misfit(28, ITEMS) is None
 
 
 # --- labelled sets in files ---

@@ -21,7 +21,6 @@ from difftransformer.errors import ConfigError, UserError
 from difftransformer.models.checkpoint import load_model
 from difftransformer.models.export import export_model
 from difftransformer.models.language_model import CausalModel
-from difftransformer.planning.plan import Plan
 from difftransformer.provenance.published import publish
 from difftransformer.training import methods
 from difftransformer.training.method import Task
@@ -266,31 +265,6 @@ def test_the_same_text_chooses_the_same_heads(train: Train, base: Path) -> None:
     assert heads("all", "all") == "all"
 
 
-@pytest.mark.parametrize(
-    ("adapt", "said"),
-    [
-        ({}, "adapt.method: missing"),
-        ({"method": "lorra"}, "unknown method 'lorra'; did you mean 'lora'"),
-        ({"method": "lora", "rnk": 4}, "rnk"),
-        ({"method": "lora", "rank": 0}, "rank"),
-        ({"method": "dex", "heads": "all", "share": 0.5}, "share changes nothing with heads: all"),
-        ({"method": "dex", "heads": [0], "sequences": 8}, "sequences changes nothing with heads"),
-        ({"method": "dex", "lambda_schedule": "fixed", "annealing": 0.1}, "annealing changes noth"),
-        (
-            {"method": "dex", "lambda_schedule": "learned_from_zero", "lambda_init": 0.5},
-            "lambda_init changes nothing",
-        ),
-        ({"method": "dex", "share": 0}, "share"),
-        ({"method": "dex", "heads": "entropie"}, "heads"),
-        ({"method": "dex", "annealing": 2.0}, "annealing"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_one_line(adapt: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as refusal:
-        configure(adapt, "runs.x.adapt")
-    assert "\n" not in str(refusal.value) and "runs.x.adapt" in str(refusal.value)
-
-
 def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None:
     with pytest.raises(ConfigError, match="4 is no head of layer 0, which has 0 to 3"):
         train(child("dex", {"heads": [0, 4]}), "dex", parent=base)
@@ -338,38 +312,3 @@ def test_a_lambda_that_diverges_is_one_line(train: Train, base: Path) -> None:
     with pytest.raises(UserError, match="training diverged at step 1/24") as refusal:
         train(slice, "dex", parent=base)
     assert "\n" not in str(refusal.value)
-
-
-ENTRY = """
-  adapted:
-    base: transformer
-    init_from: transformer
-    label: Adapted
-    adapt: {adapt}
-"""
-
-
-@pytest.mark.parametrize(
-    ("adapt", "changes", "said"),
-    [
-        ("{method: dexx}", "", "did you mean 'dex'"),
-        ("{method: lora, rnak: 8}", "", "rnak"),
-        ("{method: dex, heads: [0, 99]}", "", "heads: 99 is no head of a layer, which has 0 to"),
-        ("{method: lora}", "init_from: null", "there is nothing to adapt"),
-        ("{method: lora}", "base: diff\n    init_from: diff", "run diff is no plain Llama"),
-        ("{method: lora}", "set: {training: {keep_weights: [0.5]}}", "training.keep_weights"),
-    ],
-)
-def test_a_run_that_cannot_be_adapted_is_one_line_before_any_job(
-    config_folder: Path, adapt: str, changes: str, said: str
-) -> None:
-    runs = config_folder / "runs.yaml"
-    entry = ENTRY.format(adapt=adapt)
-    for line in filter(None, changes.split("\n    ")):
-        key = line.partition(":")[0]
-        kept = [one for one in entry.splitlines() if not one.startswith(f"    {key}:")]
-        entry = "\n".join([*kept, f"    {line}", ""])
-    runs.write_text(runs.read_text() + entry)
-    with pytest.raises(ConfigError, match=said) as refusal:
-        Plan.load(config_folder, {"scale": "smoke"})
-    assert "\n" not in str(refusal.value) and "adapted" in str(refusal.value)

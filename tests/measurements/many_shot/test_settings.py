@@ -1,0 +1,43 @@
+"""What is told of a suite's settings, and of a data set that it does not go with."""
+
+from typing import Any
+
+import pytest
+from small_evaluation import ITEMS
+from small_many_shot import suite
+
+from difftransformer.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "trek"}, "unknown task 'trek'; did you mean 'trec'?"),
+        ({"classes": None}, "classes: belong to data: generated and are required there"),
+        ({"data": "hub"}, "classes: belong to data: generated"),
+        (
+            {"data": "hub", "classes": None, "stray_words": 0.4},
+            "stray_words: belong to data: generated",
+        ),
+        ({"stray_words": 1.0}, "stray_words"),
+        ({"demonstrations": [3, 7]}, r"\[7\] are no multiples of the 3 classes"),
+        ({"selection": "random", "order": "alternating"}, "alternating takes the classes in turn"),
+        ({"demonstrations": []}, "demonstrations"),
+        ({"order": "sorted"}, "order"),
+    ],
+)
+def test_wrong_settings_are_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        suite(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_suite_and_its_dataset_go_together() -> None:
+    assert suite().misfit(40, ITEMS) is None
+    assert "data: generated does not go" in str(suite().misfit(40, None))
+    text = suite(data="hub", classes=None, demonstrations=[6])
+    assert text.misfit(40, None) is None and "data: hub" in str(text.misfit(40, ITEMS))
+    many = suite(classes=7, demonstrations=[7])
+    assert many.misfit(40, ITEMS) == "classes: 7, the dataset has 6 at most"
+    assert "take 29 positions" in str(suite().misfit(28, ITEMS))
+    assert suite(numbers="largest").misfit(28, ITEMS) is None
