@@ -89,6 +89,18 @@ def code_fingerprint(
     return _digest(tuple(name.partition(":")[0] for name in names), root or _ROOT)
 
 
+def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
+    """sha256 over the code of modules alone, without what they import and the tables beside them.
+
+    Raises:
+        ConfigError: a module that does not parse.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(f"{name} {_code(name, root or _ROOT)[0].hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
 def import_closure(modules: Iterable[str], root: Path | None = None) -> tuple[str, ...]:
     """Sorted names of the package's modules that ``modules`` reach, themselves included."""
     root = root or _ROOT
@@ -124,6 +136,15 @@ def _source(name: str, root: Path) -> Path | None:
 @cache
 def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
     """Digest of a module's own code, and the modules of the package that it imports."""
+    digest, imported, path = _code(name, root)
+    if path.name == "__init__.py":  # measured tables of a package are as good as its code
+        for table in sorted(path.parent.glob("*.json")):
+            digest.update(table.read_bytes())
+    return digest.hexdigest(), tuple(sorted(imported))
+
+
+def _code(name: str, root: Path) -> tuple[Any, set[str], Path]:
+    """A module's code as it is hashed, what it imports, and its file."""
     path = _source(name, root)
     assert path is not None, name
     source = path.read_bytes()
@@ -136,11 +157,7 @@ def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
     _strip(tree, drop_tables=name in _SEAMS, has_settings=b"setting(" in source)
-    digest = hashlib.sha256(ast.dump(tree).encode())
-    if path.name == "__init__.py":  # measured tables of a package are as good as its code
-        for table in sorted(path.parent.glob("*.json")):
-            digest.update(table.read_bytes())
-    return digest.hexdigest(), tuple(sorted(imported))
+    return hashlib.sha256(ast.dump(tree).encode()), imported, path
 
 
 def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:

@@ -14,6 +14,7 @@ from difftransformer.provenance.fingerprint import (
     code_fingerprint,
     import_closure,
     job_fingerprint,
+    modules_digest,
     slice_fingerprint,
 )
 
@@ -197,6 +198,23 @@ def test_this_package_is_read_quickly_and_without_importing(tmp_path: Path) -> N
 class Example(Settings):
     a: int
     b: dict[str, float]
+
+
+def test_modules_alone_are_their_code(tmp_path: Path) -> None:
+    package, loss = "difftransformer.models", "difftransformer.models.loss"
+
+    def digest(*names: str, **files: str) -> str:
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        (root / "models").mkdir(parents=True)
+        for name, text in ({"__init__": "", "loss": "from . import norms\n"} | files).items():
+            (root / "models" / f"{name}.py").write_text(text)
+        (root / "models/table.json").write_text(str(root))  # another each time
+        return modules_digest(names, root=root)
+
+    same = digest(package, loss)
+    assert same == digest(loss, package) != digest(loss)
+    assert same == digest(package, loss, norms="x = 1", loss='"""Text."""\nfrom . import norms # x')
+    assert same != digest(package, loss, loss="from . import norms as n\n")
 
 
 json_values = st.recursive(
