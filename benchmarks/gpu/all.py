@@ -20,6 +20,7 @@ SCRIPTS = (
     "variants",
     "tune",
     "attention",
+    "kernels",
     "step",
     "training",
     "memory",
@@ -95,22 +96,24 @@ def answers(folder: Path, script: str) -> Iterator[dict[str, Any]]:
 
 
 def tiles(folder: Path) -> dict[str, Any]:
-    """What `measured.json` holds: by card its tiles, and which backward pass is faster.
+    """What `measured.json` holds: by card its tiles, and the fastest way of the backward pass.
 
-    Of those that are still shipped; how the backward passes compare is known of the tiles that they
-    were timed with.
+    Of those that are still shipped; how the ways compare is known of the tiles that they were timed
+    with.
     """
     from difftransformer.models.kernels.fused.tiles import part_of
 
     found: dict[str, Any] = {}
     for one in answers(folder, "tune"):
-        card = found.setdefault(one["device"], {"tiles": {}, "atomic": {}})
+        card = found.setdefault(one["device"], {"tiles": {}, "backward": {}})
         card |= {"capability": one["capability"], "versions": one["versions"], "date": one["date"]}
         answer = one["answer"]
         best = fastest_shipped(answer["seconds"], part_of(tuple(one["capability"])))
         card["tiles"] |= best
-        as_timed = best == answer["tiles"]
-        card["atomic"] |= {name: as_timed and faster for name, faster in answer["atomic"].items()}
+        if best == answer["tiles"]:
+            by_way = answer["backward"]
+            fastest_way = min(by_way, key=lambda way: by_way[way]["median"])
+            card["backward"][f"backward/{one['question']}"] = fastest_way
     return found
 
 

@@ -2,14 +2,17 @@
 
 Writes `compiled.json` beside the kernels: for each part and kernel the first tiles of `CANDIDATES`
 that spill little and fit its shared memory. Run it after a change of the kernels; it takes some
-twenty minutes of one core, and finds what it has compiled before in Triton's cache.
+forty minutes of one core, and finds what it has compiled before in Triton's cache.
 
     python benchmarks/gpu/compile_tiles.py
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
 
 from difftransformer.models.kernels.fused.compiling import (
     LEAST_SHARED,
@@ -17,29 +20,34 @@ from difftransformer.models.kernels.fused.compiling import (
     compiled,
     further_widths,
 )
-from difftransformer.models.kernels.fused.tiles import COMPILED, Kernel, Tile
+from difftransformer.models.kernels.fused.tiles import COMPILED, Kernel, Tile, kernels_of
 
 _KEYS = [
-    *((64, 128, 8, 2), (64, 64, 8, 2), (64, 64, 8, 1), (32, 128, 8, 2), (32, 128, 4, 2)),
-    *((32, 64, 8, 2), (32, 64, 4, 2), (32, 128, 8, 1), (32, 64, 8, 1), (32, 64, 4, 1)),
-    *((64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 4, 1)),
+    *((64, 128, 8, 2), (64, 64, 4, 2), (32, 128, 8, 3), (64, 128, 8, 3), (32, 64, 4, 2)),
+    *((32, 128, 8, 2), (64, 64, 4, 3), (32, 64, 4, 3), (16, 128, 8, 3), (16, 64, 4, 2)),
+    *((16, 64, 4, 3), (64, 64, 8, 2), (32, 64, 8, 2), (16, 64, 8, 2), (32, 64, 8, 1)),
+    *((32, 64, 4, 1), (64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 4, 1)),
 ]
 CANDIDATES = {
     "forward": [
-        *((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 2), (128, 64, 4, 3), (128, 32, 8, 3)),
-        *((64, 64, 8, 2), (64, 64, 4, 3), (64, 32, 8, 3), (64, 32, 4, 3), (64, 32, 8, 2)),
-        (32, 32, 4, 2),
+        *((64, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 32, 4, 3), (128, 64, 8, 2)),
+        *((128, 128, 8, 2), (64, 128, 4, 2), (128, 32, 8, 3), (64, 32, 4, 2), (64, 64, 8, 2)),
+        *((64, 32, 8, 3), (64, 32, 8, 2), (32, 32, 4, 2)),
     ],
     "keys": _KEYS,
     "keys_atomic": _KEYS,
+    "of_keys": _KEYS,
+    "of_values": _KEYS,
     "queries": [
-        *((128, 64, 8, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 64, 4, 2), (64, 32, 8, 3)),
-        *((64, 32, 4, 2), (64, 32, 8, 2), (32, 32, 4, 2)),
+        *((64, 64, 4, 2), (64, 32, 4, 3), (128, 32, 8, 3), (128, 64, 8, 2), (64, 64, 4, 3)),
+        *((64, 32, 4, 2), (128, 32, 8, 2), (64, 64, 8, 2), (64, 32, 8, 3), (64, 32, 8, 2)),
+        (32, 32, 4, 2),
     ],
 }
-"""Queries, keys, warps and stages, in the order in which we would guess that they are fast."""
-MANY, FEW = 4, 2
-"""Tiles that are kept of widths that models on GPUs have, and of the others."""
+"""Queries, keys, warps and stages, those first that were the fastest on an H100."""
+MANY, FEW = {"80": 3, "90": 5, "100": 3}, {"80": 1, "90": 2, "100": 1}
+"""Tiles that are kept of widths that models on GPUs have, and of the others, by part."""
+FEWER = {"keys_atomic": 4}
 SHAPES = {
     (2, 64, 128): MANY,
     (2, 128, 256): MANY,
@@ -57,19 +65,24 @@ SHAPES = {
 """Maps of a head and the widths of its keys and values -> how many tiles."""
 
 
-def kernels() -> Iterator[tuple[Kernel, int]]:
-    """Every kernel that is shipped, and how many tiles it is to have; masked ones have one."""
+def kernels(part: str) -> Iterator[tuple[Kernel, int]]:
+    """Every kernel that is shipped, and how many tiles it is to have; masked ones have one.
+
+    The pass with atomic sums, the slowest wherever it was measured, has fewer.
+    """
     for shape, count in SHAPES.items():
-        for name in CANDIDATES:
-            fewer = MANY - 1 if name == "keys_atomic" else count
-            yield Kernel(name, *shape), min(count, fewer)
+        for name in kernels_of(shape[0]):
+            yield Kernel(name, *shape), min(count[part], FEWER.get(name, count[part]))
             yield Kernel(name, *shape, masked=True), 1
 
 
-def chosen(kernel: Kernel, part: str, count: int) -> list[list[int]]:
+def chosen(
+    kernel: Kernel, part: str, count: int, first: Sequence[Sequence[int]] = ()
+) -> list[list[int]]:
     """The first tiles that compile well, with their shared memory; one of them fits any card."""
     found: list[list[int]] = []
-    for candidate in CANDIDATES[kernel.name]:
+    kept = [tuple(tile[:4]) for tile in first]
+    for candidate in dict.fromkeys([*kept, *CANDIDATES[kernel.name]]):
         tile = Tile(*candidate)
         result = compiled(kernel, tile, part)
         small = result.shared <= LEAST_SHARED
@@ -91,16 +104,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--only", default="", help="kernels whose name begins so, forward/2/64")
     parser.add_argument("--part", choices=PARTS, nargs="+", default=list(PARTS))
+    parser.add_argument("--keep", action="store_true", help="try first what is in the table")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     table = json.loads(COMPILED.read_text()) if COMPILED.exists() else {}
-    for kernel, count in kernels():
-        if not str(kernel).startswith(arguments.only):
-            continue
-        for part in arguments.part:
-            table.setdefault(part, {})[str(kernel)] = chosen(kernel, part, count)
-            print(part, kernel, table[part][str(kernel)], flush=True)
-        lines = json.dumps(table, indent=1)
-        COMPILED.write_text(lines + "\n")
+    tasks = [
+        (part, kernel, count)
+        for part in arguments.part
+        for kernel, count in kernels(part)
+        if str(kernel).startswith(arguments.only)
+    ]
+
+    def kept(part: str, kernel: Kernel) -> list[list[int]]:
+        return table.get(part, {}).get(str(kernel), []) if arguments.keep else []
+
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        futures = {
+            pool.submit(chosen, kernel, part, count, kept(part, kernel)): (part, kernel)
+            for part, kernel, count in tasks
+        }
+        for number, done in enumerate(as_completed(futures), start=1):
+            part, name = futures[done][0], str(futures[done][1])
+            table.setdefault(part, {})[name] = done.result()
+            print(f"{number} of {len(futures)}", part, name, table[part][name], flush=True)
+            write(table)
+
+
+def write(table: dict[str, Any]) -> None:
+    """Write what is shipped, in its order, without what is no longer."""
+    ordered = {}
+    for part, found in table.items():
+        names = (str(kernel) for kernel, _ in kernels(part))
+        ordered[part] = {name: found[name] for name in names if name in found}
+    COMPILED.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -42,19 +42,19 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
 
     from difftransformer.errors import BackendError
     from difftransformer.models.kernels import choose_backend, eager, kernel
-    from difftransformer.models.kernels.fused.tiles import trying
+    from difftransformer.models.kernels.fused.tiles import trying, ways_of
 
     inputs, mask, probe = tensors(setting, shape, getattr(torch, dtype))
     run = partial(outputs, maps=shape[0], scale=shape[1] ** -0.5, mask=mask, probe=probe)
     exact = run(eager, [x.double() for x in inputs])
     found: Answer = {}
-    for name in ("fused", "fused atomic", "sdpa", "flash_attn"):
-        backend, _, atomic = name.partition(" ")
+    for name in (*(f"fused {way}" for way in ways_of(shape[0])), "sdpa", "flash_attn"):
+        backend, _, way = name.partition(" ")
         precision = "fp32" if dtype == "float32" else "bf16"
         try:
             choose_backend(backend, setting.device, precision)
             operations = kernel(backend)
-            with trying({}, atomic=bool(atomic)):
+            with trying({}, way=way or None):
                 first, second = run(operations, inputs), run(operations, inputs)
         except Exception as error:  # of a kernel or a compiler; the others go on
             refused = type(error) is BackendError

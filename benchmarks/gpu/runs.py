@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import metadata, util
+from importlib import import_module, metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,9 @@ RECORDS = Path(__file__).parent / "records"
 _CHANCES = 2
 """Of a question that loses the card; another process may have been the cause."""
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
+
+KERNELS = "difftransformer.models.kernels.fused"
+KERNEL_MODULES = ("backward", "backward_keys", "backward_queries", "forward", "launch", "pieces")
 
 Answer = dict[str, Any]
 Questions = Mapping[str, Callable[[], Answer]]
@@ -248,11 +251,16 @@ def surroundings(script: str, setting: Setting) -> Answer:
         return {"device": "cpu", "capability": None, "versions": versions}
     from difftransformer.models.kernels.by_card import TABLE
     from difftransformer.models.kernels.fused.tiles import measured, part_of, shipped
+    from difftransformer.provenance.fingerprint import modules_digest
     from difftransformer.provenance.published import json_digest
 
     card, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    # An answer is about the kernels that it ran, not those of another commit.
+    versions["kernels"] = modules_digest([f"{KERNELS}.{name}" for name in KERNEL_MODULES])[:12]
     if script == "tune":
-        versions["shipped"] = json_digest(shipped(part_of(capability)))[:12]
+        tiles_of = shipped(part_of(capability))
+        asked_kernels = import_module("tune").kernels()
+        versions["shipped"] = json_digest([tiles_of[str(one)] for one in asked_kernels])[:12]
     elif tiles := digest_of_tiles(measured().get(card)):
         versions["tiles"] = tiles
     if script == "training":  # the one that asks for `auto`
@@ -268,7 +276,7 @@ def digest_of_tiles(found: Mapping[str, Any] | None) -> str | None:
     """What tells the tiles that a card has in git, say, from others; None: it has none."""
     from difftransformer.provenance.published import json_digest
 
-    return found and json_digest([found[key] for key in ("tiles", "atomic")])[:12]
+    return found and json_digest([found[key] for key in ("tiles", "backward")])[:12]
 
 
 def clocks(setting: Setting) -> dict[str, str] | None:

@@ -1,5 +1,7 @@
 """Which tiles are fastest on this card? Times those that are shipped for it, kernel by kernel.
 
+Kernels of the backward pass are timed within all of it.
+
 `python benchmarks/gpu/all.py --adopt` writes the answers to `measured.json` beside the kernels.
 """
 
@@ -12,7 +14,6 @@ from runs import Answer, Questions, Setting, main, spread, timed
 
 SHAPES = ((2, 64, 128), (2, 128, 256), (1, 64, 64), (1, 128, 128), (1, 64, 128), (2, 32, 64))
 TOKENS, T, HEADS = 16384, 4096, 8
-KERNELS = ("forward", "queries", "keys", "keys_atomic")
 NEAR, ASKED = 2**-6, 3
 """Of what is right, by norm, a few roundings of bfloat16; and how often that is looked at."""
 
@@ -27,8 +28,23 @@ def ahead(setting: Setting) -> Questions:
     return {
         f"{name}/{'/'.join(map(str, shape))}": partial(once, setting, name, *shape)
         for shape in shapes(setting)
-        for name in KERNELS
+        for name in calls_of(setting, *shape)
     }
+
+
+def calls_of(setting: Setting, maps: int, d: int, e: int) -> dict[str, str]:
+    """Kernels that have a tile on this card, each with a way of the backward pass that has it."""
+    from difftransformer.models.kernels.fused.tiles import BACKWARD, ways_shipped
+
+    ways = ways_shipped(part_here(setting), maps, d, e)
+    return {"forward": ""} | {name: way for way in ways for name in BACKWARD[way]}
+
+
+def kernels() -> list[Any]:
+    """Those that a card is asked about."""
+    from difftransformer.models.kernels.fused.tiles import Kernel, kernels_of
+
+    return [Kernel(name, *shape) for shape in SHAPES for name in kernels_of(shape[0])]
 
 
 def shapes(setting: Setting) -> tuple[tuple[int, int, int], ...]:
@@ -50,8 +66,8 @@ def once(setting: Setting, name: str, maps: int, d: int, e: int) -> Answer:
 
 
 def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
-    """The fastest tile of each kernel, and whether the backward pass is faster in one kernel."""
-    from difftransformer.models.kernels.fused.tiles import Kernel, Tile
+    """The fastest tile of each kernel, and the times of each way of the backward pass."""
+    from difftransformer.models.kernels.fused.tiles import BACKWARD, Kernel, Tile, ways_shipped
 
     runs, right = calls(setting, maps, d, e)
     best: dict[Kernel, Tile] = {}
@@ -66,13 +82,10 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
         best[kernel] = min(tried, key=lambda tile: seconds[str(list(tile))]["median"])
         found["tiles"][str(kernel)] = list(best[kernel])
         found["seconds"][str(kernel)] = seconds
-    ways = {
-        "atomic": partial(_with, runs["keys_atomic"], best),
-        "two kernels": partial(_with, runs["keys"], best),
-    }
-    taken = {name: spread(values) for name, values in timed(ways, setting).items()}
-    faster = taken["atomic"]["median"] < taken["two kernels"]["median"]
-    return found | {"backward": taken, "atomic": {str(Kernel("keys_atomic", maps, d, e)): faster}}
+    ways = ways_shipped(part_here(setting), maps, d, e)
+    taken = {way: partial(_with, runs[BACKWARD[way][-1]], best) for way in ways}
+    found["backward"] = {way: spread(values) for way, values in timed(taken, setting).items()}
+    return found
 
 
 def sound(
@@ -100,12 +113,18 @@ def sound(
 
 def tiles(setting: Setting, kernel: Any) -> list[Any]:
     """Those that are shipped for this card."""
+    from difftransformer.models.kernels.fused.tiles import Tile, shipped
+
+    return [Tile(*one[:4]) for one in shipped(part_here(setting))[str(kernel)]]
+
+
+def part_here(setting: Setting) -> str:
+    """The part whose tiles this card takes."""
     import torch
 
-    from difftransformer.models.kernels.fused.tiles import Tile, part_of, shipped
+    from difftransformer.models.kernels.fused.tiles import part_of
 
-    part = "80" if setting.tiny else part_of(torch.cuda.get_device_capability())
-    return [Tile(*one[:4]) for one in shipped(part)[str(kernel)]]
+    return "80" if setting.tiny else part_of(torch.cuda.get_device_capability())
 
 
 def calls(
@@ -138,16 +157,16 @@ def calls(
     else:
         right = sdpa.differential_attention(*inputs, lam, **given)
     found = {
-        "forward": partial(call.attend, keep=True),
-        "queries": partial(backward, atomic=False),
-        "keys": partial(backward, atomic=False),
-        "keys_atomic": partial(backward, atomic=True),
+        name: partial(backward, way=way) for name, way in calls_of(setting, maps, d, e).items()
     }
+    found["forward"] = partial(call.attend, keep=True)
     grads = dict(enumerate(torch.autograd.grad(right, inputs, grad)))
     written = {
         "forward": {0: right.detach()},
         "queries": {0: grads[0]},
         "keys": {1: grads[1], 2: grads[2]},
+        "of_keys": {1: grads[1]},
+        "of_values": {2: grads[2]},
         "keys_atomic": grads,
     }
     return found, written

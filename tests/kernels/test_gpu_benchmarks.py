@@ -47,8 +47,9 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
             assert "failed" not in line["answer"], line
             assert {"torch", "triton", "python"} <= set(line["versions"])
     for line in map(json.loads, lines["contract"]):
-        assert line["answer"]["fused"]["within"] and line["answer"]["fused"]["repeats_its_bits"]
-        assert line["answer"]["fused atomic"]["within"]
+        found = line["answer"]
+        assert all(found[f"fused {way}"]["within"] for way in tiles.ways_of(1))
+        assert found["fused together"]["repeats_its_bits"]
     for found in json.loads(lines["variants"][0])["answer"].values():
         assert found["within"]
     bits = json.loads(lines["training"][-1])["answer"]
@@ -89,7 +90,7 @@ def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     again = call("variants", *options)
     assert again.stdout.startswith("0 of 0 asked ahead")
     late = call("contract", "tune", *options, "--minutes", "0")
-    assert late.stdout.startswith("0 of 8 asked ahead")  # four shapes, four kernels
+    assert late.stdout.startswith("0 of 10 asked ahead")  # four shapes, six kernels
 
 
 def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
             }
         }
     }
-    answer = {"tiles": {}, "atomic": {}, "seconds": {}}
+    answer = {"tiles": {}, "backward": {"together": {"median": 1.0}}, "seconds": {}}
     (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
     operations = every.fastest(tmp_path)["H200"]["bf16"]
     assert operations["differential_attention"] == [[64, sdpa], [128, sdpa]]
@@ -250,7 +251,7 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
     times = {str([9, 9, 9, 9]): 1.0, str(second): 2.0, str(first): 3.0}
     tuned = {
         "tiles": {name: [9, 9, 9, 9]},
-        "atomic": {"keys_atomic/2/64/128": True},
+        "backward": {way: {"median": value} for way, value in (("apart", 1.0), ("together", 2.0))},
         "seconds": {name: {tile: {"median": value} for tile, value in times.items()}},
     }
 
@@ -261,13 +262,13 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
 
     assert found(tuned) == {
         "tiles": {name: second},
-        "atomic": {"keys_atomic/2/64/128": False},  # timed with the other tile
+        "backward": {},  # timed with the other tile
         "capability": [9, 0],
         "versions": {"torch": "2.11"},
         "date": "2026-12-01",
     }
     del times[str([9, 9, 9, 9])]
-    assert found(tuned | {"tiles": {name: second}})["atomic"] == tuned["atomic"]
+    assert found(tuned | {"tiles": {name: second}})["backward"] == {"backward/2/64/128": "apart"}
 
 
 def test_a_tile_with_other_numbers_is_not_timed() -> None:
@@ -319,7 +320,7 @@ def test_what_comes_behind_waits_until_the_tables_are_adopted(
     given = argparse.Namespace(device="cuda", records=tmp_path)
     assert every.is_adopted("tune", given)  # nothing was found
     (tmp_path / "tune.jsonl").write_text(
-        answered("tune", "2", {"tiles": {}, "atomic": {}, "seconds": {}})
+        answered("tune", "2", {"tiles": {}, "backward": {"atomic": {"median": 1}}, "seconds": {}})
     )
     assert not every.is_adopted("tune", given) and every.is_adopted("attention", given)
     every.adopt_answers(given)

@@ -16,6 +16,7 @@ from difftransformer.errors import BackendError
 from difftransformer.models.kernels import choose_backend, eager, fused
 from difftransformer.models.kernels.fused.launch import Call
 from difftransformer.models.kernels.fused.operations import fused_attention
+from difftransformer.models.kernels.fused.tiles import ways_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "attention"))
 
@@ -143,17 +144,19 @@ def test_float16_is_rounded_and_no_more(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
-def test_one_kernel_for_all_gradients_gives_the_same(case: Case) -> None:
+def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
     q, k, v, *lam = case.inputs()
     call = Call(q, k, v, lam[0] if lam else None, None, case.d**-0.5)
     out, second, lse = call.attend(keep=True)
     generator = torch.Generator().manual_seed(2)
     grad = torch.randn(out.shape, generator=generator)
-    apart, together = (
-        call.differentiate(grad, None, out, second, lse, atomic=atomic) for atomic in (False, True)
+    first, *others = (
+        call.differentiate(grad, None, out, second, lse, way=way) for way in ways_of(case.maps)
     )
-    for one, other in zip(apart, together, strict=True):
-        torch.testing.assert_close(one, other)
+    assert len(others) == case.maps
+    for found in others:
+        for one, other in zip(first, found, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_a_wide_head_is_refused() -> None:

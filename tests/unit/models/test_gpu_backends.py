@@ -123,25 +123,29 @@ def test_a_card_takes_what_was_measured_on_it(
 ) -> None:
     torch.use_deterministic_algorithms(False)
     wanted, device = Kernel("keys_atomic", 2, 64, 128), torch.device("cuda", 0)
-    table = {CARD: {"tiles": {str(wanted): [32, 64, 4, 1]}, "atomic": {str(wanted): True}}}
+    ways = {"backward/2/64/128": "atomic", "backward/1/64/64": "together"}
+    table = {CARD: {"tiles": {str(wanted): [32, 64, 4, 1]}, "backward": ways}}
     monkeypatch.setattr(tiles, "measured", lambda: table)
     assert tile_for(wanted, device) == Tile(32, 64, 4, 1)
-    assert tiles.sums_atomically(wanted, device)
+    assert tiles.way_for(wanted, device) == "atomic"
+    assert tiles.way_for(wanted._replace(masked=True), device) == "atomic"
     torch.use_deterministic_algorithms(True)
     try:
-        assert not tiles.sums_atomically(wanted, device)
+        assert tiles.way_for(wanted, device) == "together"
     finally:
         torch.use_deterministic_algorithms(False)
-    assert not tiles.sums_atomically(wanted._replace(d=128), device)
+    others = ((2, 128, 256, "apart"), (2, 32, 64, "together"), (1, 64, 64, "together"))
+    for *shape, guess in others:
+        assert tiles.way_for(Kernel("queries", *shape), device) == guess
 
 
 def test_what_is_tried_ends_with_its_context() -> None:
     wanted, device = Kernel("forward", 2, 64, 128), torch.device("cpu")
-    with trying({wanted: Tile(1, 2, 3, 4)}, atomic=True):
+    with trying({wanted: Tile(1, 2, 3, 4)}, way="atomic"):
         assert tile_for(wanted, device) == Tile(1, 2, 3, 4)
-        assert tiles.sums_atomically(wanted, device)
+        assert tiles.way_for(wanted, device) == "atomic"
     assert tile_for(wanted, device) == tiles.INTERPRETED
-    assert not tiles.sums_atomically(wanted, device)
+    assert tiles.way_for(wanted, device) == "together"
 
 
 def test_auto_on_a_card_is_what_the_table_says(

@@ -1,9 +1,9 @@
 """Differential attention in one pass of a Triton kernel, both maps at once, and plain attention.
 
 For NVIDIA GPUs from compute capability 8.0 in half precision, with sums in float32; on a CPU in
-Triton's interpreter (TRITON_INTERPRET=1), for tests. A value is read once for the two maps of a
-head: with values of 2d the products are 6 forward and 14 backward, 10 where gradients of queries
-are added atomically, of T x T x d for a head; two calls of a kernel for one map take 8 and 20.
+Triton's interpreter (TRITON_INTERPRET=1), for tests. What two maps share is computed once: with
+values of 2d the products are 6 forward and 10 to 16 backward (`tiles.BACKWARD`) of T x T x d for a
+head; two calls of a kernel for one map take 6 and 14 at best, and 8 and 20 with padded keys.
 Shapes as in `models.kernels.Kernel`.
 """
 

@@ -54,24 +54,14 @@ def row_sums(
 
 
 @triton.jit
-def _map(q, k, lse, seen, factor, CHECK: tl.constexpr):
-    """One map, [ROWS, KEYS]."""
-    weights = tl.exp2(tl.dot(q, tl.trans(k)) * factor - lse[:, None])
-    if CHECK:
-        weights = tl.where(seen, weights, 0.0)
-    return weights
-
-
-@triton.jit
-def tile(
-    q1,
-    q2,
-    k1,
-    k2,
-    value,
-    g,
+def maps(
+    x1,
+    x2,
+    y1,
+    y2,
+    x_value,
+    y_value,
     lse,
-    sums,
     map_stride,
     lam,
     seen,
@@ -81,18 +71,39 @@ def tile(
     PAIR: tl.constexpr,
     CHECK: tl.constexpr,
     ROWS: tl.constexpr,
+    ACROSS: tl.constexpr,
 ):
-    """The map that meets the values and the gradients of both maps' scores, [ROWS, KEYS] each."""
-    lse1 = load_numbers(lse, m, T, ROWS)
-    sums1 = load_numbers(sums, m, T, ROWS)
-    both = _map(q1, k1, lse1, seen, factor, CHECK)
-    p = tl.dot(g, tl.trans(value))
-    scores1 = both * (p - sums1[:, None])
-    scores2 = scores1
+    """A1, lam A2 and P of a tile.
+
+    ACROSS 1: x are queries and y keys, beside the gradients of the output and the values, and tiles
+    are [ROWS, KEYS]; 0: the other way round, [KEYS, ROWS], which what sums over the queries can
+    multiply as it is. All products come first, so that what follows runs beside later ones.
+    """
+    lse1 = tl.expand_dims(load_numbers(lse, m, T, ROWS), ACROSS)
+    lse2 = lse1
     if PAIR:
-        lse2 = load_numbers(lse + map_stride, m, T, ROWS)
-        sums2 = load_numbers(sums + map_stride, m, T, ROWS)
-        subtracted = lam * _map(q2, k2, lse2, seen, factor, CHECK)
-        both -= subtracted
-        scores2 = -subtracted * (p - sums2[:, None])
-    return both, scores1.to(q1.dtype), scores2.to(q1.dtype)
+        lse2 = tl.expand_dims(load_numbers(lse + map_stride, m, T, ROWS), ACROSS)
+    kept = tl.dot(x1, tl.trans(y1))
+    subtracted = kept
+    if PAIR:
+        subtracted = tl.dot(x2, tl.trans(y2))
+    p = tl.dot(x_value, tl.trans(y_value))
+    kept = _weights(kept, lse1, seen, factor, CHECK)
+    if PAIR:
+        subtracted = lam * _weights(subtracted, lse2, seen, factor, CHECK)
+    return kept, subtracted, p
+
+
+@triton.jit
+def _weights(scores, lse, seen, factor, CHECK: tl.constexpr):
+    """A map from its scores."""
+    weights = tl.exp2(scores * factor - lse)
+    if CHECK:
+        weights = tl.where(seen, weights, 0.0)
+    return weights
+
+
+@triton.jit
+def of_scores(weights, p, sums, m, T, ROWS: tl.constexpr, ACROSS: tl.constexpr):
+    """The gradient of a map's scores."""
+    return weights * (p - tl.expand_dims(load_numbers(sums, m, T, ROWS), ACROSS))

@@ -1,14 +1,15 @@
 """The backward kernel of keys and values, and with atomic sums of queries too.
 
 Of products of T x T x d, with values of 2d, it takes 2 for the maps, 2 each for dO V' and dV, 2 for
-dK, and ATOMIC 2 for dQ, which it adds in the order that the scheduler likes. Names and suffixes as
-in `forward`.
+dK, and ATOMIC 2 for dQ, which it adds in the order that the scheduler likes. OF_KEYS, OF_VALUES:
+whether it sums the gradients of keys, and those of values; what neither needs is not computed.
+Names and suffixes as in `forward`.
 """
 
 import triton
 import triton.language as tl
 
-from difftransformer.models.kernels.fused.backward import tile
+from difftransformer.models.kernels.fused.backward import maps, of_scores
 from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
 
 
@@ -42,6 +43,8 @@ def _add_queries(
     MASKED: tl.constexpr,
     CHECK: tl.constexpr,
     ATOMIC: tl.constexpr,
+    OF_KEYS: tl.constexpr,
+    OF_VALUES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -60,35 +63,25 @@ def _add_queries(
         g = load_rows(grad, m, grad_row, T, ROWS, VALUE_DIM, E, True)
         seen = 0
         if CHECK:
-            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED)
-        weights, scores1, scores2 = tile(
-            q1,
-            q2,
-            k1,
-            k2,
-            value,
-            g,
-            lse,
-            sums,
-            map_stride,
-            lam,
-            seen,
-            m,
-            T,
-            factor,
-            PAIR,
-            CHECK,
-            ROWS,
+            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 0)
+        kept, subtracted, p = maps(
+            k1, k2, q1, q2, value, g, lse, map_stride, lam, seen, m, T, factor, PAIR, CHECK, ROWS, 0
         )
-        v_grad = tl.dot(tl.trans(weights.to(g.dtype)), g, v_grad)
-        k1_grad = tl.dot(tl.trans(scores1), q1, k1_grad)
-        if ATOMIC:
-            _add_rows(q_grad, tl.dot(scores1, k1) * scale, m, T, ROWS, HEAD_DIM, D)
-        if PAIR:
-            k2_grad = tl.dot(tl.trans(scores2), q2, k2_grad)
+        if OF_VALUES:
+            both = kept - subtracted if PAIR else kept
+            v_grad = tl.dot(both.to(g.dtype), g, v_grad)
+        if OF_KEYS:
+            scores = of_scores(kept, p, sums, m, T, ROWS, 0).to(q1.dtype)
+            k1_grad = tl.dot(scores, q1, k1_grad)
+            if ATOMIC:
+                _add_rows(q_grad, tl.dot(tl.trans(scores), k1) * scale, m, T, ROWS, HEAD_DIM, D)
+        if OF_KEYS and PAIR:
+            scores = -of_scores(subtracted, p, sums + map_stride, m, T, ROWS, 0)
+            scores = scores.to(q1.dtype)
+            k2_grad = tl.dot(scores, q2, k2_grad)
             if ATOMIC:
                 other = q_grad + tl.cast(T, tl.int64) * HEAD_DIM
-                _add_rows(other, tl.dot(scores2, k2) * scale, m, T, ROWS, HEAD_DIM, D)
+                _add_rows(other, tl.dot(tl.trans(scores), k2) * scale, m, T, ROWS, HEAD_DIM, D)
     return k1_grad, k2_grad, v_grad
 
 
@@ -140,6 +133,8 @@ def keys(
     PAIR: tl.constexpr,
     MASKED: tl.constexpr,
     ATOMIC: tl.constexpr,
+    OF_KEYS: tl.constexpr,
+    OF_VALUES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -212,6 +207,8 @@ def keys(
             MASKED,
             True,
             ATOMIC,
+            OF_KEYS,
+            OF_VALUES,
             HEAD_DIM,
             VALUE_DIM,
             D,
@@ -249,6 +246,8 @@ def keys(
                 MASKED,
                 False,
                 ATOMIC,
+                OF_KEYS,
+                OF_VALUES,
                 HEAD_DIM,
                 VALUE_DIM,
                 D,
@@ -258,9 +257,11 @@ def keys(
             )
     k1_grad, k2_grad, values_grad = state
     place = (b * G + group) * S
-    k_grad += MAPS * place * HEAD_DIM
-    store_rows(k_grad, k1_grad * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
-    if PAIR:
+    if OF_KEYS:
+        k_grad += MAPS * place * HEAD_DIM
+        store_rows(k_grad, k1_grad * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
+    if OF_KEYS and PAIR:
         other = k_grad + tl.cast(S, tl.int64) * HEAD_DIM
         store_rows(other, k2_grad * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
-    store_rows(v_grad + place * VALUE_DIM, values_grad, n, VALUE_DIM, S, KEYS, VALUE_DIM, E)
+    if OF_VALUES:
+        store_rows(v_grad + place * VALUE_DIM, values_grad, n, VALUE_DIM, S, KEYS, VALUE_DIM, E)

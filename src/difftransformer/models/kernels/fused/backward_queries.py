@@ -7,7 +7,7 @@ and suffixes as in `forward`.
 import triton
 import triton.language as tl
 
-from difftransformer.models.kernels.fused.backward import tile
+from difftransformer.models.kernels.fused.backward import maps, of_scores
 from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
 
 
@@ -53,29 +53,15 @@ def _add_keys(
         value = load_rows(v, n, v_row, S, KEYS, VALUE_DIM, E, CHECK)
         seen = 0
         if CHECK:
-            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED)
-        _, scores1, scores2 = tile(
-            q1,
-            q2,
-            k1,
-            k2,
-            value,
-            g,
-            lse,
-            sums,
-            map_stride,
-            lam,
-            seen,
-            m,
-            T,
-            factor,
-            PAIR,
-            CHECK,
-            ROWS,
+            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 1)
+        kept, subtracted, p = maps(
+            q1, q2, k1, k2, g, value, lse, map_stride, lam, seen, m, T, factor, PAIR, CHECK, ROWS, 1
         )
-        q1_grad = tl.dot(scores1, k1, q1_grad)
+        scores = of_scores(kept, p, sums, m, T, ROWS, 1).to(k1.dtype)
+        q1_grad = tl.dot(scores, k1, q1_grad)
         if PAIR:
-            q2_grad = tl.dot(scores2, k2, q2_grad)
+            scores = -of_scores(subtracted, p, sums + map_stride, m, T, ROWS, 1)
+            q2_grad = tl.dot(scores.to(k1.dtype), k2, q2_grad)
     return q1_grad, q2_grad
 
 
@@ -146,41 +132,12 @@ def queries(
     if MASKED:
         whole, stop = 0, S
     else:
-        whole = (m + S - T + 1) // KEYS * KEYS
+        whole = (m + S - T) // KEYS * KEYS  # before it all queries see all keys
         stop = tl.minimum(S, m + ROWS + S - T)
-        state = _add_keys(
-            state,
-            q1,
-            q2,
-            k,
-            k_head,
-            k_row,
-            v,
-            v_row,
-            g,
-            lse + row,
-            sums + row,
-            map_stride,
-            lam_value,
-            mask,
-            mask_row,
-            mask_column,
-            m,
-            0,
-            whole,
-            T,
-            S,
-            factor,
-            PAIR,
-            MASKED,
-            False,
-            HEAD_DIM,
-            VALUE_DIM,
-            D,
-            E,
-            ROWS,
-            KEYS,
-        )
+    # What is checked comes first and is never nothing: were both loops possibly empty, the
+    # assembler would let each product end before the next begins. All rows see a key of the first
+    # tile.
+    tl.assume(whole < stop)
     state = _add_keys(
         state,
         q1,
@@ -214,6 +171,40 @@ def queries(
         ROWS,
         KEYS,
     )
+    if not MASKED:
+        state = _add_keys(
+            state,
+            q1,
+            q2,
+            k,
+            k_head,
+            k_row,
+            v,
+            v_row,
+            g,
+            lse + row,
+            sums + row,
+            map_stride,
+            lam_value,
+            mask,
+            mask_row,
+            mask_column,
+            m,
+            0,
+            whole,
+            T,
+            S,
+            factor,
+            PAIR,
+            MASKED,
+            False,
+            HEAD_DIM,
+            VALUE_DIM,
+            D,
+            E,
+            ROWS,
+            KEYS,
+        )
     q1_grad, q2_grad = state
     q_grad += MAPS * row * HEAD_DIM
     store_rows(q_grad, q1_grad * scale, m, HEAD_DIM, T, ROWS, HEAD_DIM, D)

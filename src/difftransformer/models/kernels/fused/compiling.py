@@ -3,6 +3,7 @@
 For tests and for whoever changes a kernel or a tile; nothing that computes imports this.
 """
 
+import os
 import re
 import subprocess
 import tempfile
@@ -34,11 +35,14 @@ class Compiled(NamedTuple):
     """Columns of tensor memory, which 10.0 has; of a kernel that wants more there is no code."""
     overwritten: int = 0
     """Buffers that are filled while a product may read them, see `hazards`."""
+    serialised: bool = False
+    """Whether the assembler lets each product of 9.0 end before anything else goes on."""
 
     def fits(self, part: str) -> bool:
-        """Whether we ship it: it is right, has what it takes, and spills few registers."""
+        """Whether we ship it: it is right, has what it takes, and keeps the tensor cores busy."""
         within = self.shared <= PARTS[part] and self.tensor <= TENSOR_COLUMNS
-        return within and self.spilled <= MOST_SPILLED and not self.overwritten
+        slow = self.spilled > MOST_SPILLED or self.serialised
+        return within and not slow and not self.overwritten
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
@@ -91,12 +95,27 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
     registers, spilled = _usage(made.asm["cubin"])
     columns = getattr(made.metadata, "tmem_size", None) or 0
     clashes = len(overwritten(made.asm["ttgir"], tile.stages))
-    return Compiled(registers, spilled, made.metadata.shared, columns, clashes)
+    serialised = part == "90" and _serialises(made.asm["ptx"])
+    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialised)
 
 
 def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
     """Widths without blocks of their own that models have, in those of a kernel: 96 in 128."""
     return [(96, 96 * kernel.e // kernel.d)] if kernel.d == 128 and not kernel.masked else []
+
+
+def _serialises(ptx: str) -> bool:
+    """Whether the assembler says so, which Triton does not pass on."""
+    from triton import knobs
+
+    command = [knobs.nvidia.ptxas.path, "--gpu-name=sm_90a", "--output-file", os.devnull]
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        asked: Any = subprocess.run(
+            [*command, file.name], capture_output=True, text=True, check=True
+        )
+    return "wgmma.mma_async instructions are serialized" in asked.stderr + asked.stdout
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:

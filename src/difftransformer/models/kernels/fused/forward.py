@@ -1,8 +1,8 @@
 """The forward kernel: one pass over the keys for the maps of a head, the value read once.
 
-PAIR: two maps, softmax(q1 k1') - lam softmax(q2 k2'), else one. Of products of T x T x d it takes 2
-for a map's scores and, with values of 2d, 2 for what it gathers. Shapes as in
-`models.kernels.Kernel`.
+PAIR: two maps, softmax(q1 k1') - lam softmax(q2 k2'), else one; APART: one of two maps. Of products
+of T x T x d a map takes 1 for its scores and, with values of 2d, 2 for what it gathers. Shapes are
+those of `models.kernels.Kernel`.
 """
 
 import triton
@@ -59,18 +59,19 @@ def _attend(
     for n in range(start, stop, KEYS):
         k1 = load_rows(k, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
         scores1 = tl.dot(q1, tl.trans(k1))
+        scores2 = scores1
+        if PAIR:  # both before the first softmax: the second runs beside what the first gathers
+            k2 = load_rows(k + k_head, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
+            scores2 = tl.dot(q2, tl.trans(k2))
         if CHECK:
-            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED)
+            seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 1)
             scores1 = tl.where(seen, scores1, float("-inf"))
+            scores2 = tl.where(seen, scores2, float("-inf"))
         value = load_rows(v, n, v_row, S, KEYS, VALUE_DIM, E, CHECK)
         largest1, total1, gathered1 = _online(
             scores1, largest1, total1, gathered1, value, factor, MASKED
         )
         if PAIR:
-            k2 = load_rows(k + k_head, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
-            scores2 = tl.dot(q2, tl.trans(k2))
-            if CHECK:
-                scores2 = tl.where(seen, scores2, float("-inf"))
             largest2, total2, gathered2 = _online(
                 scores2, largest2, total2, gathered2, value, factor, MASKED
             )
@@ -106,6 +107,7 @@ def forward(
     S,
     factor,
     PAIR: tl.constexpr,
+    APART: tl.constexpr,
     MASKED: tl.constexpr,
     KEEP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -118,7 +120,8 @@ def forward(
     """One block of queries of one head.
 
     Writes out [B, T, H, VALUE_DIM] and lse [maps, B, H, T] to base 2; KEEP: also the second map's
-    own output, which the gradient wants. ``factor`` is scale LOG2_E.
+    own output, which the gradient wants. APART: each map's own, whose difference is left to the
+    caller; the second axis of the grid has the maps. ``factor`` is scale LOG2_E.
     """
     blocks = tl.cdiv(T, ROWS)
     program = tl.program_id(0)
@@ -126,9 +129,13 @@ def forward(
     bh = program // blocks
     b, h = tl.cast(bh // H, tl.int64), bh % H
     g = h // (H // G)
-    MAPS: tl.constexpr = 2 if PAIR else 1
-    q += b * q_batch + tl.cast(MAPS * h, tl.int64) * q_head
-    k += b * k_batch + tl.cast(MAPS * g, tl.int64) * k_head
+    MAPS: tl.constexpr = 2 if PAIR or APART else 1
+    which = tl.program_id(1)
+    if APART and which == 1:
+        out = second
+    q += b * q_batch + tl.cast(MAPS * h + which, tl.int64) * q_head
+    k += b * k_batch + tl.cast(MAPS * g + which, tl.int64) * k_head
+    lse += tl.cast(which * B * H, tl.int64) * T
     v += b * v_batch + tl.cast(g, tl.int64) * v_head
     if MASKED:
         mask += b * mask_batch
@@ -141,36 +148,12 @@ def forward(
     if MASKED:
         whole, stop = 0, S
     else:
-        whole = (m + S - T + 1) // KEYS * KEYS  # up to here all queries see all keys
+        whole = (m + S - T) // KEYS * KEYS  # before it all queries see all keys
         stop = tl.minimum(S, m + ROWS + S - T)
-        state = _attend(
-            state,
-            q1,
-            q2,
-            k,
-            k_head,
-            k_row,
-            v,
-            v_row,
-            mask,
-            mask_row,
-            mask_column,
-            m,
-            0,
-            whole,
-            T,
-            S,
-            factor,
-            PAIR,
-            MASKED,
-            False,
-            HEAD_DIM,
-            VALUE_DIM,
-            D,
-            E,
-            ROWS,
-            KEYS,
-        )
+    # What is checked comes first and is never nothing: were both loops possibly empty, the
+    # assembler would let each product end before the next begins. All rows see a key of the first
+    # tile.
+    tl.assume(whole < stop)
     state = _attend(
         state,
         q1,
@@ -199,6 +182,35 @@ def forward(
         ROWS,
         KEYS,
     )
+    if not MASKED:
+        state = _attend(
+            state,
+            q1,
+            q2,
+            k,
+            k_head,
+            k_row,
+            v,
+            v_row,
+            mask,
+            mask_row,
+            mask_column,
+            m,
+            0,
+            whole,
+            T,
+            S,
+            factor,
+            PAIR,
+            MASKED,
+            False,
+            HEAD_DIM,
+            VALUE_DIM,
+            D,
+            E,
+            ROWS,
+            KEYS,
+        )
     largest1, total1, gathered1, largest2, total2, gathered2 = state
     rows = m + tl.arange(0, ROWS)
     at = tl.cast(bh, tl.int64) * T + rows

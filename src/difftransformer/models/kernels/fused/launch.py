@@ -14,7 +14,7 @@ from difftransformer.errors import WrongCodeError
 from difftransformer.models.kernels.fused import backward, backward_keys, backward_queries, forward
 from difftransformer.models.kernels.fused.hazards import overwritten
 from difftransformer.models.kernels.fused.pieces import LOG2_E
-from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for
+from difftransformer.models.kernels.fused.tiles import BACKWARD, Kernel, Tile, kernel_for, tile_for
 
 POINTERS = frozenset(
     [
@@ -53,10 +53,16 @@ def specialised(
         "KEYS": tile.keys,
     }
     if kernel.name == "forward":
-        return forward.forward, constants | {"KEEP": kernel.maps == 2}
+        pair = kernel.maps == 2 and not kernel.apart
+        return forward.forward, constants | {"PAIR": pair, "APART": kernel.apart, "KEEP": pair}
     if kernel.name == "queries":
         return backward_queries.queries, constants
-    return backward_keys.keys, constants | {"ATOMIC": kernel.name == "keys_atomic"}
+    sums = {
+        "ATOMIC": kernel.name == "keys_atomic",
+        "OF_KEYS": kernel.name != "of_values",
+        "OF_VALUES": kernel.name != "of_keys",
+    }
+    return backward_keys.keys, constants | sums
 
 
 class Call:
@@ -78,7 +84,9 @@ class Call:
         """Return out and second [B, T, H, e], not kept: empty, and lse [M, B, H, T] to base 2."""
         (B, H, _), (T, _) = self.heads, self.lengths
         out = self.v.new_empty(B, T, H, self.value_dim)
-        second = torch.empty_like(out) if keep and self.maps == 2 else self.v.new_empty(0)
+        apart = self._kernel("forward").apart
+        keep = keep and self.maps == 2
+        second = torch.empty_like(out) if keep or apart else self.v.new_empty(0)
         lse = self._row_numbers()
         self._start(
             "forward",
@@ -86,9 +94,11 @@ class Call:
             (out, second, lse),
             self._strides(),
             (*self.heads, *self.lengths, self.scales[1]),
-            KEEP=second.numel() > 0,
+            KEEP=keep,
         )
-        return out, second, lse
+        if apart and self.lam is not None:
+            out = torch.addcmul(out, second, self.lam, value=-1, out=out)
+        return out, second if keep else self.v.new_empty(0), lse
 
     def differentiate(
         self,
@@ -98,7 +108,7 @@ class Call:
         second: Tensor,
         lse: Tensor,
         *,
-        atomic: bool,
+        way: str,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return gradients of q, k and v, contiguous, and of lam, a scalar in float32.
 
@@ -108,21 +118,20 @@ class Call:
             out: The output.
             second: What the second maps gathered.
             lse: To base 2.
-            atomic: One kernel for all gradients, whose sums have no fixed order.
+            way: Of `BACKWARD`.
         """
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         sums = self._row_sums(grad, lse_grad, out, second)
         q_grad = self.q.new_empty(self.q.shape)
-        if atomic:
+        if way == "atomic":
             q_grad = torch.zeros_like(q_grad, dtype=torch.float32)
         k_grad, v_grad = self.k.new_empty(self.k.shape), self.v.new_empty(self.v.shape)
         given = (*self._inputs(), grad, lse, sums)
         strides = (*self._strides(), *(grad.stride(i) for i in (0, 1, 2)))
         numbers = (*self.heads, *self.lengths, *self.scales)
-        if not atomic:
-            self._start("queries", given, (q_grad,), strides, numbers)
-        name = "keys_atomic" if atomic else "keys"
-        self._start(name, given, (q_grad, k_grad, v_grad), strides, numbers)
+        for name in BACKWARD[way]:
+            made = (q_grad,) if name == "queries" else (q_grad, k_grad, v_grad)
+            self._start(name, given, made, strides, numbers)
         lam_grad = -sums[-1].sum()
         return q_grad.to(self.q.dtype), k_grad, v_grad, lam_grad
 
@@ -131,7 +140,6 @@ class Call:
     ) -> Tensor:
         (B, H, _), (T, _) = self.heads, self.lengths
         sums = self._row_numbers()
-        kernel = kernel_for("forward", self.maps, self.head_dim, self.value_dim)
         with _on(self.q):
             backward.row_sums[(-(-T // _ROWS) * B * H,)](
                 grad,
@@ -147,7 +155,7 @@ class Call:
                 PAIR=self.maps == 2,
                 LSE_GRAD=lse_grad is not None,
                 VALUE_DIM=self.value_dim,
-                E=kernel.e,
+                E=self._kernel("forward").e,
                 ROWS=_ROWS,
             )
         return sums
@@ -161,17 +169,17 @@ class Call:
         numbers: tuple[float, ...],
         **further: bool,
     ) -> None:
-        widths = self.head_dim, self.value_dim
-        kernel = kernel_for(name, self.maps, *widths, masked=self.mask is not None)
+        kernel = self._kernel(name)
         tile = tile_for(kernel, self.q.device)
         function, constants = specialised(
             kernel, tile, head_dim=self.head_dim, value_dim=self.value_dim
         )
         (B, H, G), (T, S) = self.heads, self.lengths
-        by_keys = name.startswith("keys")
+        by_keys = name not in ("forward", "queries")
         programs = -(-S // tile.keys) * B * G if by_keys else -(-T // tile.rows) * B * H
+        grid = (programs, 2 if constants.get("APART") else 1)
         with _on(self.q):
-            ran = function[(programs,)](
+            ran = function[grid](
                 *given,
                 *made,
                 *strides,
@@ -181,6 +189,10 @@ class Call:
                 num_stages=tile.stages,
             )
         check_code(ran, kernel, tile)
+
+    def _kernel(self, name: str) -> Kernel:
+        masked = self.mask is not None
+        return kernel_for(name, self.maps, self.head_dim, self.value_dim, masked=masked)
 
     def _inputs(self) -> tuple[Tensor | None, ...]:
         return self.q, self.k, self.v, self.lam, self.mask

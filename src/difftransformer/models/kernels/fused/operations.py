@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.models.kernels.fused.tiles import kernel_for, sums_atomically
+from difftransformer.models.kernels.fused.tiles import kernel_for, way_for
 
 
 @torch.library.custom_op("difftransformer::fused_attention", mutates_args=())
@@ -63,13 +63,16 @@ def fused_attention_backward(
     second: Tensor,
     lse: Tensor,
     scale: float,
-    atomic: bool,
+    way: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and, a scalar in float32, of lam; ``lse_grad`` is to base e."""
+    """Gradients of q, k, v and, a scalar in float32, of lam; ``lse_grad`` is to base e.
+
+    ``way`` is of `tiles.BACKWARD`.
+    """
     from difftransformer.models.kernels.fused.launch import Call
 
     call = Call(q, k, v, lam, mask, scale)
-    return call.differentiate(grad, lse_grad, out, second, lse, atomic=atomic)
+    return call.differentiate(grad, lse_grad, out, second, lse, way=way)
 
 
 @fused_attention_backward.register_fake
@@ -85,7 +88,7 @@ def _(
     second: Tensor,
     lse: Tensor,
     scale: float,
-    atomic: bool,
+    way: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     q_grad, k_grad, v_grad = (x.new_empty(x.shape) for x in (q, k, v))
     return q_grad, k_grad, v_grad, q.new_empty((), dtype=torch.float32)
@@ -111,20 +114,9 @@ def _backward(
     if lse_grad is not None:
         lse_grad = (lse_grad / math.log(2)).contiguous()
     maps = 1 if lam is None else 2
-    kernel = kernel_for("keys_atomic", maps, q.shape[-1], v.shape[-1])
+    kernel = kernel_for("queries", maps, q.shape[-1], v.shape[-1])
     q_grad, k_grad, v_grad, lam_grad = fused_attention_backward(
-        grad,
-        lse_grad,
-        q,
-        k,
-        v,
-        lam,
-        mask,
-        out,
-        second,
-        lse,
-        ctx.scale,
-        sums_atomically(kernel, q.device),
+        grad, lse_grad, q, k, v, lam, mask, out, second, lse, ctx.scale, way_for(kernel, q.device)
     )
     return q_grad, k_grad, v_grad, None if lam is None else lam_grad.to(lam.dtype), None, None, None
 

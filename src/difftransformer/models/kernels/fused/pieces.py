@@ -75,18 +75,20 @@ def seen_keys(
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     MASKED: tl.constexpr,
+    ACROSS: tl.constexpr,
 ):
-    """Which of the keys n and on the queries m and on see, [ROWS, KEYS]; none of them past S.
+    """Which of the keys n and on the queries m and on see; none of them past S.
 
-    Queries past T, whose results nobody keeps, may see any where there is no mask.
+    [ROWS, KEYS] for ACROSS 1, [KEYS, ROWS] for 0. Queries past T, whose results nobody keeps, may
+    see any where there is no mask.
     """
-    rows, keys = m + tl.arange(0, ROWS), n + tl.arange(0, KEYS)
-    inside = (keys < S)[None, :]
+    row = tl.expand_dims(tl.arange(0, ROWS), ACROSS)
+    key = tl.expand_dims(tl.arange(0, KEYS), 1 - ACROSS)
+    inside = n + key < S
     if MASKED:
-        inside = inside & (rows < T)[:, None]
+        inside = inside & (m + row < T)
         at = mask + tl.cast(m, tl.int64) * mask_row + tl.cast(n, tl.int64) * mask_column
-        local = tl.arange(0, ROWS)[:, None] * mask_row + tl.arange(0, KEYS)[None, :] * mask_column
-        seen = tl.load(at + local, mask=inside, other=0) != 0
+        seen = tl.load(at + row * mask_row + key * mask_column, mask=inside, other=0) != 0
     else:
-        seen = inside & (keys[None, :] <= rows[:, None] + (S - T))
+        seen = inside & (n + key <= m + row + (S - T))
     return seen

@@ -16,6 +16,18 @@ import torch
 
 from difftransformer.errors import BackendError
 
+WIDEST_TOGETHER = 64
+"""Keys of two maps for which registers hold what both gather, with tiles that fill tensor cores."""
+BACKWARD = {
+    "together": ("queries", "keys"),
+    "apart": ("queries", "of_keys", "of_values"),
+    "atomic": ("keys_atomic",),
+}
+"""Ways of the backward pass, each by its kernels; sums of the last have no fixed order.
+
+Of T x T x d, with values of 2d, they take 14, 16 and 10 products for two maps; the sums of keys and
+of values apart leave room for tiles that are twice as large.
+"""
 WIDEST_HEAD, WIDEST_VALUE = 128, 256
 """Widths that a tile is made for; a value may be as wide as its keys or up to twice as wide."""
 MEASURED = Path(__file__).with_name("measured.json")
@@ -40,9 +52,27 @@ class Kernel(NamedTuple):
     e: int
     masked: bool = False
 
+    @property
+    def apart(self) -> bool:
+        """Whether two maps are too wide for one program to gather what both do.
+
+        Then each map forward has programs of its own, and `way_for` guesses apart.
+        """
+        return self.maps == 2 and self.d > WIDEST_TOGETHER
+
     def __str__(self) -> str:
         sizes = f"{self.name}/{self.maps}/{self.d}/{self.e}"
         return f"{sizes}/masked" if self.masked else sizes
+
+
+def kernels_of(maps: int) -> list[str]:
+    """Names of the kernels that heads of so many maps have."""
+    return ["forward", *dict.fromkeys(name for way in ways_of(maps) for name in BACKWARD[way])]
+
+
+def ways_of(maps: int) -> list[str]:
+    """Ways of the backward pass that heads of so many maps have."""
+    return [way for way in BACKWARD if maps == 2 or way != "apart"]
 
 
 INTERPRETED = Tile(64, 32, 4, 1)
@@ -50,20 +80,20 @@ INTERPRETED = Tile(64, 32, 4, 1)
 
 
 _tried: dict[Kernel, Tile] = {}
-_tried_atomic: list[bool] = []
+_tried_ways: list[str] = []
 
 
 @contextmanager
-def trying(tiles: Mapping[Kernel, Tile], *, atomic: bool | None = None) -> Iterator[None]:
-    """Take these tiles, and this backward pass, where something is measured."""
+def trying(tiles: Mapping[Kernel, Tile], *, way: str | None = None) -> Iterator[None]:
+    """Take these tiles, and this way of the backward pass, where something is measured."""
     _tried.update(tiles)
-    _tried_atomic.extend([] if atomic is None else [atomic])
+    _tried_ways.extend([] if way is None else [way])
     try:
         yield
     finally:
         for kernel in tiles:
             _tried.pop(kernel)
-        _tried_atomic.clear()
+        _tried_ways.clear()
 
 
 def kernel_for(
@@ -72,7 +102,7 @@ def kernel_for(
     """Return what is compiled for a head.
 
     Args:
-        name: "forward", "keys", "keys_atomic" or "queries".
+        name: "forward", or of `BACKWARD`.
         maps: 2 for a differential head.
         head_dim: Width of queries and keys.
         value_dim: Width of the values.
@@ -104,17 +134,20 @@ def tile_for(kernel: Kernel, device: torch.device) -> Tile:
     return _on_card(kernel, torch.cuda.current_device() if device.index is None else device.index)
 
 
-def sums_atomically(kernel: Kernel, device: torch.device) -> bool:
-    """Whether the backward pass in one kernel was measured to be the faster one on this card.
+def way_for(kernel: Kernel, device: torch.device) -> str:
+    """The way of `BACKWARD` that was measured to be the fastest on this card, else our guess.
 
-    Its sums have no fixed order: where bits are to repeat, it is not taken.
+    Where bits are to repeat, atomic sums are not taken. All kernels of a head have the same.
     """
-    if _tried_atomic:
-        return _tried_atomic[-1]
-    if device.type != "cuda" or torch.are_deterministic_algorithms_enabled():
-        return False
-    by_card = measured().get(torch.cuda.get_device_name(device), {})
-    return bool(by_card.get("atomic", {}).get(str(kernel), False))
+    if _tried_ways:
+        return _tried_ways[-1]
+    found = "apart" if kernel.apart else "together"
+    if device.type == "cuda":
+        by_card = measured().get(torch.cuda.get_device_name(device), {})
+        best = by_card.get("backward", {}).get(str(kernel._replace(name="backward", masked=False)))
+        if best != "atomic" or not torch.are_deterministic_algorithms_enabled():
+            found = best or found
+    return str(found)
 
 
 def part_of(capability: tuple[int, int]) -> str:
@@ -131,8 +164,18 @@ def shipped(part: str) -> dict[str, list[list[int]]]:
     return found
 
 
+def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
+    """Ways of the backward pass of which each kernel has a tile for a part."""
+    able = {name for name, tiles in shipped(part).items() if tiles}
+    return [
+        way
+        for way in ways_of(maps)
+        if able.issuperset(str(Kernel(name, maps, d, e)) for name in BACKWARD[way])
+    ]
+
+
 def measured() -> dict[str, Any]:
-    """What was measured, by the name of the card: tiles, and which backward pass is faster."""
+    """What was measured, by the name of the card: tiles, and the fastest ways backward."""
     return _read(MEASURED)
 
 
