@@ -48,6 +48,7 @@ CANDIDATES = {
 MANY, FEW = {"80": 3, "90": 5, "100": 3}, {"80": 1, "90": 2, "100": 1}
 """Tiles that are kept of widths that models on GPUs have, and of the others, by part."""
 FEWER = {"keys_atomic": 4}
+"""At most, by kernel: atomic sums were the slowest wherever they were measured."""
 SHAPES = {
     (2, 64, 128): MANY,
     (2, 128, 256): MANY,
@@ -66,10 +67,7 @@ SHAPES = {
 
 
 def kernels(part: str) -> Iterator[tuple[Kernel, int]]:
-    """Every kernel that is shipped, and how many tiles it is to have; masked ones have one.
-
-    The pass with atomic sums, the slowest wherever it was measured, has fewer.
-    """
+    """Every kernel that is shipped, and how many tiles it is to have; masked ones have one."""
     for shape, count in SHAPES.items():
         for name in kernels_of(shape[0]):
             yield Kernel(name, *shape), min(count[part], FEWER.get(name, count[part]))
