@@ -39,14 +39,15 @@ def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
     return tokenizer
 
 
-def opening(tokenizer: Tokenizer, end: int) -> list[int]:
+def opening(tokenizer: Tokenizer, end: int | None) -> list[int]:
     """Return the tokens before a text: what its tokenizer puts there, else the end of another.
 
     That is where the text of training begins that is packed here.
     """
     whole = tokenizer.encode("a")
     marked = zip(whole.ids, whole.special_tokens_mask, strict=True)
-    return [token for token, _ in takewhile(lambda one: one[1], marked)] or [end]
+    found = [token for token, _ in takewhile(lambda one: one[1], marked)]
+    return found or ([] if end is None else [end])
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Result files of an artifact, by what they are about; a missing one is an error with its cure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
@@ -121,6 +122,13 @@ def metric(result: Result, name: str) -> float | None:
         )
     value = result.metrics[name]
     return None if value is None else float(value)
+
+
+def layers_with(name: Callable[[int], str], results: Iterable[Result]) -> int:
+    """Return the layers of the deepest model, by the metric that each layer has, defined or not."""
+    return max(
+        next(layer for layer in count() if name(layer) not in result.metrics) for result in results
+    )
 
 
 def defined(result: Result, name: str) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
@@ -18,7 +19,7 @@ from difftransformer.reporting.cells import (
     paired_differences,
     seed_values,
 )
-from difftransformer.reporting.collect import metric
+from difftransformer.reporting.collect import layers_with, metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.numbers import MINUS, count, plain
 from difftransformer.reporting.view import View
@@ -184,6 +185,29 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
         )
     ]
     return pd.DataFrame(found, dtype=object)  # None stays None
+
+
+def by_layer(view: View[Any], name: Callable[[int], str], header: str) -> list[Metric]:
+    """Return hidden columns of a metric, by its name in each layer, which count from 0.
+
+    A row without a layer has nothing in its column.
+    """
+    results = view.evaluated()
+    return [
+        Metric(
+            name(layer),
+            f"{header}, layer {layer + 1}",
+            of=None
+            if all(name(layer) in result.metrics for result in results)
+            else partial(_where_there, name(layer)),
+            hidden=True,
+        )
+        for layer in range(layers_with(name, results))
+    ]
+
+
+def _where_there(name: str, result: Result) -> float | None:
+    return metric(result, name) if name in result.metrics else None
 
 
 class Facts(NamedTuple):

@@ -58,8 +58,12 @@ class View(Generic[O]):
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of every row."""
+        """Seeds of every row that is trained here."""
         return self.artifact.seeds
+
+    def seeds_of(self, row: RowSlice) -> list[int]:
+        """Seeds that a row was measured with; of a model from elsewhere there is one."""
+        return [PRETRAINED_SEED] if row.pretrained else self.seeds
 
     @property
     def paper(self) -> Paper:
@@ -118,7 +122,7 @@ class View(Generic[O]):
         return [
             self.results.evaluation(name, row.run, seed)
             for row in rows or self.rows
-            for seed in ([PRETRAINED_SEED] if row.pretrained else self.seeds)
+            for seed in self.seeds_of(row)
         ]
 
     def trained(self, *rows: RowSlice) -> list[Result]:

@@ -123,10 +123,13 @@ def _by_seed(view: View[Options], row: RowSlice, measure: str, side: str) -> Flo
 
 
 def _of_seeds(view: View[Options], row: RowSlice, measure: str, side: str) -> Iterator[Floats]:
-    for seed in view.seeds:
-        ours, theirs = (
-            load_file(view.detail(run, seed, DETAILS)) for run in (row.run, str(row.against))
-        )
+    other = next(one for one in view.rows if one.run == row.against)
+    seeds, theirs_of = view.seeds_of(row), view.seeds_of(other)
+    if len(theirs_of) == 1:  # a model from elsewhere is beside each seed
+        theirs_of *= len(seeds)
+    for seed, their_seed in zip(seeds, theirs_of, strict=True):
+        ours = load_file(view.detail(row.run, seed, DETAILS))
+        theirs = load_file(view.detail(other.run, their_seed, DETAILS))
         layers = min(len(one["absolute"][0]) for one in (ours, theirs))
         if ours["signed"].shape[0] != theirs["signed"].shape[0]:
             raise UserError(

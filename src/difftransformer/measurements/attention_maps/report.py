@@ -1,7 +1,7 @@
 """Attention maps as columns, as curves by layer, and as heat maps of the distances of heads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count as count_up
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +17,13 @@ from difftransformer.measurements.attention_maps.settings import (
     Options,
     layer_metric,
 )
-from difftransformer.provenance.result import Result
-from difftransformer.reporting.collect import defined, metric
+from difftransformer.reporting.collect import defined, layers_with, metric
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.sections import Metric, by_layer, metric_section
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -124,27 +123,16 @@ def _redundancy(view: View[Options]) -> Section:
 def _table(view: View[Options], metrics: Sequence[Metric], decimals: int, note: str) -> Section:
     """Make a section of metrics, with every layer's own in the csv."""
     named = {one.id: one.header for one in metrics if one.id in BY_LAYER}
-    depths = [_layers(view, [row]) for row in view.rows]
     hidden = [
-        Metric(
-            layer_metric(name, layer),
-            f"{header}, layer {layer + 1}",
-            of=None if layer < min(depths) else _where_deep_enough(layer_metric(name, layer)),
-            hidden=True,
-        )
+        one
         for name, header in named.items()
-        for layer in range(max(depths))
+        for one in by_layer(view, partial(layer_metric, name), header)
     ]
     tokens = count(defined(view.evaluated()[0], "tokens"))
     measured = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all"
     measured += ", each model's own." if any(row.pretrained for row in view.rows) else "."
     notes = [note + measured, view.training_note()]
     return metric_section(view, [*metrics, *hidden], decimals=decimals, notes=notes)
-
-
-def _where_deep_enough(name: str) -> Callable[[Result], float | None]:
-    """Metric of a layer, undefined where a model has no such layer."""
-    return lambda result: metric(result, name) if name in result.metrics else None
 
 
 def _agreement_curves(view: View[Options]) -> "Figure":
@@ -220,10 +208,7 @@ def _line_styles(solid: str, dashed: str) -> "list[Line2D]":
 
 def _layers(view: View[Options], rows: Sequence[RowSlice]) -> int:
     """Layers of the deepest of some rows."""
-    return max(
-        next(layer for layer in count_up() if layer_metric(BY_LAYER[-1], layer) not in one.metrics)
-        for one in view.evaluated(*rows)
-    )
+    return layers_with(partial(layer_metric, BY_LAYER[-1]), view.evaluated(*rows))
 
 
 def _distances(view: View[Options], row: RowSlice) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """What is asked about attention maps."""
 
 from math import ceil
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -123,4 +123,3 @@ class Options(measurement.Options):
         meaning="Agreement of the two maps of a head; weights near zero, entropy and negative "
         "ones; how alike heads are; or how alike the maps of two models are"
     )
-    suites: ClassVar[int] = 1

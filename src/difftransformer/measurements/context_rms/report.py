@@ -16,7 +16,7 @@ from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import log_ticks, one_a_row
-from difftransformer.reporting.sections import Metric, metric_frame, metric_section
+from difftransformer.reporting.sections import Metric, by_layer, metric_frame, metric_section
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
     Every layer's own factor is in the csv.
     """
     columns, cells, notes = bounds(view)
-    metrics = [
-        Metric(lambda_metric(layer), f"λ, layer {layer + 1}")
-        for layer in range(int(view.rows[0].facts["layers"] or 0))
-    ]
+    metrics = by_layer(view, lambda_metric, "λ")
     found = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
     cells += [cell for cell in found if cell.value is not None]
     for row in view.rows:

@@ -69,7 +69,9 @@ def figure(view: View[Options]) -> "Figure":
         for place, row in enumerate(view.rows):
             look = view.look[row.run]
             batches = [
-                one for seed in view.seeds for one in _spectra(view, row.run, seed).phases[phase]
+                one
+                for seed in view.seeds_of(row)
+                for one in _spectra(view, row.run, seed).phases[phase]
             ]
             found = density(batches, grid)
             highest = max(highest, float(found.max()))
@@ -107,7 +109,7 @@ def _grid(view: View[Options]) -> np.ndarray:
     nodes = [
         node
         for row in view.rows
-        for seed in view.seeds
+        for seed in view.seeds_of(row)
         for batches in _spectra(view, row.run, seed).phases.values()
         for one in batches
         for probe in one.nodes

@@ -26,6 +26,7 @@ from difftransformer.evaluation.generation import (
     Request,
     encode,
     open_tokenizer,
+    opening,
 )
 from difftransformer.evaluation.subject import Metrics, Subject
 from difftransformer.measurements.hallucination.answers import Answer, write_answers
@@ -92,16 +93,15 @@ def measure(suite: Suite, subject: Subject) -> Metrics:
 def _about_documents(suite: Suite, dataset: PackedDataset, max_positions: int) -> Iterator[Asked]:
     """Ask about every drawn document of every set that there are items of."""
     tokenizer, end = open_tokenizer(dataset), dataset.manifest.tokenizer.eos_id
-    # In training every document starts behind the end of another one.
-    opening = [] if end is None else [end]
+    begins = opening(tokenizer, end)
     for name, items in load_items(suite).items():
         task = HALLUCINATION_SETS[name].task
         new = suite.summary_tokens if task == "summary" else suite.answer_tokens
         ends = AnswerEnds(tokenizer, end, _UNTIL[task])
         for index, item in enumerate(items):
             tail = _LEAD_IN[task].format(question=item.question)
-            document = _fitting(tokenizer, item.document, tail, max_positions - new - len(opening))
-            ids = opening + encode(tokenizer, document + tail).ids
+            document = _fitting(tokenizer, item.document, tail, max_positions - new - len(begins))
+            ids = begins + encode(tokenizer, document + tail).ids
             answer = Answer(
                 set=name, index=index, id=item.id, task=task, format="text", document=document,
                 cut=document != item.document, question=item.question, reference=item.reference,

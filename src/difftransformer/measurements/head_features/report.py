@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
 from difftransformer.measurements.head_features.settings import CKA, DETAILS, IMPORTANCE, Options
 from difftransformer.reporting.document import Section
@@ -50,7 +51,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
     rows = view.rows
     drawn, (places,) = panels(1, len(rows), (3.4 * len(rows), 3.6))
     for axes, row in zip(places, rows, strict=True):
-        image = axes.imshow(_mean(view, row.run, "cka"), vmin=0, vmax=1, cmap="viridis")
+        image = axes.imshow(_mean(view, row, "cka"), vmin=0, vmax=1, cmap="viridis")
         tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
         axes.grid(visible=False)
         axes.locator_params(integer=True)
@@ -59,11 +60,11 @@ def _heat_maps(view: View[Options]) -> "Figure":
 
 
 def _curves(view: View[Options]) -> "Figure":
-    importances = {row.run: _mean(view, row.run, "importance") for row in view.rows}
+    importances = {row.run: _mean(view, row, "importance") for row in view.rows}
     layers = max(len(one) for one in importances.values())
     drawn, (places,) = panels(1, layers, (3.8 * layers, 3.6), sharey=True)
     for layer, axes in enumerate(places):
-        for row in view.rows:
+        for row in (row for row in view.rows if layer < len(importances[row.run])):
             look, values = view.look[row.run], np.sort(importances[row.run][layer])[::-1]
             ranks = [(place + 0.5) / len(values) for place in range(len(values))]
             axes.plot(
@@ -74,7 +75,8 @@ def _curves(view: View[Options]) -> "Figure":
                 marker=look.marker,
                 label=printable(row.label),
             )
-        tidy(axes, x="share of heads", y="importance" if layer == 0 else "", title=f"Layer {layer}")
+        title, y = f"Layer {layer + 1}", "importance" if layer == 0 else ""
+        tidy(axes, x="share of heads", y=y, title=title)
     handles, labels = places[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     return drawn
@@ -87,7 +89,9 @@ def _joint(view: View[Options]) -> "Figure":
 
     cosine, size, layer = "cosine of O and λOW", "|λOW| / |O|", "layer"
     found = [
-        load_file(view.detail(row.run, seed, DETAILS)) for row in view.rows for seed in view.seeds
+        load_file(view.detail(row.run, seed, DETAILS))
+        for row in view.rows
+        for seed in view.seeds_of(row)
     ]
     points = [
         {cosine: float(one["cosine"][place]), size: float(one["norm"][place]), layer: place[0] + 1}
@@ -108,8 +112,9 @@ def _joint(view: View[Options]) -> "Figure":
     return drawn
 
 
-def _mean(view: View[Options], run: str, name: str) -> NDArray[np.floating]:
+def _mean(view: View[Options], row: RowSlice, name: str) -> NDArray[np.floating]:
     """Mean over seeds of an array that the suite left."""
-    found = [load_file(view.detail(run, seed, DETAILS))[name] for seed in view.seeds]
+    seeds = view.seeds_of(row)
+    found = [load_file(view.detail(row.run, seed, DETAILS))[name] for seed in seeds]
     mean: NDArray[np.floating] = np.mean(found, axis=0)
     return mean

@@ -1,6 +1,6 @@
 """What is asked about the outputs of heads."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
@@ -50,4 +50,3 @@ class Options(measurement.Options):
         meaning="Heat maps of alignment, curves of sorted importance, or a point for each head "
         "that Dex changed",
     )
-    suites: ClassVar[int] = 1

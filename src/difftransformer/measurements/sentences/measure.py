@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from difftransformer.errors import ConfigError
-from difftransformer.evaluation.generation import encode, open_tokenizer
+from difftransformer.evaluation.generation import encode, open_tokenizer, opening
 from difftransformer.evaluation.subject import Measured, Metrics, Subject
 from difftransformer.evaluation.watching import whole_maps
 from difftransformer.measurements.sentences.sentences import SENTENCES, Sentence
@@ -42,7 +42,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
         DataError: The dataset has no tokenizer.
     """
     tokenizer = open_tokenizer(subject.dataset)
-    eos = subject.dataset.manifest.tokenizer.eos_id
+    begins = opening(tokenizer, subject.dataset.manifest.tokenizer.eos_id)
     metrics: Metrics = {}
     rows: dict[str, Tensor] = {}
     maps: dict[str, Tensor] = {}
@@ -50,15 +50,13 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     for name in suite.sentences:
         sentence = SENTENCES[name]
         encoding = encode(tokenizer, sentence.text)
-        # In training every document starts behind the end of another one.
-        opening = [] if eos is None else [eos]
-        ids = [*opening, *encoding.ids]
+        ids = [*begins, *encoding.ids]
         if len(ids) > subject.scorer.max_positions:
             raise ConfigError(
                 f"sentences: {name} has {len(ids)} tokens, the model has max_positions "
                 f"{subject.scorer.max_positions}: leave it out of `sentences`"
             )
-        words = [*(OTHER for _ in opening), *words_of(sentence, encoding.offsets)]
+        words = [*(OTHER for _ in begins), *words_of(sentence, encoding.offsets)]
         rows[name] = subject.scorer.last_attention(ids, suite.chunk).rows
         maps[name] = whole_maps(subject.scorer, ids)
         shown[name] = {"tokens": [tokenizer.decode([one]) for one in ids], "words": words}

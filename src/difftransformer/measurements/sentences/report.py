@@ -1,6 +1,7 @@
 """Attention on sentences: shares of the marked words, and every head as a line of a picture."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
@@ -73,16 +74,13 @@ def figure(view: View[Options]) -> "Figure":
 
 def maps(view: View[Options]) -> list[PromptMaps]:
     """Whole maps of the first seed, sentence by sentence and row by row."""
-    seed = view.seeds[0]
     return [
         PromptMaps(
             prompt=f"{SENTENCES[name].text} …",
             run=row.run,
             label=row.label,
-            tokens=json.loads(view.detail(row.run, seed, TOKENS).read_text(encoding="utf-8"))[name][
-                "tokens"
-            ],
-            weights=load_file(view.detail(row.run, seed, MAPS))[name],
+            tokens=_known(view, row, name)["tokens"],
+            weights=load_file(_detail(view, row, MAPS))[name],
         )
         for name in view.options.sentences
         for row in view.rows
@@ -90,7 +88,18 @@ def maps(view: View[Options]) -> list[PromptMaps]:
 
 
 def _rows(view: View[Options], row: RowSlice, name: str) -> TokenRows:
-    seed = view.seeds[0]
-    rows = load_file(view.detail(row.run, seed, DETAILS))[name]
-    known = json.loads(view.detail(row.run, seed, TOKENS).read_text(encoding="utf-8"))[name]
+    known = _known(view, row, name)
+    rows = load_file(_detail(view, row, DETAILS))[name]
     return TokenRows.of(rows, known["tokens"], known["words"])
+
+
+def _known(view: View[Options], row: RowSlice, name: str) -> dict[str, list[str]]:
+    """Tokens of a sentence, and the marked word that each has a part of."""
+    found: dict[str, dict[str, list[str]]] = json.loads(
+        _detail(view, row, TOKENS).read_text(encoding="utf-8")
+    )
+    return found[name]
+
+
+def _detail(view: View[Options], row: RowSlice, name: str) -> Path:
+    return view.detail(row.run, view.seeds_of(row)[0], name)

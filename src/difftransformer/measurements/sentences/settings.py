@@ -59,5 +59,4 @@ class Options(measurement.Options):
     """Which sentences a section shows."""
 
     sentences: Names = setting(meaning="Sentences in the order of their pictures.", min_length=1)
-    suites: ClassVar[int] = 1
     browsed: ClassVar[bool] = True

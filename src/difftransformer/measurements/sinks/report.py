@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import Options
 from difftransformer.measurements.sinks.settings import layer_metric
-from difftransformer.reporting.collect import defined
+from difftransformer.reporting.collect import defined, layers_with
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count
 from difftransformer.reporting.panels import panels
-from difftransformer.reporting.sections import Metric, metric_section
+from difftransformer.reporting.sections import Metric, by_layer, metric_section
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ def section(view: View[Options]) -> Section:
         Metric("weight", "Weight"),
         Metric("mass", "Sum of weights"),
     ]
-    metrics += [
-        Metric(name, f"Share, layer {layer}", hidden=True)
-        for layer, name in enumerate(_layers(view), start=1)
-    ]
+    metrics += by_layer(view, layer_metric, "Share")
     notes = [
         f"Attention from positions {suite.first_query} to {suite.seq_len} to the first token of a "
         f"window, whatever it is, over {count(defined(first, 'tokens'))} held-out tokens. Share: "
@@ -43,17 +40,22 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw a mark for each row and layer, and small ones for the seeds."""
-    names, look = _layers(view), view.look
+    names = [*map(layer_metric, range(layers_with(layer_metric, view.evaluated())))]
+    look = view.look
     figure, ((axes,),) = panels(1, 1, (7, 4))
     for place, row in enumerate(view.rows):
         aside = 0.7 * ((place + 0.5) / len(view.rows) - 0.5)
         one = look[row.run]
+        label: str | None = printable(row.label)
         for layer, name in enumerate(names):
-            shares = [defined(result, name) for result in view.evaluated(row)]
+            values = [result.metrics.get(name) for result in view.evaluated(row)]
+            shares = [value for value in values if value is not None]
+            if not shares:  # of a layer without attention, or behind the last one
+                continue
             axes.plot([layer + aside] * len(shares), shares, ".", color=one.colour, ms=3)
             mean = sum(shares) / len(shares)
-            label = printable(row.label) if not layer else None
             axes.plot([layer + aside], [mean], one.marker, color=one.colour, ms=7, label=label)
+            label = None
     uniform = defined(view.evaluated()[0], "uniform")
     axes.axhline(uniform, color=INK, lw=0.8, ls=":", label="equal weights")
     axes.set_xticks(range(len(names)), [str(layer + 1) for layer in range(len(names))])
@@ -61,8 +63,3 @@ def figure(view: View[Options]) -> "Figure":
     tidy(axes, x="layer", y="share of attention on the first token", title=view.title)
     legend_below(figure, axes)
     return figure
-
-
-def _layers(view: View[Options]) -> list[str]:
-    """Metrics of the share by layer."""
-    return [layer_metric(layer) for layer in range(int(view.rows[0].facts["layers"] or 0))]

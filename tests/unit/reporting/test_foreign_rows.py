@@ -1,0 +1,73 @@
+"""Every measurement of models from elsewhere with one of them, measured once, beside our seeds."""
+
+from dataclasses import replace
+
+import pytest
+from fake_results import FakeResults
+from fake_slices import CATALOGUE, SCALE, artifact_slice
+from pictures import picture_of
+
+from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.artifacts import Kind
+from difftransformer.config.measurement import AnyModel, Suite
+from difftransformer.config.measurements import measurement
+from difftransformer.config.run import PRETRAINED_SEED
+from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.table_job import make_table
+
+
+def foreign(name: str, kind: Kind) -> tuple[ArtifactSlice, str]:
+    """An artifact whose first row is a model from elsewhere, with seeds that it does not have."""
+    artifact = artifact_slice(name, kind, seeds=(1, 2))
+    run = artifact.sections[0].rows[0].run
+    changes = {"pretrained": True, "facts": {}, "against": None, "twin": None}
+    sections = [
+        part.model_copy(
+            update={
+                "rows": [
+                    row.model_copy(update=changes) if row.run == run else row for row in part.rows
+                ]
+            }
+        )
+        for part in artifact.sections
+    ]
+    return artifact.model_copy(update={"sections": sections}), run
+
+
+def once(results: Results, run: str) -> Results:
+    """Results with those alone of a run that a model from elsewhere has."""
+
+    def kept(one: tuple[str, str, int]) -> bool:
+        return one[1] != run or one[2] == PRETRAINED_SEED
+
+    return replace(
+        results,
+        evaluations={key: one for key, one in results.evaluations.items() if kept(key)},
+        folders={key: one for key, one in results.folders.items() if kept(key)},
+    )
+
+
+def shown(kind: Kind) -> list[str]:
+    return [
+        name
+        for name, artifact in CATALOGUE.artifacts.items()
+        if getattr(artifact, kind) is not None
+        and all(
+            issubclass(measurement(part.measurement).suite or Suite, AnyModel)
+            for part in artifact.sections
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", shown("table"))
+def test_tables(name: str, fake: FakeResults) -> None:
+    artifact, run = foreign(name, "table")
+    table = make_table(artifact, once(load_results(fake.results, SCALE), run))
+    assert all(part.cells for part in table.sections)
+    assert {cell.n for part in table.sections for cell in part.cells if cell.row == run} <= {0, 1}
+
+
+@pytest.mark.parametrize("name", shown("figure"))
+def test_figures(name: str, fake: FakeResults) -> None:
+    artifact, run = foreign(name, "figure")
+    assert picture_of(artifact, once(load_results(fake.results, SCALE), run), fake).axes
