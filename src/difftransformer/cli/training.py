@@ -252,7 +252,7 @@ class _Asked:
             self._train(train, results, state_url, tracking, log)
         except Interrupted as stop:
             if stop.signal == slurm.TIME_IS_NEARLY_OVER and leads():
-                with reporting(log):
+                with reporting(log, mode="a"):
                     slurm.requeue()
             raise
 

@@ -138,8 +138,8 @@ class Choice:
         try:
             if holder is not None:
                 wait_for_lock(descriptor)
-                if (kept := self._kept(trials)) is not None:
-                    return kept
+            if (kept := self._kept(trials)) is not None:  # between the look and the lock, too
+                return kept
             speeds = relative_speeds(trials, assumed)
             best = max(speeds, key=speeds.__getitem__)
             way = best if speeds[best] > MARGIN else assumed

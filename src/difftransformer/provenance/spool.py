@@ -63,18 +63,19 @@ class Spool:
     def flush(self) -> bool:
         """Write what is buffered; True when it is on disk.
 
-        A disk that refuses does not stop the job: the records stay in memory for the next time.
+        A disk that refuses does not stop the job: the records stay in memory for the next time,
+        and what is there of them goes first then.
         """
         if not self._buffer:
             return True
         lines = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in self._buffer)
         left = data = lines.encode()
         try:
+            os.ftruncate(self._descriptor, self._size)
             while left:
                 left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
         except OSError as error:
-            os.ftruncate(self._descriptor, self._size)
             logger.warning("tracking: cannot write %s (%s); kept in memory", self.path, error)
             return False
         self._size += len(data)

@@ -124,6 +124,7 @@ class Mirror:
 
     def clear(self) -> None:
         """Drop the copy, so that the run starts afresh on any machine."""
+        self._uploaded.clear()
         if self._active:
             with self._refusing("cannot be cleared"), suppress(FileNotFoundError):
                 self._fs.rm(self._path(), recursive=True)

@@ -54,6 +54,21 @@ def test_what_was_measured_is_kept_by_processor_and_not_measured_again(unforced:
     assert set(json.loads(unforced.read_text())) == {"another processor", choices.processor()}
 
 
+def test_what_another_process_kept_between_the_look_and_the_lock_is_taken(
+    unforced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = choices.open_lock
+
+    def late(path: Path) -> tuple[int, int | None]:
+        kept = {choices.processor(): {"way of the test": {"way": "quick"}}}
+        unforced.write_text(json.dumps(kept))
+        return locked(path)
+
+    unforced.parent.mkdir()
+    monkeypatch.setattr(choices, "open_lock", late)
+    assert waiting(1e-4, 1e-3)() == "quick"
+
+
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"a": 1}', "\0"])
 def test_a_damaged_file_is_measured_again(damage: str, unforced: Path) -> None:
     unforced.parent.mkdir()

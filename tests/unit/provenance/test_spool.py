@@ -1,5 +1,6 @@
 """The journal alone: nothing here imports mlflow."""
 
+import errno
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -257,3 +259,29 @@ def test_warnings_of_tracking_do_not_name_secrets(
         one.flush()
     assert "canary" not in caplog.text
     assert "canary" not in (tmp_path / JOURNAL).read_text()
+
+
+def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half a line is there, and cannot be taken away until the disk has room again."""
+    spool, written = Spool(tmp_path, {"at": 0}), os.write
+    assert spool.flush()
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) < 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(descriptor, data[:10])
+
+    refused = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
+    spool.append({"kind": "points", "values": "many"})
+    with monkeypatch.context() as full:
+        full.setattr("os.write", half)
+        assert not spool.flush()
+        full.setattr("os.ftruncate", refused)
+        assert not spool.flush()
+    assert "kept in memory" in caplog.text
+    assert spool.flush()
+    kinds = [record["kind"] for record, _ in read_records(tmp_path / JOURNAL)]
+    assert kinds == ["job", "points"]
+    spool.close()

@@ -273,19 +273,29 @@ def test_heads_that_are_not_there_are_one_line(train: Train, base: Path) -> None
 def test_what_was_adapted_of_other_weights_starts_afresh(
     train: Train, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a GPU a training that is forced again has the same fingerprint and other weights."""
+    """On a GPU a training that is forced again has the same fingerprint and other weights.
+
+    So does the copy of its state, which another machine would go on from.
+    """
+    copy = tmp_path / "copy"
     other = Path(shutil.copytree(base, tmp_path / "retrained"))
     weights, main = other / "out" / "model.safetensors", other / "out" / "training.json"
     weights.write_bytes(save({name: one * 1.01 for name, one in load_file(weights).items()}))
     result = json.loads(main.read_text())
     files = [main.parent / name for name in result.pop("sha256")["files"]]
     publish(main, result, files)
-    train(child("lora"), "lora", parent=base)
-    folder = train(child("lora"), "lora", parent=other)
+    train(child("lora"), "lora", parent=base, mirror=f"file://{copy}")
+    shutil.rmtree(tmp_path / "lora")
+    (copy / "finished").unlink()
+    folder = train(child("lora"), "lora", parent=other, mirror=f"file://{copy}")
     assert "has been trained again to other weights: afresh" in caplog.text
     fresh = train(child("lora"), "fresh", parent=other)
     made = [one / "out" / "model.safetensors" for one in (folder, fresh)]
     assert made[0].read_bytes() == made[1].read_bytes()
+    assert (copy / "finished").exists()
+    (checkpoint,) = copy.glob("checkpoint-*")
+    kept = folder / "state" / checkpoint.name / "sums.json"
+    assert (checkpoint / "sums.json").read_bytes() == kept.read_bytes()
 
 
 def test_what_needs_no_parent_or_no_method_is_refused(train: Train, base: Path) -> None:

@@ -261,7 +261,11 @@ def test_full_disk_is_one_line_and_keeps_the_last_good_one(tmp_path: Path) -> No
     assert names(tmp_path) == ["checkpoint-00000005"]
 
 
-def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_line_and_heartbeat(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Mock(side_effect=[0.0, 60.0, 60.0])  # when it is made, asked, and reports
+    monkeypatch.setattr("difftransformer.training.progress.time.monotonic", clock)
     progress = Progress(tmp_path, run="diff_v1", seed=3, step=0, tokens_per_step=100, interval=0.0)
     assert progress.due()
     with caplog.at_level(logging.INFO):
@@ -275,6 +279,6 @@ def test_progress_line_and_heartbeat(tmp_path: Path, caplog: pytest.LogCaptureFi
         "steps": 600,
         "loss": 4.1234,
     }
-    assert beat["tokens_per_second"] > 0
-    assert beat["eta_seconds"] >= 0
+    assert beat["tokens_per_second"] == 200.0  # 120 steps of 100 tokens in a minute
+    assert beat["eta_seconds"] == 240.0
     assert names(tmp_path) == ["progress.json"]

@@ -57,7 +57,9 @@ def _at(view: View[Options], row: RowSlice, curve: CurveConfig) -> list[Cell]:
     cells = []
     for part in PARTS:
         values = [
-            (result, one.values[one.nearest(one.tokens[-1] * part / 100)]) for result, one in found
+            # Of a training that diverged before the first measurement there is none.
+            (result, one.values[one.nearest(one.tokens[-1] * part / 100)] if one.tokens else None)
+            for result, one in found
         ]
         place = Place(row.run, f"{curve.column}_{part}")
         seeds = seed_values(values, curve.decimals)
