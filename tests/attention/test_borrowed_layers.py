@@ -162,6 +162,9 @@ WRONG = [
     (lambda: DintAttention(64, num_heads=4)(torch.randn(1, 3, 32)), r"\[1, 3, 32\]"),
     (lambda: DintAttention(64, num_heads=4)(torch.randn(1, 3, 64), mask=torch.ones(3, 3)),
      "torch.bool"),
+    (lambda: DintAttention(64, num_heads=4)(
+        torch.randn(1, 3, 64), mask=torch.ones(1, 4, 3, 3, dtype=torch.bool)),
+     r"wanted is torch.bool \[batch or 1, 1, 3, 3\]"),
     (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
 ]  # fmt: skip
 

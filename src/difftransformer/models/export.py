@@ -90,31 +90,6 @@ def _export_adapter(model: Path, output: Path) -> None:
         save_file(tensors, aside / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
-def import_model(source: Path, output: Path) -> None:
-    """Write a Llama or DiffLlama folder of transformers as a model folder of ours.
-
-    Args:
-        source: Folder with config.json and safetensors; a fast tokenizer in it comes along.
-        output: Folder to make; it appears when it is complete.
-
-    Raises:
-        CheckpointError: If there is no such model, or we cannot express it, or ``output`` is not
-            empty.
-    """
-    from transformers import AutoModelForCausalLM
-
-    from difftransformer.models.upstream import from_upstream
-
-    if not (source / "config.json").is_file():
-        raise CheckpointError(f"{source / 'config.json'}: no such file; name a transformers folder")
-    ours = from_upstream(
-        AutoModelForCausalLM.from_pretrained(source, dtype="float32", use_safetensors=True)
-    )
-    with new_folder(output) as aside:
-        save_model(aside, ours, ours.config)
-        _copy_tokenizer(source, aside)
-
-
 def _end_of_text_id(folder: Path) -> int | None:
     """Return the id of the tokenizer's end-of-text token; None where there is no tokenizer, or one
     of the words of generated rows, which end by their length.

@@ -134,7 +134,7 @@ class AttentionLayer(Attention):
             choose_backend(self._asked, x.device, "bf16" if half else "fp32")
         past = 0 if cache is None else cache.get_seq_length(self.layer_index)
         if mask is not None:
-            self._check_mask(mask, x.shape[1], past)
+            self._check_mask(mask, len(x), x.shape[1], past)
             mask = _without_empty_rows(mask)
         if rope is None:
             rope = self._rope(x, past, positions)
@@ -168,8 +168,9 @@ class AttentionLayer(Attention):
                 f"positions, {self.d_model}]"
             )
 
-    def _check_mask(self, mask: Tensor, new: int, past: int) -> None:
-        if mask.dtype != torch.bool or mask.ndim != 4 or mask.shape[-2:] != (new, past + new):
+    def _check_mask(self, mask: Tensor, batch: int, new: int, past: int) -> None:
+        shapes = [(rows, 1, new, past + new) for rows in (1, batch)]
+        if mask.dtype != torch.bool or mask.shape not in shapes:
             raise ConfigError(
                 f"{type(self).__name__}: the mask is {mask.dtype} {[*mask.shape]}, wanted is "
                 f"torch.bool [batch or 1, 1, {new}, {past + new}], True where a query may look"
@@ -180,9 +181,10 @@ class AttentionLayer(Attention):
         if self._asked != "auto":
             return
         weight = self.o_proj.weight
-        device = "cpu" if weight.is_meta else weight.device
-        precision = "bf16" if weight.dtype in _HALF else "fp32"
-        self.backend = choose_backend(self._asked, device, precision)
+        device = torch.device("cpu") if weight.is_meta else weight.device
+        # Of a card's calls those in half precision, by autocast too, go by the table for bf16.
+        half = weight.dtype in _HALF or device.type == "cuda"
+        self.backend = choose_backend(self._asked, device, "bf16" if half else "fp32")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast as torch does, then let `auto` pick again."""

@@ -17,6 +17,8 @@ from difftransformer.models.gradients import by_hand, first_derivative
 
 Rope = tuple[Tensor, Tensor]
 """cos and sin of the positions, [T, d] or [B, T, d]; the sin of the first half is negative."""
+_ALIGNED = 16
+"""Rows of a multiple of so many numbers begin where kernels on a GPU can fetch many at once."""
 
 
 class RotaryTable:
@@ -80,6 +82,8 @@ def split_heads(
         return q, k, v, further
     turned, v, further = _parts(projected, rope, heads, value_dim)
     q, k = rotate(turned, rope).tensor_split(heads[:1], dim=1)
+    if projected.shape[-1] % _ALIGNED:  # values lie in rows of the whole projection
+        v = v.contiguous()
     return q, k, v, further
 
 

@@ -5,6 +5,7 @@ benchmarks/gpu/contract.py.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,6 +166,25 @@ def test_a_wide_head_is_refused() -> None:
         run(case, fused, torch.float32)
     with pytest.raises(BackendError, match="no kernel for head_dim 16 with values of 64"):
         run(Case(2, 16, 64, 4, 4), fused, torch.float32)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_would_be_read_wrongly_is_refused(backward: bool) -> None:
+    """A mask for each head, a lambda for each, and queries that would look in front of the keys."""
+    case = Case(2, 16, 32, 5, 7, B=2, H=2, G=2)
+    q, k, v, lam = (x.contiguous().requires_grad_(backward) for x in case.inputs())
+    seen = torch.ones(2, 2, 5, 7, dtype=torch.bool)
+    attend = partial(fused.differential_attention, scale=0.3)
+    with pytest.raises(
+        BackendError, match=r"a mask \[2 or 1, 1, 5, 7\] for all heads, got \[2, 2,"
+    ):
+        attend(q, k, v, lam, mask=seen)
+    with pytest.raises(BackendError, match=r"got \[2, 1, 1, 7\]; take sdpa"):
+        attend(q, k, v, lam, mask=seen[:, :1, :1])
+    with pytest.raises(BackendError, match=r"one lambda for all heads, got \[2, 1, 1\]; take sdpa"):
+        attend(q, k, v, lam.expand(2, 1, 1), mask=None)
+    with pytest.raises(BackendError, match="takes 5 queries of 4 keys with a mask only"):
+        attend(q, k[:, :, :4], v[:, :, :4], lam, mask=None)
 
 
 def test_bfloat16_is_refused_where_the_interpreter_gets_it_wrong() -> None:

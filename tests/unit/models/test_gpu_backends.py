@@ -19,9 +19,11 @@ from difftransformer.models.kernels import (
     fused,
     kernel,
     recorded,
+    sdpa,
 )
 from difftransformer.models.kernels.fused import tiles
 from difftransformer.models.kernels.fused.tiles import Kernel, Tile, kernel_for, tile_for, trying
+from difftransformer.models.layers import layer_class
 
 CARD = "NVIDIA H200"
 
@@ -174,13 +176,28 @@ def test_auto_on_a_card_is_what_the_table_says(
         choose_backend("by_card", "cuda", "bf16")
 
 
+def test_a_layer_on_a_card_goes_by_the_table_whatever_its_weights(
+    card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast its calls are in half precision."""
+    steps = {name: [[64, [[1, "sdpa"]]]] for name in by_card.OPERATIONS}
+    monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
+    layer = layer_class("softmax")(64, num_heads=4)
+    assert layer.backend == "measured"
+    del layer.o_proj
+    weight = types.SimpleNamespace(is_meta=False, device=torch.device("cuda"), dtype=torch.float32)
+    layer.__dict__["o_proj"] = types.SimpleNamespace(weight=weight)
+    layer._settle_backend()
+    assert layer.backend == "by_card"
+
+
 def test_by_card_calls_what_the_table_has(
     card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = {name: [[64, [[1, "fused"], [4, "eager"]]]] for name in by_card.OPERATIONS}
     monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
     monkeypatch.setitem(by_card._BACKENDS, "eager", eager)
-    q, v = torch.randn(1, 2, 5, 8), torch.randn(1, 1, 5, 16)
+    q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 1, 5, 32)
     given: dict[str, Any] = {"scale": 0.3, "mask": None}
     lam = torch.tensor(0.3)
     for name, inputs in {
@@ -194,16 +211,40 @@ def test_by_card_calls_what_the_table_has(
         by_card.attention(q[:, :, :3], q[:, :, :3], q[:, :, :3], **given)
 
 
+@pytest.mark.parametrize(
+    ("d", "e", "dtype"),
+    [(8, 8, torch.float32), (16, 24, torch.float32), (16, 64, torch.float32), (16, 16, torch.half)],
+)
+def test_what_was_not_measured_is_left_to_sdpa(
+    d: int, e: int, dtype: torch.dtype, card: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {name: [[64, [[1, "fused"]]]] for name in by_card.OPERATIONS}
+    monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": steps})
+    q, v = torch.randn(1, 2, 5, d, dtype=dtype), torch.randn(1, 2, 5, e, dtype=dtype)
+    found = by_card.attention(q, q, v, scale=0.3, mask=None)
+    wanted = sdpa.attention(q, q, v, scale=0.3, mask=None)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
 def test_the_table_is_read_inside_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    operation = [[8, [[1, "sdpa"], [4, "eager"]]], [16, [[1, "sdpa"]]]]
+    operation = [[16, [[1, "sdpa"], [4, "eager"]]], [32, [[1, "sdpa"]]]]
     monkeypatch.setitem(by_card._TABLE, CARD, {"fp32": {"attention": operation}})
     monkeypatch.setitem(by_card._BACKENDS, "eager", eager)
     monkeypatch.setattr(by_card, "_cards", [CARD])
-    q = torch.randn(1, 2, 5, 8)
+    q = torch.randn(1, 2, 5, 16)
     compiled = torch.compile(by_card.attention, backend="eager", fullgraph=True)
     found = compiled(q, q, q, scale=0.3, mask=None)
     wanted = eager.attention(q, q, q, scale=0.3, mask=None)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_a_way_backward_has_its_masked_kernels_too() -> None:
+    for part in ("80", "90", "100"):
+        for maps, d, e in ((2, 64, 128), (2, 128, 256), (1, 64, 64)):
+            for way in tiles.ways_shipped(part, maps, d, e):
+                for name in tiles.BACKWARD[way]:
+                    assert tiles.shipped(part)[f"{name}/{maps}/{d}/{e}/masked"], (part, way)
+            assert tiles.ways_shipped(part, maps, d, e)
 
 
 def test_the_table_in_git_names_what_there_is() -> None:

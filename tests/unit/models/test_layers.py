@@ -93,6 +93,14 @@ def test_a_table_does_not_depend_on_how_it_grew() -> None:
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("further", [0, 3])
+def test_rows_of_values_begin_where_a_gpu_can_fetch_many(further: int) -> None:
+    table, x = RotaryTable(8, 100.0), torch.randn(2, 5, 64 + further)
+    with plain_formulas():
+        _, _, v, _ = split_heads(x, table.span(0, 5, CPU), (4, 2, 1), 16)
+    assert v.stride(-2) == (16 if further else 64)
+
+
 def test_the_plain_formulas_agree_with_the_hand_written_ones() -> None:
     """They run on GPUs and under compilation, where this suite may not."""
     norm, table = RMSNorm(12, 1e-5), RotaryTable(6, 100.0)

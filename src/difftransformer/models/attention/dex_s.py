@@ -14,7 +14,6 @@ has anything to spare, so lambda is learned from equation 4's lambda_init on; W_
 matrices. Shapes as in `models.attention.base`; k = selected heads.
 """
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -23,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig
+from difftransformer.config.model import AttentionConfig, resolve_lambda_init
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
@@ -105,11 +104,7 @@ class DexAttention(Attention):
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DexSConfig)
         self.selected = config.selected
-        self.lambda_init = (
-            0.8 - 0.6 * math.exp(-0.3 * self.layer_index)
-            if config.lambda_init == "exponential"
-            else float(config.lambda_init)
-        )
+        self.lambda_init = resolve_lambda_init(config.lambda_init, self.layer_index)
         k, d = self.selected, self.head_dim
         if config.difference == "head":
             self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D

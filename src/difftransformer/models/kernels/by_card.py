@@ -22,12 +22,13 @@ OPERATIONS = ("attention", "attention_with_lse", "differential_attention")
 _BACKENDS: dict[str, Any] = {"sdpa": sdpa, "flash_attn": flash, "fused": fused}
 _TABLE: dict[str, Any] = json.loads(TABLE.read_text())
 _cards: list[str] = []
+_ALIGNED = 16
 _PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "bf16", torch.float32: "fp32"}
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
     """See `Kernel.attention`."""
-    found: Tensor = _fastest("attention", q, k, mask).attention(q, k, v, scale=scale, mask=mask)
+    found: Tensor = _fastest("attention", q, k, v, mask).attention(q, k, v, scale=scale, mask=mask)
     return found
 
 
@@ -35,7 +36,7 @@ def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """See `Kernel.attention_with_lse`."""
-    backend = _fastest("attention_with_lse", q, k, mask)
+    backend = _fastest("attention_with_lse", q, k, v, mask)
     found: tuple[Tensor, Tensor] = backend.attention_with_lse(q, k, v, scale=scale, mask=mask)
     return found
 
@@ -44,7 +45,7 @@ def differential_attention(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor, *, scale: float, mask: Tensor | None
 ) -> Tensor:
     """See `Kernel.differential_attention`."""
-    backend = _fastest("differential_attention", q, k, mask)
+    backend = _fastest("differential_attention", q, k, v, mask)
     found: Tensor = backend.differential_attention(q, k, v, lam, scale=scale, mask=mask)
     return found
 
@@ -78,11 +79,14 @@ def fastest(card: str, precision: str, operation: str, head_dim: int, keys: int)
     return str(next(backend for least, backend in reversed(steps) if keys >= least))
 
 
-def _fastest(operation: str, q: Tensor, k: Tensor, mask: Tensor | None) -> Any:
-    """A mask, or heads wider than were measured, not all of them take: such calls are SDPA's."""
-    if mask is not None or q.shape[-1] > WIDEST_HEAD:
-        return sdpa
+def _fastest(operation: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Any:
+    """Calls unlike those that were measured are SDPA's, which takes all."""
     if not _cards:
         card()
-    card_of_q, precision = _cards[q.device.index or 0], _PRECISIONS[q.dtype]
-    return _BACKENDS[fastest(card_of_q, precision, operation, q.shape[-1], k.shape[-2])]
+    card_of_q, precision = _cards[q.device.index or 0], _PRECISIONS.get(q.dtype, "")
+    d, e = q.shape[-1], v.shape[-1]
+    # Rows that are no multiple of 16 numbers are read one by one, and spill registers.
+    measured = d <= WIDEST_HEAD and e <= 2 * d and d % _ALIGNED == e % _ALIGNED == 0
+    if mask is not None or not measured or not knows(card_of_q, precision):
+        return sdpa
+    return _BACKENDS[fastest(card_of_q, precision, operation, d, k.shape[-2])]

@@ -54,8 +54,10 @@ def attention_with_lse(
 
     SDPA keeps the log-sum-exp to itself: on the CPU this calls the operation behind it, which is
     private, so that maps are written out should torch lose it; elsewhere FlexAttention, which
-    PyTorch fuses for it.
+    PyTorch fuses for it, but for a single query.
     """
+    if q.device.type != "cpu" and q.shape[-2] == 1:  # its maps are small, and its keys many
+        return eager.attention_with_lse(q, k, v, scale=scale, mask=mask)
     if q.device.type != "cpu":
         return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
     if not _lse_is_sound():

@@ -37,11 +37,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """See `Kernel.attention_with_lse`.
+    """See `Kernel.attention_with_lse`; a single query is SDPA's.
 
     Raises:
         BackendError: a device, type or width that it does not compute.
     """
+    if q.shape[2] == 1:
+        return sdpa.attention_with_lse(q, k, v, scale=scale, mask=mask)
     out, lse = _fused(q, k, v, None, scale, mask)
     return out, lse[0].transpose(1, 2) * math.log(2)
 
@@ -86,6 +88,7 @@ def _fused(
     q: Tensor, k: Tensor, v: Tensor, lam: Tensor | None, scale: float, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     _refuse_others(q, k, v)
+    _refuse_shapes(q, k, lam, mask)
     kernel_for("forward", 1 if lam is None else 2, q.shape[-1], v.shape[-1])
     given = (x for x in (q, k, v, lam) if x is not None)
     keep = torch.is_grad_enabled() and any(x.requires_grad for x in given)
@@ -102,4 +105,23 @@ def _refuse_others(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise BackendError(
             f"backend fused computes in half precision on CUDA, got {q.dtype}, {k.dtype} and "
             f"{v.dtype} on {q.device.type}; set precision bf16 and device cuda, or take sdpa"
+        )
+
+
+def _refuse_shapes(q: Tensor, k: Tensor, lam: Tensor | None, mask: Tensor | None) -> None:
+    """Refuse what the kernels would read wrongly, or from outside of a tensor."""
+    B, T, S = len(q), q.shape[2], k.shape[2]
+    if lam is not None and lam.ndim:
+        raise BackendError(
+            f"backend fused takes one lambda for all heads, got {[*lam.shape]}; take sdpa"
+        )
+    if mask is None and T > S:
+        raise BackendError(
+            f"backend fused takes {T} queries of {S} keys with a mask only: some of them would see "
+            "nothing; take eager"
+        )
+    if mask is not None and mask.shape not in ((1, 1, T, S), (B, 1, T, S)):
+        raise BackendError(
+            f"backend fused takes a mask [{B} or 1, 1, {T}, {S}] for all heads, got "
+            f"{[*mask.shape]}; take sdpa"
         )

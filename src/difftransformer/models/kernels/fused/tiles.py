@@ -165,12 +165,16 @@ def shipped(part: str) -> dict[str, list[list[int]]]:
 
 
 def ways_shipped(part: str, maps: int, d: int, e: int) -> list[str]:
-    """Ways of the backward pass of which each kernel has a tile for a part."""
+    """Ways of the backward pass of which each kernel has a tile for a part, masked or not."""
     able = {name for name, tiles in shipped(part).items() if tiles}
     return [
         way
         for way in ways_of(maps)
-        if able.issuperset(str(Kernel(name, maps, d, e)) for name in BACKWARD[way])
+        if able.issuperset(
+            str(Kernel(name, maps, d, e, masked))
+            for name in BACKWARD[way]
+            for masked in (False, True)
+        )
     ]
 
 
