@@ -33,7 +33,8 @@ def compile_ahead(scripts: Sequence[str], arguments: argparse.Namespace) -> None
         module = import_module(script)
         if left := runs.unanswered(script, module.questions(setting), arguments):
             tasks += [(script, name) for name in _tasks(script, setting) or left]
-    tasks.sort(key=lambda task: -runs.seconds_of(task[0]))  # begun last, the longest would end last
+    # What is kept comes first; of the others the longest, which begun last would end last.
+    tasks.sort(key=lambda task: (task[0] not in COUNTED, -runs.seconds_of(task[0])))
     begun = 0
     with ThreadPoolExecutor(arguments.processes) as pool:
         futures = {pool.submit(_in_a_process, *task, arguments): task for task in tasks}

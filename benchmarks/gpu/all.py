@@ -16,9 +16,9 @@ import runs
 from ahead import compile_ahead
 
 SCRIPTS = (
+    "tune",
     "contract",
     "variants",
-    "tune",
     "attention",
     "kernels",
     "step",
@@ -29,6 +29,8 @@ SCRIPTS = (
 )
 ADOPTED = ("tune", "attention")
 """Those whose answers become tables in git, which the scripts behind them run with."""
+FASTER = 1.03
+"""Times that a backend is faster before it takes another's place from a length on."""
 
 
 def main() -> None:
@@ -52,6 +54,8 @@ def main() -> None:
         if not is_adopted(script, arguments):
             print(f"{script} is answered: call with --adopt, then go on")
             return
+    for line in runs.wrong(scripts, arguments):
+        print(line)
     print(f"{left} questions are left: call again" if left else "all questions are answered")
 
 
@@ -155,12 +159,19 @@ def fastest(folder: Path) -> dict[str, Any]:
                 by_width.append([width, []])
             steps = by_width[-1][1]
             best = min(sorted(by_backend), key=lambda name: by_backend[name]["median"], default="")
-            if best and (not steps or steps[-1][1] != best):
+            if best and (not steps or _is_faster(best, steps[-1][1], by_backend)):
                 steps.append([keys if steps else 1, best])
     for operations in (one["bf16"] for one in found.values()):
         for _, steps in (pair for by_width in operations.values() for pair in by_width):
             steps.extend([] if steps else [[1, "sdpa"]])  # not measured at any length
     return found
+
+
+def _is_faster(best: str, held: str, by_backend: dict[str, Any]) -> bool:
+    """Whether a backend is faster than the one that the length before has, by more than chance."""
+    if held not in by_backend:
+        return True
+    return bool(by_backend[held]["median"] > FASTER * by_backend[best]["median"])
 
 
 def backends(seconds: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Are the numbers right on this card? Every operation and backend against the formula in float64.
+"""Are the numbers right on this card? Each operation and backend against the formula in float64.
 
 bfloat16 above all, whose products Triton's interpreter does not have right; odd lengths, more keys
 than queries, shared heads, masks; and whether a second backward pass gives the same bits.
@@ -30,13 +30,18 @@ BOUNDS = {"bfloat16": 2**-6, "float16": 2**-9, "float32": 2**-16}
 def questions(setting: Setting) -> Questions:
     """One for each shape and type: outputs and gradients by every backend that can run here."""
     types = setting.sized(("bfloat16", "float16"), ("float32", "float16"))
-    return {
-        f"{'x'.join(map(str, shape))} {name}": partial(compare, setting, shape, name)
-        for shape, name in product(setting.sized(SHAPES, TINY), types)
-    }
+    found: dict[str, Callable[[], Answer]] = {}
+    for shape, dtype in product(setting.sized(SHAPES, TINY), types):
+        name = f"{'x'.join(map(str, shape))} {dtype}"
+        if shape[0] == 2:
+            found[name] = partial(compare, setting, shape, dtype, "differential_attention")
+            continue
+        found[name] = partial(compare, setting, shape, dtype, "attention")
+        found[f"{name} lse"] = partial(compare, setting, shape, dtype, "attention_with_lse")
+    return found
 
 
-def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
+def compare(setting: Setting, shape: tuple[int, ...], dtype: str, operation: str) -> Answer:
     """Relative errors of the output and of each gradient, by backend."""
     import torch
 
@@ -45,7 +50,7 @@ def compare(setting: Setting, shape: tuple[int, ...], dtype: str) -> Answer:
     from difftransformer.models.kernels.fused.tiles import trying, ways_of
 
     inputs, mask, probe = tensors(setting, shape, getattr(torch, dtype))
-    run = partial(outputs, maps=shape[0], scale=shape[1] ** -0.5, mask=mask, probe=probe)
+    run = partial(outputs, operation, scale=shape[1] ** -0.5, mask=mask, probe=probe)
     exact = run(eager, [x.double() for x in inputs])
     found: Answer = {}
     for name in (*(f"fused {way}" for way in ways_of(shape[0])), "sdpa", "flash_attn"):
@@ -89,16 +94,18 @@ def tensors(setting: Setting, shape: tuple[int, ...], dtype: Any) -> tuple[Any, 
 
 
 def outputs(
-    operations: Any, inputs: list[Any], *, maps: int, scale: float, mask: Any, probe: Any
+    operation: str, operations: Any, inputs: list[Any], *, scale: float, mask: Any, probe: Any
 ) -> list[Any]:
-    """Output and gradients."""
+    """What an operation returns, and gradients through all of it."""
     import torch
 
     inputs = [x.detach().requires_grad_() for x in inputs]
-    name = "differential_attention" if maps == 2 else "attention"
-    call: Callable[..., Any] = getattr(operations, name)
-    out = call(*inputs, scale=scale, mask=mask)
-    return [out.detach(), *torch.autograd.grad(out, inputs, probe.to(out.dtype))]
+    found = getattr(operations, operation)(*inputs, scale=scale, mask=mask)
+    found = found if isinstance(found, tuple) else (found,)
+    # Of the log-sum-exp [B, T, H] a column of the probe [B, T, H, e] is the gradient.
+    probes = [probe if one.ndim == probe.ndim else probe[..., 0] for one in found]
+    along = [one.to(out.dtype) for one, out in zip(probes, found, strict=True)]
+    return [*(one.detach() for one in found), *torch.autograd.grad(found, inputs, along)]
 
 
 if __name__ == "__main__":

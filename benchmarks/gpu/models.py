@@ -1,40 +1,42 @@
-"""The models that whole steps are measured with: 135M parameters, as at scale gpu."""
+"""The models that whole steps are measured with: those of scale gpu, 135M parameters."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from runs import Setting
 
-ROWS: dict[str, dict[str, Any]] = {
-    "transformer": {"variant": "softmax"},
-    "diff_v1": {"variant": "diff_v1"},
-    "diff_v2": {"variant": "diff_v2"},
-    "dint": {"variant": "dint"},
-    "gpt_oss_sink": {"variant": "gpt_oss_sink"},
-    "softmax_off_by_one": {"variant": "softmax_off_by_one"},
+ROWS = {
+    "transformer": "transformer",
+    "diff_v1": "diff",
+    "diff_v2": "diff_v2",
+    "dint": "dint",
+    "gpt_oss_sink": "gpt_oss_sink",
+    "softmax_off_by_one": "softmax_off_by_one",
 }
-SCALE = Path(__file__).parents[2] / "config" / "scales" / "gpu.yaml"
-PEAK_FLOPS = yaml.safe_load(SCALE.read_text())["timings"]["throughput"]["peak_flops"]
+"""Rows by their runs."""
+CONFIG = Path(__file__).parents[2] / "config"
+_SCALE = yaml.safe_load((CONFIG / "scales" / "gpu.yaml").read_text())
+PEAK_FLOPS = _SCALE["timings"]["throughput"]["peak_flops"]
 """Dense bfloat16 by the data sheets, by a part of the card's name; the first that fits counts."""
 LOSS_CHUNK = 8192
 
 
 def config(setting: Setting, row: str, T: int) -> Any:
-    """A row's model for T positions."""
-    from difftransformer.config.model import ModelConfig
+    """A row's model for T positions; on a CPU a layer of that of scale smoke."""
+    scale = setting.sized("gpu", "smoke")
+    changes = {"max_positions": T} | setting.sized({}, {"num_layers": 1})
+    return catalogue(scale).run(ROWS[row]).model.model_copy(update=changes)
 
-    sizes = setting.sized((32768, 768, 12, 2048, 64), (64, 32, 1, 64, 16))
-    vocab_size, d_model, num_layers, ffn_dim, head_dim = sizes
-    return ModelConfig(
-        vocab_size=vocab_size,
-        d_model=d_model,
-        num_layers=num_layers,
-        ffn_dim=ffn_dim,
-        attention={**ROWS[row], "head_dim": head_dim},
-        max_positions=T,
-    )
+
+@cache
+def catalogue(scale: str) -> Any:
+    """All runs of a scale."""
+    from difftransformer.config.resolve import Catalogue
+
+    return Catalogue.load(CONFIG, {"scale": scale})
 
 
 def build(setting: Setting, row: str, backend: str, T: int) -> Any:

@@ -24,11 +24,13 @@ from typing import Any, NamedTuple
 
 RECORDS = Path(__file__).parent / "records"
 _CHANCES = 2
-"""Of a question that loses the card; another process may have been the cause."""
+"""Of a question that fails or loses the card; another process may have been the cause."""
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
 
 KERNELS = "difftransformer.models.kernels.fused"
 KERNEL_MODULES = ("backward", "backward_keys", "backward_queries", "forward", "launch", "pieces")
+OF_KERNELS = ("tune", "attention", "kernels")
+"""Scripts that time kernels; what others ask is answered by all code of models."""
 
 Answer = dict[str, Any]
 Questions = Mapping[str, Callable[[], Answer]]
@@ -214,18 +216,36 @@ def finite(value: Any) -> Any:
 def unanswered(script: str, asks: Questions, arguments: argparse.Namespace) -> Questions:
     """Questions without an answer on this card with these versions; half a line is none.
 
-    What failed is asked again, and what lost the card once more.
+    What failed is asked once more.
     """
     path: Path = arguments.records / f"{script}.jsonl"
     origin = surroundings(script, Setting(arguments.device, arguments.repeats))
-    known, losses = set(), Counter[str]()
+    known, failures = set(), Counter[str]()
     for line in [] if arguments.again else lines(path):
-        if all(line.get(key) == origin[key] for key in ("device", "versions")):
+        if _is_of(line, origin):
             name, found = line["question"], line.get("answer", {})
-            losses[name] += found.get("lost", False)
-            if losses[name] == _CHANCES or not failed(found):
+            failures[name] += failed(found)
+            if failures[name] == _CHANCES or not failed(found):
                 known.add(name)
     return {name: one for name, one in asks.items() if name not in known}
+
+
+def wrong(scripts: Sequence[str], arguments: argparse.Namespace) -> Iterator[str]:
+    """What the newest answers with these versions say is not within its bounds, a line each."""
+    for script in scripts:
+        origin = surroundings(script, Setting(arguments.device, arguments.repeats))
+        found: Answer = {}
+        for line in lines(arguments.records / f"{script}.jsonl"):
+            if _is_of(line, origin):
+                found[line["question"]] = line.get("answer", {})
+        for question, answered in found.items():
+            for part, one in answered.items():
+                if isinstance(one, dict) and one.get("within") is False:
+                    yield f"WRONG: {script} {question}, {part}: {json.dumps(short(one))}"
+
+
+def _is_of(line: Answer, origin: Answer) -> bool:
+    return all(line.get(key) == origin[key] for key in ("device", "versions"))
 
 
 def lines(path: Path) -> Iterator[Answer]:
@@ -263,6 +283,8 @@ def surroundings(script: str, setting: Setting) -> Answer:
         versions["shipped"] = json_digest([tiles_of[str(one)] for one in asked_kernels])[:12]
     elif tiles := digest_of_tiles(measured().get(card)):
         versions["tiles"] = tiles
+    if script not in OF_KERNELS:
+        versions["models"] = modules_digest(model_modules())[:12]
     if script == "training":  # the one that asks for `auto`
         versions["by_card"] = json_digest(json.loads(TABLE.read_text()).get(card))[:12]
     return {
@@ -270,6 +292,15 @@ def surroundings(script: str, setting: Setting) -> Answer:
         "capability": list(capability),
         "versions": versions | {"cuda": str(torch.version.cuda)},
     }
+
+
+def model_modules() -> list[str]:
+    """Names of all modules of models."""
+    from difftransformer import models
+
+    folder = Path(models.__path__[0])
+    paths = (path.relative_to(folder.parent.parent) for path in folder.rglob("*.py"))
+    return [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
 
 
 def digest_of_tiles(found: Mapping[str, Any] | None) -> str | None:

@@ -5,6 +5,7 @@ Kernels of the backward pass are timed within all of it.
 `python benchmarks/gpu/all.py --adopt` writes the answers to `measured.json` beside the kernels.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -112,10 +113,16 @@ def sound(
 
 
 def tiles(setting: Setting, kernel: Any) -> list[Any]:
-    """Those that are shipped for this card."""
+    """Those that are shipped for this card, and that its shared memory holds."""
+    import torch
+
     from difftransformer.models.kernels.fused.tiles import Tile, shipped
 
-    return [Tile(*one[:4]) for one in shipped(part_here(setting))[str(kernel)]]
+    most = math.inf
+    if not setting.tiny:
+        most = torch.cuda.get_device_properties().shared_memory_per_block_optin
+    found = shipped(part_here(setting))[str(kernel)]
+    return [Tile(*tile) for *tile, shared in found if shared <= most]
 
 
 def part_here(setting: Setting) -> str:

@@ -46,6 +46,7 @@ def test_every_question_is_answered_once(tmp_path: Path) -> None:
             assert line["script"] == name and line["answer"] and line["repeats"] == 2
             assert "failed" not in line["answer"], line
             assert {"torch", "triton", "python"} <= set(line["versions"])
+    assert len(lines["contract"]) == 6  # of two types: two maps, one, and its log-sum-exp
     for line in map(json.loads, lines["contract"]):
         found = line["answer"]
         assert all(found[f"fused {way}"]["within"] for way in tiles.ways_of(1))
@@ -90,7 +91,7 @@ def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     again = call("variants", *options)
     assert again.stdout.startswith("0 of 0 asked ahead")
     late = call("contract", "tune", *options, "--minutes", "0")
-    assert late.stdout.startswith("0 of 10 asked ahead")  # four shapes, six kernels
+    assert late.stdout.startswith("0 of 12 asked ahead")  # six operations, six kernels
 
 
 def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_an_answer_behind_half_a_line_is_whole(tmp_path: Path) -> None:
 def test_a_script_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     ended = call("tables", "--device", "cpu", "--records", str(tmp_path))
     assert ended.returncode == 2
-    assert "no script tables: there are contract, variants, tune" in ended.stderr
+    assert "no script tables: there are tune, contract, variants" in ended.stderr
 
 
 def test_what_is_left_is_said(tmp_path: Path) -> None:
@@ -189,6 +190,9 @@ def test_answers_of_other_versions_and_half_lines_are_asked_again(
     asks: dict[str, Any] = dict.fromkeys("abcd", dict)
     given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path, again=False)
     assert list(runs.unanswered("x", asks, given)) == ["b", "c", "d"]
+    with (tmp_path / "x.jsonl").open("a") as file:  # a second time
+        file.write(json.dumps({**ORIGIN, "question": "d", "answer": failed}) + "\n")
+    assert list(runs.unanswered("x", asks, given)) == ["b", "c"]
     assert list(runs.unanswered("none", asks, given)) == list("abcd")
     given.again = True
     assert list(runs.unanswered("x", asks, given)) == list("abcd")
@@ -306,6 +310,56 @@ def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:
 
     for path, found in import_module("all").tables(runs.RECORDS):
         assert json.loads(path.read_text()) == found
+
+
+def test_what_is_wrong_is_said_until_it_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import runs
+
+    monkeypatch.setattr(runs, "surroundings", lambda script, setting: ORIGIN)
+    given = argparse.Namespace(device="cpu", repeats=2, records=tmp_path)
+
+    def said(within: bool, origin: dict[str, Any] = ORIGIN) -> list[str]:
+        answer = {"sdpa": {"within": True}, "fused": {"error": 0.1, "within": within}}
+        runs.record(tmp_path, {**origin, "script": "x", "question": "a b", "answer": answer})
+        return list(runs.wrong(["x", "none"], given))
+
+    assert said(within=False) == ['WRONG: x a b, fused: {"error": 0.1, "within": false}']
+    assert said(within=True) == []
+    assert said(within=False, origin={**ORIGIN, "versions": {"torch": "2"}}) == []
+
+
+def test_another_backend_is_taken_where_it_is_clearly_faster(tmp_path: Path) -> None:
+    every = import_module("all")
+    fused = {1024: 1.0, 2048: 1.02, 4096: 1.04, 8192: 1.0}
+    (tmp_path / "attention.jsonl").write_text(
+        "".join(
+            answered(
+                "attention",
+                f"keys {T} d 64 training",
+                {"seconds": {"fused": {"median": time}, "padded (sdpa)": {"median": other}}},
+            )
+            for T, time in fused.items()
+            for other in [1.0 if T < 8192 else 1.02]
+        )
+    )
+    found = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
+    assert found == [[64, [[1, "fused"], [4096, "sdpa"]]]]
+
+
+def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tune, runs = import_module("tune"), import_module("runs")
+    kernel = tiles.Kernel("queries", 2, 128, 256)
+    small = argparse.Namespace(shared_memory_per_block_optin=99 * 1024)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 9))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: small)
+    found = tune.tiles(runs.Setting("cuda", 2), kernel)
+    held = [one[:4] for one in tiles.shipped("80")[str(kernel)] if one[4] <= 99 * 1024]
+    assert [list(one) for one in found] == held
+    assert 0 < len(held) < len(tiles.shipped("80")[str(kernel)])
 
 
 def test_what_comes_behind_waits_until_the_tables_are_adopted(
