@@ -316,10 +316,13 @@ class Artifacts:
             yield layout.evaluation(suite, run, seed)
             for judge in self.jobs.judges(suite):
                 yield layout.judgement(judge, suite, run, seed)
-        shown = {part.asked.timing: part for part in self.known[name].sections}
-        for timing, part in shown.items():
-            if timing is not None and self._timed(timing, own=part.measurement != timing):
-                yield layout.timings(timing)
+        shown = {
+            timing: None
+            for part in self.known[name].sections
+            if (timing := part.asked.timing) is not None
+            and self._timed(timing, own=part.measurement != timing)
+        }
+        yield from map(layout.timings, shown)
 
 
 def _twins(part: SectionConfig) -> Sequence[str]:

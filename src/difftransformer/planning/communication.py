@@ -13,6 +13,7 @@ Nothing is taken to be hidden behind the computation, which FSDP2 does for most 
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.scale import MachineConfig
@@ -57,7 +58,8 @@ def step_cost(
     """Return what a step costs on a number of GPUs, whatever the training itself asks for."""
     sequences = max(training.batch_size, gpus)
     share = sequences / gpus
-    micro_batches = -(-int(share) // min(training.micro_batch, int(share)))
+    most = ceil(share)  # of the GPU that has the most
+    micro_batches = ceil(most / min(training.micro_batch, most))
     layer, outside = layer_and_outside(model)
     # Of layers: gather, gather, reduce; of what is outside of them: gather, reduce.
     gathered = _GATHERED[training.precision]

@@ -93,7 +93,7 @@ class Plan:
         return [name for name in self.catalogue.runs if name in known and self.jobs.trained(name)]
 
     def check_files(self) -> None:
-        """Look for the files that any target could need."""
+        """Refuse folders of benchmarks that are not there, and corpora without files."""
         for name in self.catalogue.suites:
             self.jobs.benchmark_files(name)
         trained = self._trained()

@@ -199,7 +199,8 @@ def _interval_note(view: View[Options]) -> str:
         return f"One seed ({seeds}): no interval."
     return (
         f"{len(view.seeds)} seeds ({seeds}). 95% intervals, and ± as half of one, hold the chance "
-        "of seeds and of what every seed was asked, as those of the verdicts do."
+        "of seeds and of what every seed was asked, as those of the verdicts do, which leave out "
+        "seeds that were seen before."
     )
 
 

@@ -11,7 +11,7 @@ from difftransformer.config.generated_rows import ClassificationConfig, Generate
 from difftransformer.config.measurement import AnyModel, PromptSuite
 from difftransformer.config.measurement import Options as AnyOptions
 from difftransformer.config.model import ModelConfig
-from difftransformer.config.validation import nearest
+from difftransformer.config.validation import known_names
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
@@ -32,9 +32,7 @@ def accuracy_metric(number: int, order: int | None = None) -> str:
 
 
 def _known(task: str) -> str:
-    if task not in CLASSIFICATION_TASKS:
-        raise ValueError(f"unknown task '{task}'{nearest(task, CLASSIFICATION_TASKS)}")
-    return task
+    return known_names(CLASSIFICATION_TASKS, "task")([task])[0]
 
 
 class Suite(AnyModel, PromptSuite):
