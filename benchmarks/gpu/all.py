@@ -27,7 +27,8 @@ SCRIPTS = (
     "decoding",
     "table7",
 )
-ADOPTED = ("tune", "attention")
+TILES = "tune"
+ADOPTED = (TILES, "attention")
 """Those whose answers become tables in git, which the scripts behind them run with."""
 FASTER = 1.03
 """Times that a backend is faster before it takes another's place from a length on."""
@@ -42,7 +43,14 @@ def main() -> None:
     runs.check_device(arguments.device)
     scripts = [name for name in SCRIPTS if name in (arguments.scripts or SCRIPTS)]
     if arguments.processes:
-        compile_ahead(scripts, arguments)
+        # Tiles that are adopted ask all the rest again.
+        setting = runs.Setting(arguments.device, arguments.repeats)
+        known = TILES not in scripts or not runs.unanswered(
+            TILES, import_module(TILES).questions(setting), arguments
+        )
+        compile_ahead(scripts if known else [TILES], arguments)
+        if not known and len(scripts) > 1:
+            print(f"call `{TILES}` without --processes, then with --adopt, then as now")
         return
     left = 0
     for script in scripts:

@@ -91,7 +91,10 @@ def test_compiling_ahead_keeps_what_no_clock_decides(tmp_path: Path) -> None:
     again = call("variants", *options)
     assert again.stdout.startswith("0 of 0 asked ahead")
     late = call("contract", "tune", *options, "--minutes", "0")
-    assert late.stdout.startswith("0 of 12 asked ahead")  # six operations, six kernels
+    assert late.stdout.startswith("0 of 6 asked ahead")  # kernels, whose tiles the rest takes
+    assert late.stdout.endswith("call `tune` without --processes, then with --adopt, then as now\n")
+    late = call("contract", *options, "--minutes", "0")
+    assert late.stdout.startswith("0 of 6 asked ahead")  # operations
 
 
 def test_a_process_that_dies_is_a_question_that_failed(tmp_path: Path) -> None:
