@@ -32,7 +32,10 @@ class Provenance(Environment):
     fingerprint: str = Field(description="sha256 of stage, settings, code, inputs and seed")
     started: str = Field(description="Start of the job, ISO 8601, UTC")
     finished: str = Field(description="End of the job, ISO 8601, UTC")
-    seconds: float = Field(description="Wall time of the job, of its last attempt if resumed")
+    seconds: float = Field(
+        description="Wall time of the job; of a training that was resumed of all its attempts, up "
+        "to their last checkpoints"
+    )
 
 
 class Share(Settings):
@@ -103,15 +106,24 @@ def job_id(stage: str, run: str, seed: int | None, fingerprint: str) -> str:
     return re.sub(r"[^\w.-]+", "_", "-".join(parts))
 
 
-def origin(fingerprint: str, *, started: datetime, threads: int) -> Provenance:
-    """Collect the provenance of a job that ends now; ``started`` is an aware time."""
+def origin(
+    fingerprint: str, *, started: datetime, threads: int, earlier: float = 0.0
+) -> Provenance:
+    """Collect the provenance of a job that ends now.
+
+    Args:
+        fingerprint: Of the job.
+        started: When this attempt began, an aware time.
+        threads: Of one operation.
+        earlier: Seconds of earlier attempts.
+    """
     finished = datetime.now(UTC)
     return Provenance(
         **capture(threads).model_dump(),
         fingerprint=fingerprint,
         started=started.astimezone(UTC).isoformat(timespec="seconds"),
         finished=finished.isoformat(timespec="seconds"),
-        seconds=round((finished - started).total_seconds(), 3),
+        seconds=round(earlier + (finished - started).total_seconds(), 3),
     )
 
 

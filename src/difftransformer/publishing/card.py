@@ -145,7 +145,10 @@ def _model(training: Result, own_code: bool) -> Iterator[str]:
     remote, needs = "", "It is a model of transformers' own."
     if own_code:
         remote = ", trust_remote_code=True"
-        needs = "`pip install difftransformer` brings the code that its config.json names."
+        needs = (
+            "The code that its config.json names is the package difftransformer's: `pip install .` "
+            "in a checkout of it."
+        )
     yield (
         "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         f'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_ID"{remote})\n'
@@ -213,7 +216,7 @@ def _budget(training: Result) -> Iterator[str]:
             "Sequences": f"{settings.get('batch_size')} of {settings.get('seq_len')} tokens a step",
             "Learning rate": rate(float(settings.get("lr", 0))),
             "Precision": settings.get("precision"),
-            "Time": f"{provenance.seconds:,.0f} s (last attempt) on {_machine(training)}",
+            "Time": f"{provenance.seconds:,.0f} s on {_machine(training)}",
         }.items(),
     )
 

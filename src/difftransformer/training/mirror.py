@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError, in_one_line
+from difftransformer.extras import install
 from difftransformer.provenance.atomic import link
 from difftransformer.training.interrupt import Interrupted
 
@@ -299,9 +300,7 @@ def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool])
 def refusal(url: str, what: str, error: Exception) -> CheckpointError:
     """Name the URL, what a library said, and what to look at."""
     if isinstance(error, ImportError):
-        return CheckpointError(
-            f"{url}: {what} ({in_one_line(error)}); for s3: `pip install difftransformer[s3]`"
-        )
+        return CheckpointError(f"{url}: {what} ({in_one_line(error)}); for s3: {install('s3')}")
     return CheckpointError(
         f"{url}: {what} ({in_one_line(error)}): look at its name, its rights and room, "
         "AWS_ENDPOINT_URL and the credentials; nothing was lost, start again to continue"

@@ -181,7 +181,12 @@ def train_run(
             metrics=metrics,
             settings=slice.model_dump(mode="json")
             | {"resolved": resolved, "upstream": upstream, "held_out": held_out(dataset)},
-            provenance=origin(fingerprint, started=started, threads=frame["threads"]),
+            provenance=origin(
+                fingerprint,
+                started=started,
+                threads=frame["threads"],
+                earlier=trainer.earlier_seconds,
+            ),
         )
         kept = [store.kept_weights(step) for step in config.kept_steps]
         publish(frame["output"], finished, history, dataset, result, kept, adapter)

@@ -4,6 +4,7 @@ Shapes: B = sequences, T = positions.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from math import cos, isfinite, pi
 
@@ -52,6 +53,7 @@ class Trainer:
 
     Attributes:
         parent: Digest of the weights that it starts from; "" from scratch.
+        earlier_seconds: Wall time of earlier attempts, up to the checkpoint that it goes on from.
     """
 
     parent: str = ""
@@ -71,6 +73,7 @@ class Trainer:
         self.model, self.config = model, config
         self.step, self.history = 0, History()
         self.diverged_at: int | None = None
+        self.earlier_seconds, self._began = 0.0, time.monotonic()
         self._loader, self._objective, self._measure = loader, objective, measure
         self._device, self._team = device, team
         self._method = method
@@ -132,8 +135,14 @@ class Trainer:
             "threads": torch.get_num_threads(),
             "world": self._team.world,
             "parent": self.parent,
+            "seconds": self.seconds,
         }
         return Snapshot(self.step, tensors, state)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, of earlier attempts up to their last checkpoints too."""
+        return self.earlier_seconds + time.monotonic() - self._began
 
     def tensors(self) -> dict[str, Tensor]:
         """Return what a checkpoint must have of model and method."""
@@ -156,6 +165,7 @@ class Trainer:
         self._sums = snapshot.tensors["sums"].to(self._device)
         self._summed_steps = snapshot.state["summed_steps"]
         self.step = snapshot.step
+        self.earlier_seconds = snapshot.state.get("seconds", 0.0)
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
         for lost in choices.keep(snapshot.state.get("arithmetic", {})):
             logger.warning(f"checkpoint: {lost}: the last bits will differ")

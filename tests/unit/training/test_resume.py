@@ -1,5 +1,6 @@
 """A training stopped at any moment ends in the bytes of one that never was."""
 
+import json
 import logging
 import os
 import random
@@ -7,6 +8,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -17,6 +19,7 @@ from tiny_training import Train, make_slice, train_in
 from difftransformer.errors import CheckpointError
 from difftransformer.models.choices import FOLDER, FORCED
 from difftransformer.models.matrices import products
+from difftransformer.provenance.result import read_result
 from difftransformer.training import trainer
 from difftransformer.training.interrupt import Interrupted, listening
 
@@ -67,6 +70,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     return train_in(tmp_path_factory.mktemp("undisturbed"), text)(make_slice(steps=150))
 
 
+def state_of(folder: Path) -> dict[str, Any]:
+    """What the newest checkpoint says beside its tensors."""
+    found: dict[str, Any] = json.loads(
+        (max((folder / "state").glob("checkpoint-*")) / "state.json").read_text()
+    )
+    return found
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
     train: Train, undisturbed: Path, tmp_path: Path, number: signal.Signals
@@ -81,8 +92,13 @@ def test_stop_signal_writes_a_checkpoint_and_exits_as_resumable(
     assert process.exitcode == os.EX_TEMPFAIL == 75
     assert len(checkpoints(stopped)) == 1
     assert checkpoints(stopped)[0] < 150
+    before = state_of(stopped)["seconds"]
+    assert before > 0.05
+    began = time.monotonic()
     train(slice, "stopped")
     assert_same_outcome(undisturbed, stopped)
+    took = read_result(stopped / "out" / "training.json").provenance.seconds
+    assert before < took < before + time.monotonic() - began + 0.01
 
 
 def test_a_scheduler_may_say_stop_as_often_as_it_likes(train: Train, tmp_path: Path) -> None:
