@@ -21,8 +21,10 @@ from difftransformer.cli.frame import (
     Slice,
     Threads,
     Uri,
+    as_settings,
     command,
     job,
+    load_plan,
     people,
     read,
     state,
@@ -129,16 +131,15 @@ def judge_answers(
 
 @people(LOOK)
 def estimate_judging(
-    artifact: Artifact, scale: Scale = "tiny", seeds: Seeds = None, config: Config = Path("config")
+    artifact: Artifact, scale: Scale = None, seeds: Seeds = None, config: Config = Path("config")
 ) -> None:
     """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
     with reporting():
         from difftransformer.config.measurements import module_of
         from difftransformer.config.validation import lookup
-        from difftransformer.planning.plan import Plan
 
         # What `judge` asks for is no matter here, and the endpoint would need its key.
-        plan = Plan.load(config, {"scale": scale, "seeds": seeds, "judge": "lexical"})
+        plan = load_plan(config, scale, seeds=seeds, judge="lexical")
         kept, missing = Path(plan.jobs.layout.kept_judgements), 0
         lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
         found = plan.artifacts.answer_folders(artifact)
@@ -151,10 +152,10 @@ def estimate_judging(
             typer.echo(said)
             missing += len(folders) - there
         if missing:
-            given = "" if seeds is None else f" seeds={seeds}"
+            given = " ".join(as_settings(scale=plan.catalogue.project.scale, seeds=seeds))
             typer.echo(
                 f"{missing} runs have not answered yet: "
-                f"`snakemake {artifact} --config scale={scale}{given}` makes them answer"
+                f"`snakemake {artifact} --config {given}` makes them answer"
             )
 
 

@@ -15,6 +15,7 @@ from difftransformer.cli.frame import (
     Config,
     Scale,
     Seeds,
+    as_settings,
     beginning_with,
     load_plan,
     people,
@@ -38,7 +39,7 @@ def reproduce(
             autocompletion=beginning_with,
         ),
     ] = None,
-    scale: Scale = "tiny",
+    scale: Scale = None,
     seeds: Seeds = None,
     cores: Cores = _CORES,
     dry_run: DryRun = False,
@@ -49,12 +50,12 @@ def reproduce(
     """
     with reporting():
         words = [*(artifacts or []), *call.args]
-        settings = [f"scale={scale}"] + ([] if seeds is None else [f"seeds={seeds}"])
+        settings = as_settings(scale=scale, seeds=seeds)
         words = [part for word in words for part in _split_settings(word)]
         if _SETTINGS in words:  # given twice, only the last one would count
             after = words.index(_SETTINGS) + 1
             words[after:after] = settings
-        else:
+        elif settings:
             words += [_SETTINGS, *settings]
         _snakemake(["--cores", str(cores), *(["--dry-run"] if dry_run else []), *words])
 
@@ -62,27 +63,29 @@ def reproduce(
 @people(BUILD)
 def rerun(
     artifact: Artifact,
-    scale: Scale = "tiny",
+    scale: Scale = None,
     seeds: Seeds = None,
     cores: Cores = _CORES,
     dry_run: DryRun = False,
 ) -> None:
     """Train and evaluate the runs of an ablation again, from scratch, and what shows them.
 
-    Snakemake does it, in the current folder: all built artifacts that show these runs are forced.
+    Snakemake does it, in the current folder: all built artifacts that show these runs are forced,
+    with the seeds that they have where none are given.
     """
     with reporting():
-        plan = load_plan(Path("config"), scale, seeds)
+        plan = load_plan(Path("config"), scale, seeds=seeds)
+        if seeds is None and (seeds := plan.built_seeds(artifact)) is not None:
+            plan = load_plan(Path("config"), scale, seeds=seeds)
         words = [*plan.built_users(artifact), "--cores", str(cores)]
         words += ["--dry-run"] if dry_run else []
         words += ["--forcerun", *plan.interventions(artifact)]
-        words += [_SETTINGS, f"scale={scale}"]
-        words += [f"seeds={seeds}"] if seeds is not None else []
-        _snakemake(words)
+        settings = as_settings(scale=scale, seeds=seeds)
+        _snakemake([*words, *([_SETTINGS, *settings] if settings else [])])
 
 
 @people(BUILD)
-def show_verdicts(scale: Scale = "tiny", config: Config = Path("config")) -> None:
+def show_verdicts(scale: Scale = None, config: Config = Path("config")) -> None:
     """Print what the verdicts come to at a scale, and what to run next."""
     with reporting():
         plan = load_plan(config, scale)
@@ -103,7 +106,7 @@ def open_report(
             autocompletion=beginning_with,
         ),
     ] = None,
-    scale: Scale = "tiny",
+    scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
     """Open the report in a browser, from disk; where there is none, say where it lies."""
@@ -118,7 +121,8 @@ def open_report(
             page = Path(plan.jobs.layout.page(artifact))
         if not page.is_file():
             raise DataError(
-                f"{page}: not built yet: difftransformer {artifact or 'reproduce'} --scale {scale}"
+                f"{page}: not built yet: difftransformer {artifact or 'reproduce'} --scale "
+                f"{plan.catalogue.project.scale}"
             )
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):

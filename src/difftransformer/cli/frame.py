@@ -1,9 +1,11 @@
 """What the subcommands share: options, the frame of a tracked job, and where its state lies."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +16,8 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from difftransformer.config.project import LARGEST_SEED, load_project
 from difftransformer.config.validation import nearest
+from difftransformer.config.yaml_files import parse_value
+from difftransformer.errors import ConfigError
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.reporting import reporting
@@ -115,6 +119,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"difftransformer {metadata.version('difftransformer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    del version
+
+
 MOST_THREADS = 1024
 S = TypeVar("S", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., None])
@@ -153,9 +173,26 @@ FoundUri = Annotated[
     ),
 ]
 """The two that `find_results` completes."""
-Scale = Annotated[str, typer.Option(help="File of config/scales.")]
+
+
+def _seeds(text: str) -> Any:
+    """Read a number, or a list; config.yaml's own check says what they may be."""
+    try:
+        return parse_value(text, "--seeds")
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Scale = Annotated[
+    str | None, typer.Option(help="File of config/scales; without it as config.yaml says.")
+]
 Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Number of seeds; without it as the scale says.")
+    Any,
+    typer.Option(
+        parser=_seeds,
+        metavar="N|[A,B,...]",
+        help="Number of seeds, or which; without it as the scale says.",
+    ),
 ]
 Config = Annotated[Path, typer.Option("--config", help="Folder of the configuration.")]
 
@@ -181,14 +218,24 @@ command = people(STEPS)
 """Register a subcommand that is a rule's: the function has the rule's name."""
 
 
-def load_plan(
-    config: Path, scale: str, seeds: int | None = None, pretrained: str | None = None
-) -> "Plan":
-    """Return the plan of a scale, with everything checked."""
+def load_plan(config: Path, scale: str | None, **more: Any) -> "Plan":
+    """Return the plan of a scale, else that of config.yaml, with everything checked.
+
+    Keywords are further keys of config.yaml; None: as it says.
+    """
     from difftransformer.planning.plan import Plan
 
-    asked = {"scale": scale, "seeds": seeds}
-    return Plan.load(config, asked | ({"pretrained": pretrained} if pretrained else {}))
+    asked = {"scale": scale} | more
+    return Plan.load(config, {key: value for key, value in asked.items() if value is not None})
+
+
+def as_settings(**given: Any) -> list[str]:
+    """Return settings as Snakemake's --config takes them; None: not given."""
+    return [
+        f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
+        for key, value in given.items()
+        if value is not None
+    ]
 
 
 def store(uri: str, results: Path) -> str:

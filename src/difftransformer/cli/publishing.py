@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from difftransformer.cli.frame import TAKE, people
+from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 
@@ -32,11 +33,14 @@ def publish(
         from difftransformer.publishing import hub
         from difftransformer.publishing.publish import is_published, publish
 
+        if public and not push_to:
+            raise UserError("--public is about the hub: give --push-to OWNER/NAME, too")
         if push_to:  # before anything is written
             hub.require_token()
             hub.require_name(push_to)
         # A push that failed is done again.
         if not (push_to and is_published(run, output, format, licence)):
             publish(run, output, format, licence)
+            typer.echo(output)
         if push_to:
             typer.echo(hub.push(output, push_to, private=not public))

@@ -25,24 +25,48 @@ from difftransformer.cli.frame import (
     people,
     store,
 )
+from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 
 @people(LOOK)
-def check(scale: Scale = "tiny", config: Config = Path("config")) -> None:
+def check(scale: Scale = None, config: Config = Path("config")) -> None:
     """Read and check the whole configuration at a scale; say how much there is."""
     with reporting():
         plan = load_plan(config, scale)
         typer.echo(
-            f"{config}: fine at scale {scale}: {len(plan.catalogue.runs)} runs, "
-            f"{len(plan.catalogue.suites)} suites, artifacts {', '.join(plan.artifacts.known)}"
+            f"{config}: fine at scale {plan.catalogue.project.scale}: "
+            f"{len(plan.catalogue.runs)} runs, {len(plan.catalogue.suites)} suites, artifacts "
+            f"{', '.join(plan.artifacts.known)}"
         )
+
+
+@people(LOOK, name="list")
+def list_known(
+    runs: Annotated[bool, typer.Option("--runs", help="Runs, not tables and figures.")] = False,
+    scale: Scale = None,
+    config: Config = Path("config"),
+) -> None:
+    """Name what there is at a scale: tables and figures, those built with their seeds, or runs."""
+    with reporting():
+        plan = load_plan(config, scale)
+        if runs:
+            lines = {name: (one.label, "") for name, one in plan.catalogue.runs.items()}
+        else:
+            built = plan.built()
+            lines = {
+                name: (one.title, built.get(name, "-"))
+                for name, one in plan.artifacts.known.items()
+            }
+        widths = [max(map(len, lines)), max(len(state) for _, state in lines.values())]
+        for name, (title, state) in lines.items():
+            typer.echo(f"{name:{widths[0]}}  {state:{widths[1]}}  {title}")
 
 
 @people(LOOK)
 def show(
     run: Annotated[str, typer.Argument(help="Run of runs.yaml.")],
-    scale: Scale = "tiny",
+    scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
     """Print a run as its training job gets it, its parameters, and how `match` sized it."""
@@ -81,7 +105,7 @@ def show_costs(
     from difftransformer.planning.costs import lines
 
     with reporting():
-        plan = load_plan(config, scale, seeds, pretrained)
+        plan = load_plan(config, scale, seeds=seeds, pretrained=pretrained)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             lookup(known, target, "artifact or group", "show_costs")
@@ -116,6 +140,8 @@ def write_schema(config: Config = Path("config")) -> None:
     from difftransformer.planning.documentation import write_documentation
 
     with reporting():
+        if not config.is_dir():
+            raise UserError(f"{config}: no such folder; give --config that of a checkout")
         for path in write_documentation(config):
             typer.echo(path)
 
@@ -133,6 +159,7 @@ def export_model(
 
     with reporting():
         export_model(model, output, format)
+        typer.echo(output)
 
 
 @command
@@ -161,6 +188,8 @@ def sync_tracking(
 
     with reporting(log):
         root, uri = find_results(config, results, tracking)
+        if results is not None and not results.is_dir():
+            raise UserError(f"{results}: no such folder; give --results one with builds in it")
         report = sync_tracking(root, uri)
         if close:
             close_stale(root, uri)

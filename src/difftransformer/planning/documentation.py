@@ -54,7 +54,8 @@ file of `artifacts/` is a table or a figure with its rows, claims and published 
 
 Every key of `config.yaml` can be set for one call (`--config scale=smoke seeds=3`), settings of
 single runs as well: `--config set='{diff: {training: {lr: 0.002}}}'`, or the same in a file,
-`--configfile mine.yaml`. A wrong name or type stops everything before the first job starts.
+`--configfile mine.yaml`. A wrong name or type stops everything before the first job starts; only
+the column that a claim is about is known when its table is made.
 """
 
 

@@ -18,7 +18,7 @@ from difftransformer.config.artifacts import Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, UserError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
@@ -295,6 +295,42 @@ class Plan:
                 and any(Path(file).is_file() for file in self.files([name]))
             )
         ]
+
+    def built_seeds(self, artifact: str) -> list[int] | None:
+        """Return the seeds of the built tables that show an artifact's runs; None: those asked for.
+
+        Raises:
+            UserError: They have other seeds than those asked for, and not all the same.
+        """
+        found = self._built_seeds(self.built_users(artifact))
+        if all(seeds == self.artifacts.seeds(name) for name, seeds in found.items()):
+            return None
+        first, *others = found.values()
+        if any(seeds != first for seeds in others):
+            said = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
+            raise UserError(f"built tables have other seeds than asked for: {said}; say --seeds")
+        return first
+
+    def built(self) -> dict[str, str]:
+        """Return what is built, and with how many seeds where a table says so."""
+        found = {
+            name: "built"
+            for name in self.artifacts.known
+            if any(Path(file).is_file() for file in self.files([name]))
+        }
+        for name, seeds in self._built_seeds(found).items():
+            found[name] = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+        return found
+
+    def _built_seeds(self, artifacts: Iterable[str]) -> dict[str, list[int]]:
+        """Return the seeds of those whose table is built."""
+        # Here, so that not every call of Snakemake waits for it.
+        from difftransformer.reporting.verdict_job import read_kept
+
+        tables = map(self.jobs.layout.table, self._with("table", [*artifacts]))
+        paths = (Path(f"{table}.json") for table in tables)
+        built = read_kept(path for path in paths if path.is_file())
+        return {table.artifact: table.seeds for table in built}
 
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]

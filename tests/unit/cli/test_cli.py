@@ -12,9 +12,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+import difftransformer
 from difftransformer.cli import app, frame
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.published import publish
 from difftransformer.provenance.sync import SyncReport
+from difftransformer.reporting.document import TableDocument
 
 RUNNER = CliRunner()
 
@@ -64,7 +67,8 @@ def forced(started: Mock) -> tuple[list[str], list[str]]:
     """Targets that snakemake is started with, and the files that it is to make again."""
     program, words = started.call_args.args
     assert program == words[0] == sys.executable and words[1:3] == ["-m", "snakemake"]
-    force, settings = words.index("--forcerun"), words.index("--config")
+    force = words.index("--forcerun")
+    settings = words.index("--config") if "--config" in words else None
     return words[3 : words.index("--cores")], words[force + 1 : settings]
 
 
@@ -81,29 +85,77 @@ def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started
     ]
     command = started.call_args.args[1]
     assert command[4:7] == ["--cores", "3", "--dry-run"]
-    assert command[-3:] == ["--config", "scale=tiny", "seeds=2"]
+    assert command[-2:] == ["--config", "seeds=2"]
+
+
+def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
+    """A built table with these seeds, and nothing in it."""
+    path = checkout / f"results/tiny/tables/{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"artifact": name, "title": "T", "caption": "", "scale": "tiny", "seeds": seeds}
+    table = TableDocument.model_validate(about | {"sections": [], "evidence": []})
+    page = path.with_suffix(".html")
+    page.touch()
+    publish(path, table.model_dump(mode="json"), [page])
+
+
+def test_rerun_keeps_the_seeds_that_tables_have(checkout: Path, started: Mock) -> None:
+    table_with(checkout, "table6", [4, 6, 8])
+    assert call("rerun", "ablation_group_norm").exit_code == 0
+    targets, files = forced(started)
+    assert targets == ["table6", "ablation_group_norm"]
+    assert {Path(file).parent.name for file in files} == {"4", "6", "8"}
+    assert started.call_args.args[1][-2:] == ["--config", "seeds=[4,6,8]"]
+    table_with(checkout, "ablation_group_norm", [4])
+    ended = call("rerun", "ablation_group_norm")
+    assert ended.exit_code == 2
+    assert "table6 [4, 6, 8], ablation_group_norm [4]; say --seeds" in ended.stderr
+    call("rerun", "ablation_group_norm", "--seeds", "[5]")
+    assert {Path(file).parent.name for file in forced(started)[1]} == {"5"}
+
+
+def test_what_is_built_is_listed_with_its_seeds(checkout: Path) -> None:
+    table_with(checkout, "table6", [4, 6, 8])
+    lines = {line.split()[0]: line for line in call("list").output.splitlines()}
+    assert lines["table6"].split()[1:3] == ["3", "seeds"] and lines["table2"].split()[1] == "-"
+    assert call("list", "--runs").output.startswith("transformer ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(checkout: Path) -> None:
+    script = f"{sys.executable} -m difftransformer list | head -1"
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.count("\n") == 1 and ended.stderr == ""
+
+
+def test_its_version_is_said(checkout: Path) -> None:
+    assert call("--version").output == f"difftransformer {difftransformer.__version__}\n"
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("table6", "--cores {} table6 --config scale=tiny"),
+        ("table6", "--cores {} table6"),
         (
             "diff_v1 --seeds 3 -n --scale smoke",
             "--cores {} --dry-run diff_v1 --config scale=smoke seeds=3",
         ),
-        ("reproduce --cores 1", "--cores 1 --config scale=tiny"),
+        ("table6 --seeds [4,6]", "--cores {} table6 --config seeds=[4,6]"),
+        (
+            "table6 --scale smoke -C corpus=local_files",
+            "--cores {} table6 --config scale=smoke corpus=local_files",
+        ),
+        ("reproduce --cores 1", "--cores 1"),
         (
             "reproduce table6 table7 --forceall --config corpus=local_files",
-            "--cores {} table6 table7 --forceall --config scale=tiny corpus=local_files",
+            "--cores {} table6 table7 --forceall --config corpus=local_files",
         ),
         (
             "table6 -C corpus=local_files",
-            "--cores {} table6 --config scale=tiny corpus=local_files",
+            "--cores {} table6 --config corpus=local_files",
         ),
         (
             "table6 --config=corpus=local_files",
-            "--cores {} table6 --config scale=tiny corpus=local_files",
+            "--cores {} table6 --config corpus=local_files",
         ),
     ],
 )  # fmt: skip
@@ -120,7 +172,7 @@ def test_the_name_of_a_table_builds_it(
         ("tabel6", "No such command 'tabel6'; did you mean 'table6'?"),
         ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
         ("rerun", "Missing argument 'artifact'; see `difftransformer rerun --help`"),
-        ("show_costs --seeds x", "got 'x'; see `difftransformer show_costs --help`"),
+        ("show_costs --seeds x", "seeds: needs a list of seeds, or how many there shall be"),
         ("open table66", "open: unknown artifact 'table66'; did you mean 'table6'?"),
         ("open", "results/tiny/report/index.html: not built yet: difftransformer reproduce"),
     ],
@@ -184,6 +236,7 @@ def test_tracking_is_sent_where_the_configuration_says(
     changed = yaml.safe_load(file.read_text()) | {"results": "elsewhere"}
     file.write_text(yaml.safe_dump(changed | {"tracking": {"uri": "http://127.0.0.1:9"}}))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
     asked = Mock(return_value=SyncReport())
     monkeypatch.setattr("difftransformer.provenance.sync.sync_tracking", asked)
     for environment, options, wanted in (
