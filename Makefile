@@ -1,7 +1,10 @@
 # Thin: every line is a command you could type. `make help` lists the targets.
 SHELL := /bin/bash
+configured = $(shell sed -n 's/^$(1): *\([^ \#]*\).*/\1/p' config/config.yaml)
 ARTIFACT ?= headline
-SCALE ?= tiny
+SCALE ?= $(call configured,scale)
+RESULTS := $(call configured,results)
+PYTHON ?= python3
 # nproc heeds OMP_NUM_THREADS, which is about threads of one job.
 CORES ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu)
 PORT ?= 5000
@@ -11,7 +14,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
-CONFIG = --config scale=$(SCALE) $(if $(SEEDS),seeds=$(SEEDS))
+CONFIG = --config scale=$(SCALE) $(if $(SEEDS),'seeds=$(SEEDS)')
+KNOWN := ARTIFACT SCALE SEEDS CORES PORT ABLATION PYTHON BIN
+UNKNOWN := $(filter-out $(KNOWN),$(foreach one,$(.VARIABLES),$(if $(filter command,$(origin $(one))),$(one))))
+$(if $(UNKNOWN),$(error there is no $(firstword $(UNKNOWN)); what can be set is $(KNOWN)))
 
 .PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
 
@@ -22,24 +28,25 @@ install: .venv/installed  ## .venv with everything pinned
 
 # Compiled here once: where Python may not write its caches, each of many short jobs would do it.
 .venv/installed: pyproject.toml constraints.txt
-	python3 -m venv .venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(if $(shell $(BIN)/python -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null | grep True),,--clear) .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
 	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]' \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-reproduce: install  ## ARTIFACT=headline SCALE=tiny SEEDS=3 CORES=all: tables, figures, report
+reproduce: install  ## ARTIFACT=headline SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
 	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
-	@mkdir -p reports && ln -sfn ../results/$(SCALE)/report reports/$(SCALE)
+	@mkdir -p reports && ln -sfn $(if $(filter /%,$(RESULTS)),,../)$(RESULTS)/$(SCALE)/report reports/$(SCALE)
 	@echo "report: reports/$(SCALE)/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
 	snakemake $(ARTIFACT) --dry-run $(CONFIG)
-	$(if $(shell grep '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
+	$(if $(shell grep -s '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE) $(if $(SEEDS),--seeds '$(SEEDS)'))
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
 	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
-	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --cores $(CORES)
+	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds '$(SEEDS)') --cores $(CORES)
 
 ui: install  ## PORT=5000: MLflow's runs and, a port further, the reports, on loopback
 	difftransformer sync_tracking
@@ -51,7 +58,7 @@ verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all
 	rm -rf results-verify
 	MLFLOW_TRACKING_URI=off snakemake $(ARTIFACT) --cores $(CORES) --drop-metadata \
 	  $(CONFIG) results=results-verify
-	difftransformer compare_builds results/$(SCALE) results-verify/$(SCALE)
+	difftransformer compare_builds $(RESULTS)/$(SCALE) results-verify/$(SCALE)
 	rm -rf results-verify
 
 test: install  ## the tests, but for those below, a worker for each core

@@ -18,6 +18,7 @@ from difftransformer.machine.gpus import places
 from difftransformer.machine.slurm import require_partitions
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
+from difftransformer.provenance.environment import check_variables
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.tracking import adopt
@@ -50,6 +51,7 @@ if _cores is not None and _cores < 1:
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
 try:
+    check_variables()
     _places, _limits = places(), workflow.resource_settings.resources
     if workflow.local_exec and "gpu" not in _limits and _places:
         workflow.register_resource("gpu", _places)

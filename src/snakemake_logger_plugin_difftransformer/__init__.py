@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
+from pathlib import PurePath
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -31,11 +32,22 @@ _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
 
 _targets: list[str] = []
+_homes: list[PurePath] = []
 
 
-def know(targets: Iterable[str]) -> None:
-    """Take the names of what a workflow can build, to offer the nearest one to a wrong name."""
+def know(targets: Iterable[str], home: str) -> None:
+    """Take the names of what a workflow can build, and the folder of its scale, for wrong names."""
     _targets[:] = targets
+    _homes[:] = [PurePath(home)]
+
+
+def _cure(target: str) -> str:
+    """What is meant by a target that does not exist: one of another scale, or the nearest name."""
+    for home in _homes:
+        inside = PurePath(target).parts[: len(home.parts)]
+        if inside[:-1] == home.parts[:-1] and inside != home.parts:
+            return f": that is of scale {inside[-1]}; give --config scale={inside[-1]}"
+    return nearest(target, _targets)
 
 
 @dataclass
@@ -74,6 +86,8 @@ class LogHandler(LogHandlerBase):
                 self._say(self._text(record))
             else:
                 self._take(getattr(record, "event", None), record)
+        except BrokenPipeError:  # whoever read, as `head`, has seen enough
+            pass
         except Exception:  # the contract of logging: a display never ends what it shows
             self.handleError(record)
 
@@ -121,8 +135,7 @@ class LogHandler(LogHandlerBase):
         text = str(self.format(record))
         if (unknown := _UNKNOWN.search(text)) is None:
             return text
-        hint = nearest(unknown[1], _targets)
-        return f"error: there is no target '{unknown[1]}'{hint}"
+        return f"error: there is no target '{unknown[1]}'{_cure(unknown[1])}"
 
     def _begin(self) -> None:
         if self._ticker is not None:

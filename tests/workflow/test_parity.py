@@ -67,9 +67,29 @@ def test_make_asks_which_ablation(repository: Path) -> None:
     assert "error: which one? make rerun ABLATION=ablation_group_norm" in ended.stderr
 
 
+def test_make_refuses_a_misspelled_setting_and_takes_the_scale_of_the_configuration(
+    repository: Path,
+) -> None:
+    def make(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "--dry-run", "--old-file=install", "reproduce", *words]
+        return subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+
+    ended = make("ARTEFACT=table6")
+    assert ended.returncode == 2
+    assert "there is no ARTEFACT; what can be set is ARTIFACT SCALE SEEDS" in ended.stderr
+    assert "snakemake headline --cores 2 --config scale=tiny" in make("CORES=2").stdout
+    given = make("SCALE=smoke", "SEEDS=[4, 6]").stdout
+    assert "--config scale=smoke 'seeds=[4, 6]'" in given
+    assert "ln -sfn ../results/smoke/report reports/smoke" in given
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (
+            ("results/tiny/runs/diff/0/training.json", "--config", "scale=smoke"),
+            "training.json': that is of scale tiny; give --config scale=tiny",
+        ),
         (
             ("tabel6", "--config", "results=nothing"),
             "error: there is no target 'tabel6'; did you mean 'table6'?",

@@ -19,6 +19,7 @@ import psutil
 from pydantic import Field
 
 from difftransformer.config.base import Settings
+from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
@@ -26,6 +27,17 @@ _PACKAGES = (
     *("difftransformer", "torch", "numpy", "transformers", "peft"),
     *("lm-eval", "math-verify", "tokenizers", "mlflow"),
 )
+_OWN = "DIFFTRANSFORMER_"
+_KNOWN = {
+    f"{_OWN}{name}"
+    for name in (
+        *("AFRESH", "ARITHMETIC", "CACHE", "DISK", "GPUS_TAKEN", "JOBS_PER_GPU", "MEETING"),
+        *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
+    )
+}
+"""Environment variables of ours; docs/reproducing.md says what those for people do."""
+_SWITCHES = {f"{_OWN}MEMORY_CHECK": "off", f"{_OWN}DISK": "passing"}
+"""Those that have one value."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
 _CORES = os.cpu_count() or 1
@@ -48,11 +60,20 @@ class Environment(Settings):
 
 
 def check_variables() -> None:
-    """Check the environment variables that set numbers of threads.
+    """Check names of environment variables of ours, switches, and numbers of threads.
 
     Raises:
-        ConfigError: one is no positive number; the libraries would take what they like instead.
+        ConfigError: there is none of a name, or its value would be ignored in silence.
     """
+    for name in sorted(one for one in os.environ if one.startswith(_OWN)):
+        if name not in _KNOWN:
+            raise ConfigError(f"environment variable {name}: unknown{nearest(name, _KNOWN)}")
+        given, known = os.environ[name].strip(), _SWITCHES.get(name)
+        if known and given not in ("", known):
+            raise ConfigError(
+                f"environment variable {name}: {given!r} means nothing; set it to {known}, or "
+                "unset it"
+            )
     for name in _THREAD_VARIABLES:
         given = os.environ.get(name, "").strip()
         if given and not (given.isdecimal() and 0 < int(given) <= _MOST_THREADS):

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -5,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.errors import DataError
+from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import environment
+from difftransformer.provenance.environment import check_variables
 from difftransformer.provenance.result import Result, job_id, origin, read_result, write_result
 
 
@@ -86,6 +88,40 @@ def test_environment_records_commit_and_dirt(
     environment.git_state.cache_clear()
     assert environment.git_state(tmp_path) == (commit, True)
     environment.git_state.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown; did you mean 'DIFFTRANSFORMER_JOBS"),
+        ("DIFFTRANSFORMER_MEMORY_CHECK", "no", "'no' means nothing; set it to off"),
+        ("DIFFTRANSFORMER_DISK", "ssd", "'ssd' means nothing; set it to passing"),
+    ],
+)
+def test_a_variable_that_would_be_ignored_is_an_error(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_variables()
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"environment variable {name}: {said}"):
+        check_variables()
+
+
+def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
+    """And those for people stand in the documentation."""
+    places = [repository / name for name in ("src", "workflow", "Snakefile", "tests", "envs")]
+    files = [one for place in places for one in (place.rglob("*") if place.is_dir() else [place])]
+    named = {
+        word
+        for path in files
+        if path.suffix in (".py", ".smk", "") and path.is_file()
+        for word in re.findall(r"(?<!_)DIFFTRANSFORMER_[A-Z_]+", path.read_text())
+        if path != Path(__file__)
+    }
+    assert named <= environment._KNOWN
+    internal = {f"DIFFTRANSFORMER_{name}" for name in ("GPUS_TAKEN", "MEETING", "SHARED_DATA")}
+    page = (repository / "docs" / "reproducing.md").read_text()
+    assert {name for name in environment._KNOWN if name not in page} == internal
 
 
 def test_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
