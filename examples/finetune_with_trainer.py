@@ -6,7 +6,7 @@ MODEL is a folder that `difftransformer publish` or `export_model` wrote; withou
 starts from nothing. Bytes are the tokens here: put your tokenizer's ids in their place.
 """
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -63,4 +63,10 @@ def main(folder: Path, start: Path | None = None, steps: int = 30) -> list[float
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    parser = argparse.ArgumentParser(description="Train, save, load again, generate.")
+    parser.add_argument("folder", type=Path, help="to write")
+    parser.add_argument("model", type=Path, nargs="?", help="to start from; else from nothing")
+    given = parser.parse_args()
+    if given.model is not None and not given.model.is_dir():
+        parser.error(f"{given.model}: no such folder")
+    main(given.folder, given.model)

@@ -5,7 +5,7 @@ python examples/generate.py results/tiny/runs/diff/6 "def main("
 `make reproduce ARTIFACT=table6` trains that one; the first seed of scale tiny is 6.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import difftransformer
@@ -29,4 +29,10 @@ def main(folder: Path, prompt: str, new_tokens: int = 40) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    parser = argparse.ArgumentParser(description="Write on from a prompt with a trained run.")
+    parser.add_argument("folder", type=Path, help="of a run, or what `publish` wrote")
+    parser.add_argument("prompt")
+    given = parser.parse_args()
+    if not given.folder.is_dir():
+        parser.error(f"{given.folder}: no such folder")
+    main(given.folder, given.prompt)

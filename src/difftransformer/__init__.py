@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from difftransformer.models.layers import AttentionLayer
     from difftransformer.reporting.frame import results
 
+    __version__: str
     # A new variant is found without a line here; with one an editor offers it.
     DexAttention: type[AttentionLayer]
     DifferentialAttention: type[AttentionLayer]
@@ -67,7 +68,9 @@ def register() -> None:
 def __getattr__(name: str) -> "type[AttentionLayer]":
     """Load what is asked for; names that stand nowhere here are layers of the registry."""
     found: Any
-    if name in _PLACES:
+    if name == "__version__":
+        found = import_module("importlib.metadata").version(__name__)
+    elif name in _PLACES:
         module, _, attribute = _PLACES[name].partition(":")
         found = getattr(import_module(f"{__name__}.{module}"), attribute)
     elif name[:1].isupper():

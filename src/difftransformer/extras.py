@@ -1,4 +1,7 @@
-"""Which extra of this package brings a module that is not installed."""
+"""Which extra of this package brings a module that is not installed.
+
+The package is on no index: extras are installed in a checkout.
+"""
 
 import re
 from importlib import metadata
@@ -20,4 +23,9 @@ def how_to_get(error: ModuleNotFoundError) -> str | None:
     if not found:
         return None
     extra_name = min(found, key=lambda one: one == "dev")  # which brings the others along
-    return f"{module} is not installed: pip install 'difftransformer[{extra_name}]'"
+    return f"{module} is not installed: {install(extra_name)}"
+
+
+def install(extra: str = "") -> str:
+    """Return the command that installs the package with an extra."""
+    return f"pip install '.[{extra}]' in a checkout" if extra else "pip install . in a checkout"

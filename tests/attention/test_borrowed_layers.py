@@ -18,6 +18,7 @@ from difftransformer import (
     DifferentialAttentionV2,
     DintAttention,
     KeyValueCache,
+    SoftmaxAttention,
 )
 from difftransformer.errors import UserError
 from difftransformer.models.attention.registry import attention_class, configure, variants
@@ -165,6 +166,11 @@ WRONG = [
     (lambda: DintAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), mask=torch.ones(1, 4, 3, 3, dtype=torch.bool)),
      r"wanted is torch.bool \[batch or 1, 1, 3, 3\]"),
+    (lambda: SoftmaxAttention(64, num_heads=4)(torch.randn(1, 3, 64), cache=KeyValueCache(2)),
+     "a cache for 2 positions was given 3: make it larger"),
+    (lambda: SoftmaxAttention(64, num_heads=4)(
+        torch.randn(1, 3, 64), positions=torch.arange(4)),
+     r"shape \[4\], wanted is \[3\] or \[1, 3\]"),
     (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
 ]  # fmt: skip
 

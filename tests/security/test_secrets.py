@@ -83,6 +83,19 @@ def test_ordinary_text_stays() -> None:
     assert masked("tokens 12") == "tokens 12"
 
 
+def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, "/home/ada/work")
+        assert masked("/home/ada/work/a.json") == "/home/ada/work/a.json"
+        monkeypatch.delenv(name)
+    for name in ("DB_PWD", "PWD_OF_DB", "HF_TOKEN", "TOKEN", "S3_SECRET", "MY_PASSWORD"):
+        monkeypatch.setenv(name, CANARY)
+        assert masked(CANARY) == f"<{name}>"
+        monkeypatch.delenv(name)
+
+
 def test_blanks_around_a_secret_and_one_inside_another_hide_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -187,4 +187,4 @@ def test_a_missing_extra_is_one_line(python: Path, tmp_path: Path) -> None:
     ended = run(python, tmp_path, "-m", "difftransformer", "--help")
     assert ended.returncode == 1
     said = ended.stderr.strip()
-    assert said == "error: typer is not installed: pip install 'difftransformer[pipeline]'"
+    assert said == "error: typer is not installed: pip install '.[pipeline]' in a checkout"

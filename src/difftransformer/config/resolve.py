@@ -65,7 +65,7 @@ class Catalogue:
         """
         project, said = load_project(folder, overrides or {})
         files = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
-        file = lookup(files, project.scale, "scale", f"{folder / 'config.yaml'}: scale")
+        file = lookup(files, project.scale, "scale", f"{said.origin(('scale',))}: scale")
         place = str(file)
 
         def read(kind: type[S], path: Path) -> S:
@@ -111,7 +111,7 @@ class Catalogue:
         scales.check_entries(scale, file, self.runs, runs_file, self.datasets, self.suites)
         for key in ("corpus", "second_corpus"):
             if (named := getattr(self.project, key)) is not None:
-                lookup(self.datasets, named, "dataset", f"{self.folder / 'config.yaml'}: {key}")
+                lookup(self.datasets, named, "dataset", f"{self.said.origin((key,))}: {key}")
         for name in self.datasets:
             self.dataset(name)
         for name, changes in self.project.set.items():

@@ -74,7 +74,7 @@ def _whole_file(path: Path, start: int) -> Iterator[Record]:
         try:
             yield Record(0, content.decode("utf-8"), None)
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
+            raise DataError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
 
 
 def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:

@@ -200,10 +200,13 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
     )
     tokenizer.train_from_iterator(_sample(dataset, config.sample_bytes), trainer)
     if (found := tokenizer.get_vocab_size()) < config.vocab_size:
+        sources = ", ".join(dataset.sources)
+        if not any(_sample(dataset, config.sample_bytes)):
+            raise DataError(f"sources {sources}: there is no training text in them: add some")
         raise DataError(
-            f"sources {', '.join(dataset.sources)}: the training text gives {found} tokens of "
-            f"vocabulary, dataset.tokenizer.vocab_size asks for {config.vocab_size}: lower it or "
-            "add text"
+            f"sources {sources}: the training text gives {found} tokens of vocabulary, the "
+            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it in the scale's "
+            "file, or add text"
         )
     return tokenizer
 

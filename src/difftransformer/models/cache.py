@@ -4,6 +4,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 
 
@@ -32,7 +33,10 @@ class PrefixCache:
         """Append [B, G, T, *] keys and values of a layer; return all of them, [B, G, S, *]."""
         start = self._lengths.get(layer_index, 0)
         stop = start + keys.shape[2]
-        assert stop <= self._capacity, (stop, self._capacity)
+        if stop > self._capacity:
+            raise ConfigError(
+                f"a cache for {self._capacity} positions was given {stop}: make it larger"
+            )
         if layer_index not in self._buffers:
             self._buffers[layer_index] = [
                 new.new_empty(*new.shape[:2], self._capacity, new.shape[3])

@@ -140,12 +140,16 @@ def new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder aside that becomes ``output`` when the block ends well."""
     _require_new(output)
     aside = output.with_name(f".{output.name}.{os.getpid()}.partial")
-    aside.mkdir(parents=True)
     try:
+        aside.mkdir(parents=True)
         yield aside
         for path in aside.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         aside.replace(output)
+    except OSError as error:
+        if error.filename == str(aside):
+            error.filename = str(output)
+        raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)

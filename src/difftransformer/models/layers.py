@@ -158,6 +158,11 @@ class AttentionLayer(Attention):
             ones = x.new_ones(x.shape[1], self.head_dim, dtype=torch.float32)
             return ones, torch.zeros_like(ones)
         if positions is not None:
+            if positions.shape not in ((x.shape[1],), x.shape[:2]):
+                raise ConfigError(
+                    f"{type(self).__name__}: the positions have shape {[*positions.shape]}, wanted "
+                    f"is [{x.shape[1]}] or {[*x.shape[:2]]}"
+                )
             return self._rotary.at(positions)
         return self._rotary.span(past, x.shape[1], x.device)
 

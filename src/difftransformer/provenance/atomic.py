@@ -41,7 +41,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
         aside.replace(target)
         sync(target.parent)
     except OSError as error:
-        if error.filename is None:  # a write says no name
+        if error.filename in (None, str(aside)):  # a write says no name, and nobody knows the other
             error.filename = str(target)
         raise
     finally:

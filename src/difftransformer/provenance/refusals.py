@@ -23,6 +23,9 @@ _MISTAKES = {
         "there is no such database; make it (createdb) or change the address"
     ),
     r"no pg_hba.conf entry": "the database admits nobody from here; add this host to pg_hba.conf",
+    r"file is not a database|database disk image is malformed": (
+        "the file is damaged; remove it, and all that is tracked here goes into a new one"
+    ),
     r"Could not parse SQLAlchemy URL|invalid literal for int|Can't load plugin": (
         "no address of a database; write postgresql://<user>@<host>:<port>/<database>"
     ),

@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,8 @@ _CURES = {
 }
 """What to do about an error of the file system that is no fault of this program."""
 
-_NAMES = re.compile(r"(?i)(key|token|secret|passw|pwd|credential)")
+_NAMES = re.compile(r"(?i)(key|token(?!iz)|secret|passw|[^d]pwd|pwd.|credential)")
+"""Of variables with secrets; PWD and OLDPWD are a shell's folders."""
 _SHORTEST = 6
 """A shorter value is no secret, and masking it would eat ordinary words."""
 
@@ -68,10 +70,7 @@ def reporting(
         logger.error("%s", " ".join(str(error).split()))
         raise SystemExit(2) from error
     except OSError as error:
-        if error.errno not in _CURES:
-            raise _fault(error) from error
-        logger.error("%s", refusal(error))
-        raise SystemExit(2) from error
+        raise _end(error) from error
     except ModuleNotFoundError as error:
         if (cure := how_to_get(error)) is None:
             raise _fault(error) from error
@@ -91,6 +90,26 @@ def reporting(
             logging.getLogger().removeHandler(handler)
             with suppress(OSError):  # a full disk has been reported by what needed it
                 handler.close()
+
+
+def _end(error: OSError) -> SystemExit:
+    """Say what the file system refused; nothing where who reads, as `head`, has seen enough."""
+    if isinstance(error, BrokenPipeError) and _nobody_reads():
+        return SystemExit(0)
+    if error.errno not in _CURES:
+        return _fault(error)
+    logger.error("%s", refusal(error))
+    return SystemExit(2)
+
+
+def _nobody_reads() -> bool:
+    """Whether what we print has no reader; then it goes nowhere from now on."""
+    output, looks = sys.stdout.fileno(), select.poll()
+    looks.register(output, 0)
+    if not any(seen & select.POLLERR for _, seen in looks.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 def refusal(error: UserError | OSError) -> str:

@@ -61,7 +61,7 @@ def initialise_tracking(uri: str | None, output: Path, root: Path = ROOT) -> Non
         except Exception as error:
             if store.startswith("sqlite:"):
                 raise ConfigError(
-                    f"tracking store {displayed(store)} cannot be made: {one_line(error)}"
+                    f"tracking store {displayed(store)} cannot be made: {refusal_of(error).reason}"
                 ) from error
             refusal = refusal_of(error)
             if refusal.mistake:

@@ -38,6 +38,19 @@ def test_a_refused_write_names_the_file(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "result.json")
 
 
+def test_a_folder_that_refuses_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "wanted.json"
+
+    def refused(*_: object, **__: object) -> None:
+        aside = target.with_name(f".wanted.{os.getpid()}.partial.json")
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(aside))
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PermissionError) as error:
+        patch.setattr(Path, "write_bytes", refused)
+        write_text(target, "text")
+    assert error.value.filename == str(target)
+
+
 def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "file"):
         pass

@@ -97,7 +97,6 @@ def test_one_seed_is_drawn_without_an_interval(seeds: tuple[int, ...], fake: Fak
 @pytest.mark.parametrize(
     ("name", "suite", "metric"),
     [
-        ("v2_sinks", "sinks", "share_l0"),
         ("v2_sinks", "sinks", "uniform"),
         ("v2_context_rms", "context_rms", "after_p8_low"),
         ("figure1", "attention_allocation", "answer"),
@@ -111,6 +110,16 @@ def test_an_undefined_number_is_not_drawn(
     results = changed(load_results(fake.results, SCALE), suite, **{metric: None})
     with pytest.raises(UserError, match=f"{metric} is undefined"):
         picture_of(artifact_slice(name, "figure"), results, fake)
+
+
+def test_a_layer_without_attention_has_no_share_of_it(fake: FakeResults) -> None:
+    results = load_results(fake.results, SCALE)
+    without = changed(results, "sinks", share_l0=None)
+    places = []
+    for found in (results, without):
+        (axes,) = picture_of(artifact_slice("v2_sinks", "figure"), found, fake).axes
+        places.append({round(float(line.get_xdata()[0])) for line in axes.lines[:-1]})
+    assert places == [{0, 1}, {1}]
 
 
 def test_a_missing_history_is_named(small: FakeResults, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from lm_eval.tasks import TaskManager
 
 from difftransformer.errors import DataError, in_one_line
 from difftransformer.evaluation.item_files import HUB, hub_items, item_lines
+from difftransformer.extras import install
 from difftransformer.measurements.language_understanding.item_checks import check_items
 from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
@@ -170,7 +171,7 @@ def _checkers(task: str, data: str) -> Iterator[None]:
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{task}: lm-eval checks its answers with {error.name}, which is not installed: "
-                "pip install 'difftransformer[eval]'"
+                + install("eval")
             ) from None
         except Exception as error:
             if not LANGUAGE_TASKS[task].runs_code or isinstance(error, DataError):

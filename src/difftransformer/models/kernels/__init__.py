@@ -10,6 +10,7 @@ from torch import Tensor
 
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
+from difftransformer.extras import install
 from difftransformer.models.kernels import blocked, by_card, eager, flash, fused, measured, sdpa
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ _KERNELS: dict[str, Kernel] = {
     "fused": fused,
     "by_card": by_card,
 }
-_NOT_INSTALLED = "flash-attn is not installed; pip install 'difftransformer[gpu]', or take sdpa"
+_NOT_INSTALLED = f"flash-attn is not installed; {install('gpu')}, or take sdpa"
 
 
 def choose_backend(name: str, device: torch.device | str, precision: str = "fp32") -> str:
