@@ -1,10 +1,11 @@
 # Thin: every line is a command you could type. `make help` lists the targets.
 SHELL := /bin/bash
-configured = $(shell sed -n 's/^$(1): *\([^ \#]*\).*/\1/p' config/config.yaml)
+configured = $(shell sed -n "s/^$(1): *[\"']*\([^ \"'\#]*\).*/\1/p" config/config.yaml)
 ARTIFACT ?= headline
 SCALE ?= $(call configured,scale)
 RESULTS := $(call configured,results)
 PYTHON ?= python3
+NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
 # nproc heeds OMP_NUM_THREADS, which is about threads of one job.
 CORES ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu)
 PORT ?= 5000
@@ -15,9 +16,11 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Without SEEDS the scale says how many each artifact has.
 CONFIG = --config scale=$(SCALE) $(if $(SEEDS),'seeds=$(SEEDS)')
-KNOWN := ARTIFACT SCALE SEEDS CORES PORT ABLATION PYTHON BIN
-UNKNOWN := $(filter-out $(KNOWN),$(foreach one,$(.VARIABLES),$(if $(filter command,$(origin $(one))),$(one))))
+KNOWN := ARTIFACT SCALE SEEDS CORES PORT ABLATION PYTHON
+ifeq ($(MAKELEVEL),0)  # what an outer make was given is its own
+UNKNOWN := $(filter-out $(KNOWN) MAKE% SHELL,$(foreach one,$(.VARIABLES),$(if $(filter command,$(origin $(one))),$(one))))
 $(if $(UNKNOWN),$(error there is no $(firstword $(UNKNOWN)); what can be set is $(KNOWN)))
+endif
 
 .PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
 
@@ -28,8 +31,9 @@ install: .venv/installed  ## .venv with everything pinned
 
 # Compiled here once: where Python may not write its caches, each of many short jobs would do it.
 .venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.11" >&2; exit 2; }
-	$(PYTHON) -m venv $(if $(shell $(BIN)/python -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null | grep True),,--clear) .venv
+	@if [ $(origin PYTHON) = file ] && $(BIN)/python -c $(NEW_ENOUGH) 2>/dev/null; then true; \
+	elif $(PYTHON) -c $(NEW_ENOUGH); then $(PYTHON) -m venv --clear .venv; \
+	else echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.12" >&2; exit 2; fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
 	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]' \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -48,10 +48,15 @@ if _cores is not None and _cores < 1:
         f"error: --cores {_cores}: nothing could ever run; give a number from 1, or all"
     )
 
+# A variable that is misspelled would change nothing, and nobody would know.
+try:
+    check_variables()
+except UserError as error:
+    sys.exit(f"error: {error}")
+
 # Without a limit as many jobs as there are cores would share the cards; `--resources gpu=N` sets another.
 # Where jobs run elsewhere, the cards of this machine limit nothing.
 try:
-    check_variables()
     _places, _limits = places(), workflow.resource_settings.resources
     if workflow.local_exec and "gpu" not in _limits and _places:
         workflow.register_resource("gpu", _places)

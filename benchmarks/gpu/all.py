@@ -7,6 +7,7 @@ python benchmarks/gpu/all.py --adopt          # what was measured becomes what `
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -45,9 +46,11 @@ def main() -> None:
     if arguments.processes:
         # Tiles that are adopted ask all the rest again.
         setting = runs.Setting(arguments.device, arguments.repeats)
-        known = TILES not in scripts or not runs.unanswered(
+        known = arguments.again or TILES not in scripts
+        if not known and not runs.unanswered(
             TILES, import_module(TILES).questions(setting), arguments
-        )
+        ):
+            known = is_adopted(TILES, arguments)
         compile_ahead(scripts if known else [TILES], arguments)
         if not known and len(scripts) > 1:
             print(f"call `{TILES}` without --processes, then with --adopt, then as now")
@@ -60,11 +63,13 @@ def main() -> None:
         if left:
             break  # what comes after runs with what this finds
         if not is_adopted(script, arguments):
-            print(f"{script} is answered: call with --adopt, then go on")
-            return
-    for line in runs.wrong(scripts, arguments):
-        print(line)
-    print(f"{left} questions are left: call again" if left else "all questions are answered")
+            said = f"{script} is answered: call with --adopt, then go on"
+            break
+    else:
+        said = "all questions are answered"
+    wrong = [*runs.wrong(scripts, arguments)]
+    print(*wrong, f"{left} questions are left: call again" if left else said, sep="\n")
+    sys.exit(1 if wrong else 0)
 
 
 def is_adopted(script: str, arguments: argparse.Namespace) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
 from pathlib import PurePath
@@ -32,21 +32,21 @@ _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
 
 _targets: list[str] = []
-_homes: list[PurePath] = []
+_elsewhere: dict[PurePath, str] = {}
 
 
-def know(targets: Iterable[str], home: str) -> None:
-    """Take the names of what a workflow can build, and the folder of its scale, for wrong names."""
+def know(targets: Iterable[str], scales: Mapping[str, str]) -> None:
+    """Take the names of what a workflow can build, and folders of other scales, for wrong names."""
     _targets[:] = targets
-    _homes[:] = [PurePath(home)]
+    _elsewhere.clear()
+    _elsewhere.update({PurePath(folder): scale for folder, scale in scales.items()})
 
 
 def _cure(target: str) -> str:
     """What is meant by a target that does not exist: one of another scale, or the nearest name."""
-    for home in _homes:
-        inside = PurePath(target).parts[: len(home.parts)]
-        if inside[:-1] == home.parts[:-1] and inside != home.parts:
-            return f": that is of scale {inside[-1]}; give --config scale={inside[-1]}"
+    for folder in PurePath(target).parents:
+        if (scale := _elsewhere.get(folder)) is not None:
+            return f": that is of scale {scale}; give --config scale={scale}"
     return nearest(target, _targets)
 
 

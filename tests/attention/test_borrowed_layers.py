@@ -170,7 +170,7 @@ WRONG = [
      "a cache for 2 positions was given 3: make it larger"),
     (lambda: SoftmaxAttention(64, num_heads=4)(
         torch.randn(1, 3, 64), positions=torch.arange(4)),
-     r"shape \[4\], wanted is \[3\] or \[1, 3\]"),
+     r"shape \[4\], wanted is \[3\] or \[1 or 1, 3\]"),
     (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
 ]  # fmt: skip
 

@@ -333,6 +333,23 @@ def test_what_is_wrong_is_said_until_it_is_right(
     assert said(within=False, origin={**ORIGIN, "versions": {"torch": "2"}}) == []
 
 
+def test_a_call_ends_with_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = import_module("all")
+    monkeypatch.setattr(every.runs, "answer", lambda *_: 0)
+    monkeypatch.setattr(every.runs, "wrong", lambda *_: iter(said))
+    monkeypatch.setattr(sys, "argv", ["all.py", "--device", "cpu", "--records", str(tmp_path)])
+    for adopted in (True, False):
+        monkeypatch.setattr(every, "is_adopted", lambda *_, adopted=adopted: adopted)
+        for said in ([], ["WRONG: contract a, fused: no"]):
+            with pytest.raises(SystemExit) as ended:
+                every.main()
+            assert ended.value.code == len(said)
+            last = "all questions are answered" if adopted else "tune is answered: call with"
+            assert capsys.readouterr().out.startswith("\n".join([*said, last]))
+
+
 def test_another_backend_is_taken_where_it_is_clearly_faster(tmp_path: Path) -> None:
     every = import_module("all")
     fused = {1024: 1.0, 2048: 1.02, 4096: 1.04, 8192: 1.0}

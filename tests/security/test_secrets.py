@@ -90,7 +90,15 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         monkeypatch.setenv(name, "/home/ada/work")
         assert masked("/home/ada/work/a.json") == "/home/ada/work/a.json"
         monkeypatch.delenv(name)
-    for name in ("DB_PWD", "PWD_OF_DB", "HF_TOKEN", "TOKEN", "S3_SECRET", "MY_PASSWORD"):
+    for name in (
+        "DB_PWD",
+        "PWD_OF_DB",
+        "HF_TOKEN",
+        "TOKEN",
+        "S3_SECRET",
+        "MY_PASSWORD",
+        "LDAPBINDPWD",
+    ):
         monkeypatch.setenv(name, CANARY)
         assert masked(CANARY) == f"<{name}>"
         monkeypatch.delenv(name)

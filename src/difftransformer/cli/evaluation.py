@@ -1,6 +1,7 @@
 """Subcommands of the rules that measure: evaluate a model, judge its answers, time models."""
 
 import os
+import shlex
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -152,7 +153,7 @@ def estimate_judging(
             typer.echo(said)
             missing += len(folders) - there
         if missing:
-            given = " ".join(as_settings(scale=plan.catalogue.project.scale, seeds=seeds))
+            given = shlex.join(as_settings(scale=plan.catalogue.project.scale, seeds=seeds))
             typer.echo(
                 f"{missing} runs have not answered yet: "
                 f"`snakemake {artifact} --config {given}` makes them answer"

@@ -41,6 +41,5 @@ def publish(
         # A push that failed is done again.
         if not (push_to and is_published(run, output, format, licence)):
             publish(run, output, format, licence)
-            typer.echo(output)
-        if push_to:
-            typer.echo(hub.push(output, push_to, private=not public))
+        place = hub.push(output, push_to, private=not public) if push_to else str(output)
+        typer.echo(place)

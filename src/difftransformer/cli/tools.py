@@ -92,7 +92,7 @@ def show_costs(
     targets: Annotated[
         list[str] | None, typer.Argument(help="Artifacts or groups; without any the headline.")
     ] = None,
-    scale: Scale = "paper",
+    scale: Annotated[str, typer.Option(help="File of config/scales.")] = "paper",
     seeds: Seeds = None,
     pretrained: Annotated[
         str | None,

@@ -140,15 +140,15 @@ def new_folder(output: Path) -> Iterator[Path]:
     """Yield a folder aside that becomes ``output`` when the block ends well."""
     _require_new(output)
     aside = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    aside.mkdir(parents=True)
     try:
-        aside.mkdir(parents=True)
         yield aside
         for path in aside.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         aside.replace(output)
     except OSError as error:
-        if error.filename == str(aside):
+        if error.filename is None or Path(error.filename).is_relative_to(aside):
             error.filename = str(output)
         raise
     finally:

@@ -119,7 +119,7 @@ class AttentionLayer(Attention):
                 padding, looks at itself.
             cache: `difftransformer.KeyValueCache` or transformers' ``DynamicCache``; keys and
                 values of the T positions are appended.
-            positions: [T] or [B, T] integers; None: on from what the cache holds.
+            positions: [T] or [B or 1, T] integers; None: on from what the cache holds.
 
         Returns:
             [B, T, D].
@@ -158,10 +158,11 @@ class AttentionLayer(Attention):
             ones = x.new_ones(x.shape[1], self.head_dim, dtype=torch.float32)
             return ones, torch.zeros_like(ones)
         if positions is not None:
-            if positions.shape not in ((x.shape[1],), x.shape[:2]):
+            B, T = x.shape[:2]
+            if positions.shape not in ((T,), (1, T), (B, T)):
                 raise ConfigError(
                     f"{type(self).__name__}: the positions have shape {[*positions.shape]}, wanted "
-                    f"is [{x.shape[1]}] or {[*x.shape[:2]]}"
+                    f"is [{T}] or [{B} or 1, {T}]"
                 )
             return self._rotary.at(positions)
         return self._rotary.span(past, x.shape[1], x.device)

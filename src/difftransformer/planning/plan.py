@@ -311,6 +311,12 @@ class Plan:
             raise UserError(f"built tables have other seeds than asked for: {said}; say --seeds")
         return first
 
+    def other_scales(self) -> dict[str, str]:
+        """Return the scales but this one, by the folders that they are built in."""
+        own = Path(self.jobs.layout.home)
+        names = (path.stem for path in (self.catalogue.folder / "scales").glob("*.yaml"))
+        return {str(own.with_name(name)): name for name in names if name != own.name}
+
     def built(self) -> dict[str, str]:
         """Return what is built, and with how many seeds where a table says so."""
         found = {

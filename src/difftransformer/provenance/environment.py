@@ -1,7 +1,7 @@
 """Where and with what a job ran: commit, versions, hardware, threads.
 
-Cheap (tens of milliseconds), imports nothing heavy, and reads no environment variable but those
-that set thread counts, so that no secret can end up in a result.
+Cheap (tens of milliseconds), imports nothing heavy. Of the environment a result has the numbers of
+threads alone, so that no secret can end up in one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import platform
 import resource
 import subprocess
 import sys
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +20,6 @@ import psutil
 from pydantic import Field
 
 from difftransformer.config.base import Settings
-from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
 
 UNKNOWN = "unknown"
@@ -28,16 +28,15 @@ _PACKAGES = (
     *("lm-eval", "math-verify", "tokenizers", "mlflow"),
 )
 _OWN = "DIFFTRANSFORMER_"
-_KNOWN = {
-    f"{_OWN}{name}"
-    for name in (
-        *("AFRESH", "ARITHMETIC", "CACHE", "DISK", "GPUS_TAKEN", "JOBS_PER_GPU", "MEETING"),
-        *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
-    )
-}
-"""Environment variables of ours; docs/reproducing.md says what those for people do."""
-_SWITCHES = {f"{_OWN}MEMORY_CHECK": "off", f"{_OWN}DISK": "passing"}
-"""Those that have one value."""
+_KNOWN = (
+    *("AFRESH", "ARITHMETIC", "CACHE", "DISK", "GPUS_TAKEN", "JOBS_PER_GPU", "MEETING"),
+    *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
+)
+"""Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
+_ALIKE = 0.75
+"""What is less like one of them is another's, such as an address that Kubernetes sets."""
+_SWITCHES = {"MEMORY_CHECK": "off", "DISK": "passing", "WARM": "off"}
+"""Those that have one value, or an address within a workflow."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _MOST_THREADS = 4096
 _CORES = os.cpu_count() or 1
@@ -66,10 +65,13 @@ def check_variables() -> None:
         ConfigError: there is none of a name, or its value would be ignored in silence.
     """
     for name in sorted(one for one in os.environ if one.startswith(_OWN)):
-        if name not in _KNOWN:
-            raise ConfigError(f"environment variable {name}: unknown{nearest(name, _KNOWN)}")
-        given, known = os.environ[name].strip(), _SWITCHES.get(name)
-        if known and given not in ("", known):
+        given, own = os.environ[name], name.removeprefix(_OWN)
+        if own not in _KNOWN and (alike := get_close_matches(own, _KNOWN, n=1, cutoff=_ALIKE)):
+            raise ConfigError(
+                f"environment variable {name}: unknown; did you mean '{_OWN}{alike[0]}'?"
+            )
+        known = _SWITCHES.get(own)
+        if known and given and given != known and "/" not in given:
             raise ConfigError(
                 f"environment variable {name}: {given!r} means nothing; set it to {known}, or "
                 "unset it"

@@ -54,7 +54,7 @@ class Delivery:
 
 def disk_passes() -> bool:
     """Whether the disk goes with the job, as that of a pod does: envs/Containerfile says so."""
-    return os.environ.get("DIFFTRANSFORMER_DISK", "").strip() == "passing"
+    return os.environ.get("DIFFTRANSFORMER_DISK") == "passing"
 
 
 class Sender:

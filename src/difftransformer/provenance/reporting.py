@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import select
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +36,9 @@ _CURES = {
 }
 """What to do about an error of the file system that is no fault of this program."""
 
-_NAMES = re.compile(r"(?i)(key|token(?!iz)|secret|passw|[^d]pwd|pwd.|credential)")
-"""Of variables with secrets; PWD and OLDPWD are a shell's folders."""
+_NAMES = re.compile(r"(?i)(key|token(?!iz)|secret|passw|pwd|credential)")
+_FOLDERS = ("PWD", "OLDPWD")
+"""Of a shell."""
 _SHORTEST = 6
 """A shorter value is no secret, and masking it would eat ordinary words."""
 
@@ -95,7 +97,7 @@ def reporting(
 def _end(error: OSError) -> SystemExit:
     """Say what the file system refused; nothing where who reads, as `head`, has seen enough."""
     if isinstance(error, BrokenPipeError) and _nobody_reads():
-        return SystemExit(0)
+        return SystemExit(128 + signal.SIGPIPE)  # as what does not catch it ends
     if error.errno not in _CURES:
         return _fault(error)
     logger.error("%s", refusal(error))
@@ -104,9 +106,12 @@ def _end(error: OSError) -> SystemExit:
 
 def _nobody_reads() -> bool:
     """Whether what we print has no reader; then it goes nowhere from now on."""
-    output, looks = sys.stdout.fileno(), select.poll()
+    try:
+        output, looks = sys.stdout.fileno(), select.poll()
+    except (AttributeError, OSError, ValueError):  # no file
+        return False
     looks.register(output, 0)
-    if not any(seen & select.POLLERR for _, seen in looks.poll(0)):
+    if not any(seen & (select.POLLERR | select.POLLHUP) for _, seen in looks.poll(0)):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     return True
@@ -185,7 +190,11 @@ def masked(text: str) -> str:
 
     The longest go first, so that nothing is left of one that begins like another.
     """
-    secrets = {name: value.strip() for name, value in os.environ.items() if _NAMES.search(name)}
+    secrets = {
+        name: value.strip()
+        for name, value in os.environ.items()
+        if _NAMES.search(name) and name not in _FOLDERS
+    }
     for name, value in sorted(secrets.items(), key=lambda one: len(one[1]), reverse=True):
         if len(value) >= _SHORTEST:
             text = text.replace(value, f"<{name}>")

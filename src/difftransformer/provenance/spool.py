@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ class Spool:
                 left = left[os.write(self._descriptor, left) :]
             os.fsync(self._descriptor)
         except OSError as error:
+            with suppress(OSError):  # half a line would count as what is not sent
+                os.ftruncate(self._descriptor, self._size)
             logger.warning("tracking: cannot write %s (%s); kept in memory", self.path, error)
             return False
         self._size += len(data)

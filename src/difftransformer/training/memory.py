@@ -255,7 +255,7 @@ def require_room(
         f"{free / _GIB:.2f} GiB are free"
     )
     logger.info("memory: %s", found)
-    if needed > free and os.environ.get(VARIABLE, "").lower() != "off":
+    if needed > free and os.environ.get(VARIABLE) != "off":
         raise UserError(f"{found}: {cure}; {VARIABLE}=off tries it all the same")
 
 

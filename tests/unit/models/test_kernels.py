@@ -88,3 +88,17 @@ def test_one_query_is_answered_from_keys_that_stay_where_they_are(
     torch.testing.assert_close(
         kernel(backend).differential_attention(q, k, v, lam, **given), expected
     )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_single_query_with_its_log_sum_exp_is_the_formula(groups: int, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(2, heads, rows, width, generator=generator, dtype=torch.float64)
+        for heads, rows, width in ((4, 1, 8), (groups, 9, 8), (groups, 9, 6))
+    )
+    mask = (torch.rand(2, 1, 1, 9, generator=generator) > 0.4).index_fill(-1, torch.tensor(0), True)
+    seen = mask if masked else None
+    found = sdpa.one_query_with_lse(q, k, v, 0.3, seen)
+    torch.testing.assert_close(found, eager.attention_with_lse(q, k, v, scale=0.3, mask=seen))

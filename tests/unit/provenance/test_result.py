@@ -94,7 +94,8 @@ def test_environment_records_commit_and_dirt(
     ("name", "value", "said"),
     [
         ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown; did you mean 'DIFFTRANSFORMER_JOBS"),
-        ("DIFFTRANSFORMER_MEMORY_CHECK", "no", "'no' means nothing; set it to off"),
+        ("DIFFTRANSFORMER_MEMORY_CHECK", "OFF", "'OFF' means nothing; set it to off"),
+        ("DIFFTRANSFORMER_WARM", "0", "'0' means nothing; set it to off"),
         ("DIFFTRANSFORMER_DISK", "ssd", "'ssd' means nothing; set it to passing"),
     ],
 )
@@ -118,10 +119,18 @@ def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
         for word in re.findall(r"(?<!_)DIFFTRANSFORMER_[A-Z_]+", path.read_text())
         if path != Path(__file__)
     }
-    assert named <= environment._KNOWN
-    internal = {f"DIFFTRANSFORMER_{name}" for name in ("GPUS_TAKEN", "MEETING", "SHARED_DATA")}
+    assert named == {f"DIFFTRANSFORMER_{name}" for name in environment._KNOWN}
     page = (repository / "docs" / "reproducing.md").read_text()
-    assert {name for name in environment._KNOWN if name not in page} == internal
+    internal = {name for name in environment._KNOWN if f"DIFFTRANSFORMER_{name}" not in page}
+    assert internal == {"GPUS_TAKEN", "MEETING", "SHARED_DATA"}
+
+
+def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "PORT_5000_TCP_ADDR", "MLFLOW_SERVICE_HOST"):
+        monkeypatch.setenv(f"DIFFTRANSFORMER_{name}", "10.0.0.1")
+    check_variables()
 
 
 def test_environment_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,9 +275,11 @@ def test_a_disk_that_refuses_all_loses_nothing_that_is_written_later(
 
     refused = Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))
     spool.append({"kind": "points", "values": "many"})
+    whole = (tmp_path / JOURNAL).stat().st_size
     with monkeypatch.context() as full:
         full.setattr("os.write", half)
         assert not spool.flush()
+        assert (tmp_path / JOURNAL).stat().st_size == whole  # what is behind it is not sent
         full.setattr("os.ftruncate", refused)
         assert not spool.flush()
     assert "kept in memory" in caplog.text

@@ -14,6 +14,7 @@ from difftransformer.config.measurements import measurement
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.table_job import make_table
+from difftransformer.reporting.view import View, maps_of
 
 
 def foreign(name: str, kind: Kind) -> tuple[ArtifactSlice, str]:
@@ -65,6 +66,15 @@ def test_tables(name: str, fake: FakeResults) -> None:
     table = make_table(artifact, once(load_results(fake.results, SCALE), run))
     assert all(part.cells for part in table.sections)
     assert {cell.n for part in table.sections for cell in part.cells if cell.row == run} <= {0, 1}
+
+
+@pytest.mark.parametrize("name", shown("table"))
+def test_maps_of_the_report(name: str, fake: FakeResults) -> None:
+    artifact, run = foreign(name, "table")
+    results = once(load_results(fake.results, SCALE), run)
+    for part in artifact.sections:
+        found = maps_of(View(artifact, part, results))
+        assert not found or any(one.run == run for one in found)
 
 
 @pytest.mark.parametrize("name", shown("figure"))

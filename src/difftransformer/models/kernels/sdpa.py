@@ -56,8 +56,8 @@ def attention_with_lse(
     private, so that maps are written out should torch lose it; elsewhere FlexAttention, which
     PyTorch fuses for it, but for a single query.
     """
-    if q.device.type != "cpu" and q.shape[-2] == 1:  # its maps are small, and its keys many
-        return eager.attention_with_lse(q, k, v, scale=scale, mask=mask)
+    if q.device.type != "cpu" and q.shape[-2] == 1:
+        return one_query_with_lse(q, k, v, scale, mask)
     if q.device.type != "cpu":
         return flex.attention_with_lse(q, k, v, scale=scale, mask=mask)
     if not _lse_is_sound():
@@ -159,6 +159,19 @@ def differential_attention(
     joint = torch.cat((k[:, 0::2], k[:, 1::2]), dim=-1)
     both = attend(padded, joint, v, scale=scale, mask=mask)
     return both[:, :, 0::2] - lam.to(both.dtype) * both[:, :, 1::2]
+
+
+def one_query_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`attention_with_lse` of a single query; its map is written out, and no key is copied."""
+    B, G = k.shape[:2]
+    scores = products_in_full(q.reshape(B * G, -1, q.shape[-1]), k.flatten(0, 1).mT) * scale
+    scores = scores.view(B, G, -1, k.shape[2])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    out = scores.softmax(dim=-1).to(v.dtype) @ v
+    return out.view(B, 1, -1, v.shape[-1]), scores.logsumexp(dim=-1).view(B, 1, -1)
 
 
 def _one_query(
