@@ -4,6 +4,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +21,15 @@ from difftransformer.cli.frame import (
     load_plan,
     people,
 )
+from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would run.")]
 _CORES = os.cpu_count() or 1
 _SETTINGS = "--config"
+_SNAKEMAKES, _ALIKE = "--dryrun", 0.85
+"""Its one option that is more like one of ours than this."""
 
 
 @people(BUILD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -50,6 +54,8 @@ def reproduce(
     """
     with reporting():
         words = [*(artifacts or []), *call.args]
+        own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
+        _refuse_misspelled(words, own)
         settings = as_settings(scale=scale, seeds=seeds)
         words = [part for word in words for part in _split_settings(word)]
         if _SETTINGS in words:  # given twice, only the last one would count
@@ -127,6 +133,15 @@ def open_report(
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):
             typer.echo("no browser was found here; open that file in one", err=True)
+
+
+def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
+    """Refuse what looks like an option of ours; Snakemake would answer with all of its own."""
+    for name in (word.partition("=")[0] for word in words):
+        known = name in own or name == _SNAKEMAKES
+        if name.startswith("--") and not known:
+            for found in get_close_matches(name, own, n=1, cutoff=_ALIKE):
+                raise UserError(f"no such option {name}; did you mean {found}?")
 
 
 def _snakemake(words: Sequence[str]) -> None:

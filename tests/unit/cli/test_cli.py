@@ -143,6 +143,7 @@ def test_its_version_is_said(checkout: Path) -> None:
             "diff_v1 --seeds 3 -n --scale smoke",
             "--cores {} --dry-run diff_v1 --config scale=smoke seeds=3",
         ),
+        ("table6 --dryrun --keep-going", "--cores {} table6 --dryrun --keep-going"),
         ("table6 --seeds [4,6]", "--cores {} table6 --config seeds=[4,6]"),
         (
             "table6 --scale smoke -C corpus=local_files",
@@ -177,6 +178,8 @@ def test_the_name_of_a_table_builds_it(
         ("reurn", "No such command 'reurn'; did you mean 'rerun'?"),
         ("rerun", "Missing argument 'artifact'; see `difftransformer rerun --help`"),
         ("show_costs --seeds x", "seeds: needs a list of seeds, or how many there shall be"),
+        ("table6 --sclae smoke", "error: no such option --sclae; did you mean --scale?"),
+        ("table6 --core 3", "error: no such option --core; did you mean --cores?"),
         ("open table66", "open: unknown artifact 'table66'; did you mean 'table6'?"),
         ("open", "results/tiny/report/index.html: not built yet: difftransformer reproduce"),
     ],
