@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -70,9 +71,13 @@ def test_make_asks_which_ablation(repository: Path) -> None:
 def test_make_refuses_a_misspelled_setting_and_takes_the_scale_of_the_configuration(
     repository: Path,
 ) -> None:
+    typed = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+
     def make(*words: str) -> subprocess.CompletedProcess[str]:
         command = ["make", "--dry-run", "--old-file=install", "reproduce", *words]
-        return subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=repository, env=typed, capture_output=True, text=True, check=False
+        )
 
     ended = make("ARTEFACT=table6")
     assert ended.returncode == 2
