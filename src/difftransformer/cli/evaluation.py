@@ -22,7 +22,6 @@ from difftransformer.cli.frame import (
     Slice,
     Threads,
     Uri,
-    as_settings,
     command,
     job,
     load_plan,
@@ -30,6 +29,7 @@ from difftransformer.cli.frame import (
     read,
     state,
 )
+from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import UserError
 from difftransformer.provenance.job import JobIdentity
 from difftransformer.provenance.reporting import reporting
@@ -153,7 +153,7 @@ def estimate_judging(
             typer.echo(said)
             missing += len(folders) - there
         if missing:
-            given = shlex.join(as_settings(scale=plan.catalogue.project.scale, seeds=seeds))
+            given = shlex.join(as_settings({"scale": plan.catalogue.project.scale, "seeds": seeds}))
             typer.echo(
                 f"{missing} runs have not answered yet: "
                 f"`snakemake {artifact} --config {given}` makes them answer"

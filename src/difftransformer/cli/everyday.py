@@ -16,11 +16,11 @@ from difftransformer.cli.frame import (
     Config,
     Scale,
     Seeds,
-    as_settings,
     beginning_with,
     load_plan,
     people,
 )
+from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
@@ -56,7 +56,7 @@ def reproduce(
         words = [*(artifacts or []), *call.args]
         own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
         _refuse_misspelled(words, own)
-        settings = as_settings(scale=scale, seeds=seeds)
+        settings = as_settings({"scale": scale, "seeds": seeds})
         words = [part for word in words for part in _split_settings(word)]
         if _SETTINGS in words:  # given twice, only the last one would count
             after = words.index(_SETTINGS) + 1
@@ -80,13 +80,15 @@ def rerun(
     with the seeds that they have where none are given.
     """
     with reporting():
+        from difftransformer.planning.built import built_users, kept_seeds
+
         plan = load_plan(Path("config"), scale, seeds=seeds)
-        if seeds is None and (seeds := plan.built_seeds(artifact)) is not None:
+        if seeds is None and (seeds := kept_seeds(plan, artifact)) is not None:
             plan = load_plan(Path("config"), scale, seeds=seeds)
-        words = [*plan.built_users(artifact), "--cores", str(cores)]
+        words = [*built_users(plan, artifact), "--cores", str(cores)]
         words += ["--dry-run"] if dry_run else []
         words += ["--forcerun", *plan.interventions(artifact)]
-        settings = as_settings(scale=scale, seeds=seeds)
+        settings = as_settings({"scale": scale, "seeds": seeds})
         _snakemake([*words, *([_SETTINGS, *settings] if settings else [])])
 
 

@@ -1,6 +1,5 @@
 """What the subcommands share: options, the frame of a tracked job, and where its state lies."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -227,15 +226,6 @@ def load_plan(config: Path, scale: str | None, **more: Any) -> "Plan":
 
     asked = {"scale": scale} | more
     return Plan.load(config, {key: value for key, value in asked.items() if value is not None})
-
-
-def as_settings(**given: Any) -> list[str]:
-    """Return settings as Snakemake's --config takes them; None: not given."""
-    return [
-        f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
-        for key, value in given.items()
-        if value is not None
-    ]
 
 
 def store(uri: str, results: Path) -> str:

@@ -53,11 +53,12 @@ def list_known(
         if runs:
             lines = {name: (one.label, "") for name, one in plan.catalogue.runs.items()}
         else:
-            built = plan.built()
-            lines = {
-                name: (one.title, built.get(name, "-"))
-                for name, one in plan.artifacts.known.items()
-            }
+            from difftransformer.planning.built import built, seeds_of
+
+            known, states = plan.artifacts.known, dict.fromkeys(built(plan), "built")
+            for name, seeds in seeds_of(plan, states).items():
+                states[name] = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+            lines = {name: (one.title, states.get(name, "-")) for name, one in known.items()}
         widths = [max(map(len, lines)), max(len(state) for _, state in lines.values())]
         for name, (title, state) in lines.items():
             typer.echo(f"{name:{widths[0]}}  {state:{widths[1]}}  {title}")

@@ -1,7 +1,9 @@
 """Reading YAML strictly: safe loading, no duplicate keys, errors that name file and line."""
 
+import json
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -164,3 +166,12 @@ def _one_line(error: BaseException) -> str:
     where = f"line {mark.line + 1}: " if mark else ""
     hint = "; indent with spaces" if "'\\t'" in (error.problem or "") else ""
     return f"{where}{error.problem or error.context or 'not valid YAML'}{hint}"
+
+
+def as_settings(given: Mapping[str, Any]) -> list[str]:
+    """Return keys of config.yaml as --config takes them; None: not given."""
+    return [
+        f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
+        for key, value in given.items()
+        if value is not None
+    ]

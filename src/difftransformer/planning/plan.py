@@ -3,7 +3,6 @@
 The workflow asks a `Plan` and holds no knowledge of its own.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +17,8 @@ from difftransformer.config.artifacts import Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
-from difftransformer.errors import ConfigError, UserError
+from difftransformer.config.yaml_files import as_settings
+from difftransformer.errors import ConfigError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
@@ -283,60 +283,11 @@ class Plan:
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
 
-    def built_users(self, artifact: str) -> list[str]:
-        """Return the artifact and every built one that shows any of its own runs."""
-        own = set(self.own_runs(artifact))
-        return [
-            name
-            for name in self.artifacts.known
-            if name == artifact
-            or (
-                own & set(self.artifacts.runs(name))
-                and any(Path(file).is_file() for file in self.files([name]))
-            )
-        ]
-
-    def built_seeds(self, artifact: str) -> list[int] | None:
-        """Return the seeds of the built tables that show an artifact's runs; None: those asked for.
-
-        Raises:
-            UserError: They have other seeds than those asked for, and not all the same.
-        """
-        found = self._built_seeds(self.built_users(artifact))
-        if all(seeds == self.artifacts.seeds(name) for name, seeds in found.items()):
-            return None
-        first, *others = found.values()
-        if any(seeds != first for seeds in others):
-            said = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
-            raise UserError(f"built tables have other seeds than asked for: {said}; say --seeds")
-        return first
-
     def other_scales(self) -> dict[str, str]:
         """Return the scales but this one, by the folders that they are built in."""
         own = Path(self.jobs.layout.home)
         names = (path.stem for path in (self.catalogue.folder / "scales").glob("*.yaml"))
         return {str(own.with_name(name)): name for name in names if name != own.name}
-
-    def built(self) -> dict[str, str]:
-        """Return what is built, and with how many seeds where a table says so."""
-        found = {
-            name: "built"
-            for name in self.artifacts.known
-            if any(Path(file).is_file() for file in self.files([name]))
-        }
-        for name, seeds in self._built_seeds(found).items():
-            found[name] = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        return found
-
-    def _built_seeds(self, artifacts: Iterable[str]) -> dict[str, list[int]]:
-        """Return the seeds of those whose table is built."""
-        # Here, so that not every call of Snakemake waits for it.
-        from difftransformer.reporting.verdict_job import read_kept
-
-        tables = map(self.jobs.layout.table, self._with("table", [*artifacts]))
-        paths = (Path(f"{table}.json") for table in tables)
-        built = read_kept(path for path in paths if path.is_file())
-        return {table.artifact: table.seeds for table in built}
 
     def _with(self, kind: Kind, artifacts: Sequence[str]) -> list[str]:
         return [name for name in artifacts if getattr(self.artifacts.known[name], kind)]
@@ -354,11 +305,9 @@ class Plan:
     def _config(self, without: Collection[str] = ()) -> str:
         """What the call gave --config, with its scale."""
         given = {"scale": self.catalogue.project.scale} | {
-            key: value
-            for key, value in self.given.items()
-            if value is not None and key not in without
+            key: value for key, value in self.given.items() if key not in without
         }
-        return f"--config {' '.join(_word(key, value) for key, value in given.items())}"
+        return f"--config {shlex.join(as_settings(given))}"
 
     def _about(self, run: str) -> RunAbout:
         entry = self.catalogue.runs.get(run)
@@ -374,10 +323,3 @@ class Plan:
             figure=figure[0] if figure else None,
             results=[file for file in self.artifacts.results(name) if Path(file).is_file()],
         )
-
-
-def _word(key: str, value: Any) -> str:
-    """A key as --config takes it, quoted where a shell would read it otherwise."""
-    if value is None or isinstance(value, list | dict | bool):
-        value = json.dumps(value, separators=(",", ":"))
-    return shlex.quote(f"{key}={value}")

@@ -1,0 +1,50 @@
+"""What of a plan is built already: tables and figures on the disk, and the seeds that they have."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from difftransformer.errors import UserError
+from difftransformer.planning.plan import Plan
+from difftransformer.reporting.verdict_job import read_kept
+
+
+def built(plan: Plan) -> list[str]:
+    """Return the artifacts that have a table or a figure."""
+    return [
+        name
+        for name in plan.artifacts.known
+        if any(Path(file).is_file() for file in plan.files([name]))
+    ]
+
+
+def built_users(plan: Plan, artifact: str) -> list[str]:
+    """Return the artifact and every built one that shows any of its own runs."""
+    own, there = set(plan.own_runs(artifact)), set(built(plan))
+    return [
+        name
+        for name in plan.artifacts.known
+        if name == artifact or (name in there and own & set(plan.artifacts.runs(name)))
+    ]
+
+
+def seeds_of(plan: Plan, artifacts: Iterable[str]) -> dict[str, list[int]]:
+    """Return the seeds of those of some artifacts whose table is built."""
+    paths = (Path(f"{plan.jobs.layout.table(name)}.json") for name in artifacts)
+    tables = read_kept(path for path in paths if path.is_file())
+    return {table.artifact: table.seeds for table in tables}
+
+
+def kept_seeds(plan: Plan, artifact: str) -> list[int] | None:
+    """Return the seeds of the built tables that show an artifact's runs; None: those asked for.
+
+    Raises:
+        UserError: They have other seeds than those asked for, and not all the same.
+    """
+    found = seeds_of(plan, built_users(plan, artifact))
+    if all(seeds == plan.artifacts.seeds(name) for name, seeds in found.items()):
+        return None
+    first, *others = found.values()
+    if any(seeds != first for seeds in others):
+        said = ", ".join(f"{name} {seeds}" for name, seeds in found.items())
+        raise UserError(f"built tables have other seeds than asked for: {said}; say --seeds")
+    return first
