@@ -20,11 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 ORIGIN = {"device": "cpu", "versions": {"torch": "1"}}
 
 pytest.importorskip("triton", reason="Triton is for Linux")
-
-
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
+pytestmark = pytest.mark.usefixtures("gpu_scripts")
 
 
 def call(*options: str) -> subprocess.CompletedProcess[str]:
@@ -201,83 +197,6 @@ def test_answers_of_other_versions_and_half_lines_are_asked_again(
     assert list(runs.unanswered("x", asks, given)) == list("abcd")
 
 
-def answered(script: str, question: str, answer: dict[str, Any], device: str = "H200") -> str:
-    origin = {"device": device, "capability": [9, 0], "versions": {"torch": "2.11"}}
-    dated = {"date": "2026-12-01", "script": script, "question": question}
-    return json.dumps({**origin, **dated, "answer": answer}) + "\n"
-
-
-def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
-    every = import_module("all")
-    seconds = {
-        1024: {"fused": 3.0, "padded (sdpa)": 2.0, "plain fused": 2.0, "plain sdpa": 1.0},
-        8192: {"fused": 3.0, "padded (sdpa)": 4.0, "plain fused": 0.5, "plain sdpa": 1.0},
-    }
-    lines = [
-        answered(
-            "attention",
-            f"keys {T} d 64 {mode}",
-            {"seconds": {name: {"median": value} for name, value in taken.items()}},
-        )
-        for T, taken in seconds.items()
-        for mode in ("training", "forward")
-    ]
-    old = {"seconds": {"padded (sdpa)": {"median": 99.0}, "plain fused": {"median": 0.1}}}
-    lines.insert(0, answered("attention", "T 1024 d 64 training", old))  # in another way
-    wide = {"padded (sdpa)": 2.0, "fused": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
-    wider = {"seconds": {name: {"median": value} for name, value in wide.items()}}
-    lines.append(answered("attention", "keys 8192 d 128 training", wider))
-    lines.append(answered("attention", "keys 8192 d 128 training others", old))
-    lines.append(answered("attention", "keys 9 d 64 training", {"out_of_memory": "no"}))
-    lines.append(answered("attention", "keys 9 d 64 training", {"seconds": {}}, device="cpu"))
-    (tmp_path / "attention.jsonl").write_text("".join(lines))
-    sdpa, fused = [[1, "sdpa"]], [[1, "fused"]]
-    further = {"plain fused": 9.0, "plain sdpa": 1.0, "lse fused": 1.0, "lse sdpa": 2.0}
-    longer = {"seconds": {name: {"median": value} for name, value in further.items()}}
-    lines.append(answered("attention", "keys 65536 d 128 training", longer))  # no row of DIFF ran
-    (tmp_path / "attention.jsonl").write_text("".join(lines))
-    assert every.fastest(tmp_path) == {
-        "H200": {
-            "bf16": {
-                "differential_attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, fused]],
-                "attention": [[64, [[1, "sdpa"], [8192, "fused"]]], [128, sdpa]],
-                "attention_with_lse": [[64, sdpa], [128, fused]],
-            }
-        }
-    }
-    answer = {"tiles": {}, "backward": {"together": {"median": 1.0}}, "seconds": {}}
-    (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
-    operations = every.fastest(tmp_path)["H200"]["bf16"]
-    assert operations["differential_attention"] == [[64, sdpa], [128, sdpa]]
-
-
-def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
-    every = import_module("all")
-    name, shipped = "forward/2/64/128", tiles.shipped("90")
-    first, second = (tile[:4] for tile in shipped[name][:2])
-    times = {str([9, 9, 9, 9]): 1.0, str(second): 2.0, str(first): 3.0}
-    tuned = {
-        "tiles": {name: [9, 9, 9, 9]},
-        "backward": {way: {"median": value} for way, value in (("apart", 1.0), ("together", 2.0))},
-        "seconds": {name: {tile: {"median": value} for tile, value in times.items()}},
-    }
-
-    def found(answer: dict[str, Any]) -> dict[str, Any]:
-        (tmp_path / "tune.jsonl").write_text(answered("tune", "2/64/128", answer))
-        card: dict[str, Any] = every.tiles(tmp_path)["H200"]
-        return card
-
-    assert found(tuned) == {
-        "tiles": {name: second},
-        "backward": {},  # timed with the other tile
-        "capability": [9, 0],
-        "versions": {"torch": "2.11"},
-        "date": "2026-12-01",
-    }
-    del times[str([9, 9, 9, 9])]
-    assert found(tuned | {"tiles": {name: second}})["backward"] == {"backward/2/64/128": "apart"}
-
-
 def test_a_tile_with_other_numbers_is_not_timed() -> None:
     tune, kernel = import_module("tune"), tiles.Kernel("forward", 1, 16, 16)
     good, wrong, seldom, refused = (tiles.Tile(rows, 32, 4, 1) for rows in (16, 32, 64, 128))
@@ -306,13 +225,6 @@ def test_a_part_that_fails_leaves_the_others() -> None:
     assert found == {"failed": "ValueError: no", "within": False}
     with pytest.raises(torch.OutOfMemoryError):
         runs.failed_part("fused", torch.OutOfMemoryError("full"), setting)
-
-
-def test_the_tables_in_git_are_what_the_records_in_git_make_of_them() -> None:
-    import runs
-
-    for path, found in import_module("all").tables(runs.RECORDS):
-        assert json.loads(path.read_text()) == found
 
 
 def test_what_is_wrong_is_said_until_it_is_right(
@@ -350,24 +262,6 @@ def test_a_call_ends_with_what_is_wrong(
             assert capsys.readouterr().out.startswith("\n".join([*said, last]))
 
 
-def test_another_backend_is_taken_where_it_is_clearly_faster(tmp_path: Path) -> None:
-    every = import_module("all")
-    fused = {1024: 1.0, 2048: 1.02, 4096: 1.04, 8192: 1.0}
-    (tmp_path / "attention.jsonl").write_text(
-        "".join(
-            answered(
-                "attention",
-                f"keys {T} d 64 training",
-                {"seconds": {"fused": {"median": time}, "padded (sdpa)": {"median": other}}},
-            )
-            for T, time in fused.items()
-            for other in [1.0 if T < 8192 else 1.02]
-        )
-    )
-    found = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
-    assert found == [[64, [[1, "fused"], [4096, "sdpa"]]]]
-
-
 def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -380,22 +274,3 @@ def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
     held = [one[:4] for one in tiles.shipped("80")[str(kernel)] if one[4] <= 99 * 1024]
     assert [list(one) for one in found] == held
     assert 0 < len(held) < len(tiles.shipped("80")[str(kernel)])
-
-
-def test_what_comes_behind_waits_until_the_tables_are_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from difftransformer.models.kernels import by_card
-
-    every = import_module("all")
-    for module, name in ((by_card, "TABLE"), (tiles, "MEASURED")):
-        monkeypatch.setattr(module, name, tmp_path / f"{name}.json")
-        (tmp_path / f"{name}.json").write_text("{}")
-    given = argparse.Namespace(device="cuda", records=tmp_path)
-    assert every.is_adopted("tune", given)  # nothing was found
-    (tmp_path / "tune.jsonl").write_text(
-        answered("tune", "2", {"tiles": {}, "backward": {"atomic": {"median": 1}}, "seconds": {}})
-    )
-    assert not every.is_adopted("tune", given) and every.is_adopted("attention", given)
-    every.adopt_answers(given)
-    assert every.is_adopted("tune", given)
