@@ -32,7 +32,8 @@ def compile_ahead(scripts: Sequence[str], arguments: argparse.Namespace) -> None
     for script in scripts:
         module = import_module(script)
         if left := runs.unanswered(script, module.questions(setting), arguments):
-            tasks += [(script, name) for name in _tasks(script, setting) or left]
+            apart = _tasks(script, setting)
+            tasks += [(script, name) for name in (left if apart is None else apart)]
     # What is kept comes first; of the others the longest, which begun last would end last.
     tasks.sort(key=lambda task: (task[0] not in COUNTED, -runs.seconds_of(task[0])))
     begun = 0

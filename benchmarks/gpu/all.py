@@ -23,6 +23,7 @@ SCRIPTS = (
     "attention",
     "kernels",
     "step",
+    "parts",
     "training",
     "memory",
     "decoding",

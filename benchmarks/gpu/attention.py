@@ -5,7 +5,8 @@ plain rows are those of a Transformer of the same size: twice the heads, values 
 backend is has questions of its own, `others`, beside the fused kernel.
 
 The answers of 2026-11-26, named `T ...`, had a gradient of one value everywhere, and split heads by
-cuDNN, beside which the card was lost three times.
+cuDNN, beside which the card was lost three times. Seconds are the card's own; beside them, as
+`called`, what a caller waits for who calls one by one: until 2026-11-27 that was all there was.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,13 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from runs import Answer, Questions, Setting, compared, lost, main, named, timed
+from runs import Answer, Questions, Setting, by_itself, compared, lost, main, named, timed
 
 LENGTHS = (1024, 4096, 8192, 16384, 65536)
 HEAD_DIMS = (64, 128)
 HEADS, TOKENS = 8, 16384
+LONGEST_CALLED = 16384
+"""Positions; behind them a caller is ahead of the card."""
 BASE = "plain fused"
 """A plain kernel of the same structure.
 
@@ -55,7 +58,10 @@ def measure(setting: Setting, T: int, d: int, mode: str, others: bool) -> Answer
     steps = {name: step(call, given, gradient, mode) for name, (call, given) in calls.items()}
     left_out = {name: why for name, one in steps.items() if (why := obstacle(name, one, setting))}
     able = {name: one for name, one in steps.items() if name not in left_out}
-    found = compared(timed(able, setting), "fused" if others else BASE)
+    base = "fused" if others else BASE
+    found = compared(by_itself(able, setting), base)
+    if T <= LONGEST_CALLED:
+        found["called"] = compared(timed(able, setting), base)
     return found | {"left_out": left_out, "batch": B, "heads": H}
 
 

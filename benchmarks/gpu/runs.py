@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 RECORDS = Path(__file__).parent / "records"
 _CHANCES = 2
 """Of a question that fails or loses the card; another process may have been the cause."""
+_HELD_CYCLES = 20_000_000
 CLOCKS = "clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
 
 KERNELS = "difftransformer.models.kernels.fused"
@@ -329,15 +330,69 @@ def timed(steps: Mapping[str, Callable[[], object]], setting: Setting) -> dict[s
 
     from difftransformer.evaluation.timing import take_turns
 
-    able = {name: named(name, step, setting) for name, step in steps.items()}
-    for name in steps:
-        try:
-            able[name]()
-        except torch.OutOfMemoryError:
-            able.pop(name)
+    held = _held_by_memory(steps, setting)
     warmup = 0 if setting.tiny else 2
     device = torch.device(setting.device)
-    return take_turns(able, warmup=warmup, repeats=setting.repeats, device=device)
+    return take_turns(held, warmup=warmup, repeats=setting.repeats, device=device)
+
+
+def _held_by_memory(
+    steps: Mapping[str, Callable[[], object]], setting: Setting
+) -> dict[str, Callable[[], None]]:
+    """Steps that could be run, by then once, as `named`."""
+    import torch
+
+    found = {name: named(name, step, setting) for name, step in steps.items()}
+    for name in steps:
+        try:
+            found[name]()
+        except torch.OutOfMemoryError:
+            found.pop(name)
+    return found
+
+
+def by_itself(
+    steps: Mapping[str, Callable[[], object]], setting: Setting
+) -> dict[str, list[float]]:
+    """Seconds as `timed`, but those of the card alone, without those of who begins its work.
+
+    So it is in a compiled training, which is ahead of its card. A CPU leaves nothing out.
+    """
+    from difftransformer.evaluation.timing import take_turns
+
+    if setting.device == "cpu":
+        return timed(steps, setting)
+    held = {name: steps[name] for name in _held_by_memory(steps, setting)}
+    return take_turns(held, warmup=0, repeats=setting.repeats, clock=_card_clock())
+
+
+def _card_clock() -> Callable[[], float]:
+    """A clock that the card reads when it comes by; every second time it waits for that."""
+    import torch
+
+    marks: list[torch.cuda.Event] = []
+
+    def read() -> float:
+        if not marks:
+            torch.cuda.synchronize()
+            hold()
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+        if len(marks) < 2:
+            return 0.0
+        torch.cuda.synchronize()
+        first, last = marks
+        marks.clear()
+        return float(first.elapsed_time(last)) / 1e3
+
+    return read
+
+
+def hold() -> None:
+    """Keep the card from what is begun next for some 10 ms, so that it waits for nobody then."""
+    import torch
+
+    torch.cuda._sleep(_HELD_CYCLES)  # type: ignore[no-untyped-call]
 
 
 def named(name: str, step: Callable[[], object], setting: Setting) -> Callable[[], None]:

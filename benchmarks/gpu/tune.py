@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from runs import Answer, Questions, Setting, main, spread, timed
+from runs import Answer, Questions, Setting, by_itself, main, spread
 
 SHAPES = ((2, 64, 128), (2, 128, 256), (1, 64, 64), (1, 128, 128), (1, 64, 128), (2, 32, 64))
 TOKENS, T, HEADS = 16384, 4096, 8
@@ -79,13 +79,13 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
         tried, wrong = sound(run, kernel, shipped, best, right[name])
         found["wrong"] |= {str(kernel): wrong} if wrong else {}
         steps = {str(list(tile)): partial(_with, run, {**best, kernel: tile}) for tile in tried}
-        seconds = {name: spread(values) for name, values in timed(steps, setting).items()}
+        seconds = {name: spread(values) for name, values in by_itself(steps, setting).items()}
         best[kernel] = min(tried, key=lambda tile: seconds[str(list(tile))]["median"])
         found["tiles"][str(kernel)] = list(best[kernel])
         found["seconds"][str(kernel)] = seconds
     ways = ways_shipped(part_here(setting), maps, d, e)
     taken = {way: partial(_with, runs[BACKWARD[way][-1]], best) for way in ways}
-    found["backward"] = {way: spread(values) for way, values in timed(taken, setting).items()}
+    found["backward"] = {way: spread(values) for way, values in by_itself(taken, setting).items()}
     return found
 
 

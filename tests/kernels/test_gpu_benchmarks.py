@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,68 @@ def test_a_row_that_loses_the_card_is_named_and_others_are_left_out(
         attention.obstacle("split", loses, setting)
     with pytest.raises(RuntimeError, match=r"^split: .*illegal memory access"):
         runs.timed({"fused": lambda: None, "split": loses}, setting)
+
+
+def test_what_is_timed_by_itself_is_without_who_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pretended card, which does what is begun one after the other; to begin takes 1 ms."""
+    import runs
+
+    host, card = [0.0], [0.0]
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = card[0] = max(card[0], host[0])
+
+        def elapsed_time(self, other: "Event") -> float:
+            return 1e3 * (other.at - self.at)
+
+    def begin(seconds: float) -> None:
+        host[0] += 0.001
+        card[0] = max(card[0], host[0]) + seconds
+
+    def wait() -> None:
+        host[0] = card[0] = max(host[0], card[0])
+
+    def full() -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(runs, "lost", lambda setting: False)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: begin(cycles / 2e9))
+    steps = {"fast": partial(begin, 0.0001), "slow": partial(begin, 0.5), "full": full}
+    found = runs.by_itself(steps, runs.Setting("cuda", 3))
+    assert found == {"fast": pytest.approx([0.0001] * 3), "slow": pytest.approx([0.5] * 3)}
+    monkeypatch.setattr(runs, "hold", lambda: None)
+    found = runs.by_itself(steps, runs.Setting("cuda", 3))
+    assert found["fast"] == pytest.approx([0.0011] * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128", "attention"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, __nv_bfloat16>", "attention"),
+        ("pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>", "attention"),
+        ("row_sums", "attention"),
+        ("keys", "attention"),
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "products"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "products"),
+        ("triton_tem_fused_mm_3", "products"),
+        ("triton_poi_fused_addmm_cat_2", "compiled"),
+        ("triton_red_fused__scaled_dot_product_flash_attention_1", "compiled"),
+        ("at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", "optimiser"),
+        ("Memcpy DtoD (Device -> Device)", "copies"),
+        ("elementwise_kernel_with_index", "other"),
+    ],
+)
+def test_kernels_are_told_by_their_names(name: str, kind: str) -> None:
+    import parts
+
+    assert parts.kind_of(name) == kind
 
 
 def test_an_answer_behind_half_a_line_is_whole(tmp_path: Path) -> None:

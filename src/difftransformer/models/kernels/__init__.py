@@ -97,6 +97,8 @@ def kernel(name: str) -> Kernel:
     Raises:
         BackendError: no backend of that name.
     """
+    if name == "auto":
+        raise BackendError("backend auto is not one yet: choose_backend says which it is here")
     if name not in _KERNELS:
         raise BackendError(f"unknown backend {name!r}{nearest(name, [*_KERNELS, 'auto'])}")
     return _KERNELS[name]
