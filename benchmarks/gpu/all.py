@@ -141,7 +141,7 @@ def fastest_shipped(seconds: dict[str, Any], part: str) -> dict[str, list[int]]:
 
     found = {}
     for kernel, by_tile in seconds.items():
-        tiles = [tile[:4] for tile in shipped(part).get(kernel, [])]
+        tiles = [tile for *tile, _ in shipped(part).get(kernel, [])]
         able = [tile for tile in tiles if str(tile) in by_tile]
         if able:
             found[kernel] = min(able, key=lambda tile: by_tile[str(tile)]["median"])
@@ -151,16 +151,22 @@ def fastest_shipped(seconds: dict[str, Any], part: str) -> dict[str, list[int]]:
 def fastest(folder: Path) -> dict[str, Any]:
     """What `by_card.json` holds: by card, operation and width the fastest backend by keys.
 
-    Training decides, and the newest answer; of our kernels those with the tiles that are taken now.
+    Training decides, and the newest answer; of our kernels those as they are, with the tiles that
+    are taken now: of changed ones no card has said that they are fast, or right.
     """
     newest: dict[tuple[str, int, int], dict[str, Any]] = {}
+    kernels = runs.kernels_digest()
     taken = {card: runs.digest_of_tiles(one) for card, one in tiles(folder).items()}
     for one in answers(folder, "attention"):
         _, keys, _, width, mode, *others = one["question"].split()
         if mode != "training" or others:
             continue
         where, seconds = (one["device"], int(width), int(keys)), one["answer"]["seconds"]
-        if one["versions"].get("tiles") == taken.get(one["device"]):
+        versions = one["versions"]
+        ours = (
+            versions.get("tiles") == taken.get(one["device"]) and versions.get("kernels") == kernels
+        )
+        if ours:
             newest[where] = seconds
         elif not any("fused" in name for name in newest.get(where, ())):
             newest[where] = {name: time for name, time in seconds.items() if "fused" not in name}

@@ -1,8 +1,8 @@
 """Which tiles of the fused kernels compile well for which part; needs no GPU.
 
-Writes `compiled.json` beside the kernels: for each part and kernel the first tiles of `CANDIDATES`
-that spill little and fit its shared memory. Run it after a change of the kernels; it takes some
-forty minutes of one core, and finds what it has compiled before in Triton's cache.
+Writes `compiled.json` beside the kernels: for each part and kernel the first tiles of `CANDIDATES`,
+and of `AHEAD`, that spill little and fit its shared memory. Run it after a change of the kernels;
+it takes some forty minutes of one core, and finds what it has compiled before in Triton's cache.
 
     python benchmarks/gpu/compile_tiles.py
 """
@@ -10,7 +10,7 @@ forty minutes of one core, and finds what it has compiled before in Triton's cac
 import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
@@ -45,10 +45,29 @@ CANDIDATES = {
     ],
 }
 """Queries, keys, warps and stages, those first that were the fastest on an H100."""
+_KEYS_AHEAD = [
+    *((64, 128, 8, 3, 2), (64, 128, 8, 3, 1), (64, 64, 4, 3, 2), (64, 64, 4, 3, 1)),
+    *((64, 64, 4, 2, 1), (32, 128, 8, 3, 2), (32, 128, 8, 3, 1), (32, 64, 4, 3, 1)),
+    *((32, 64, 4, 2, 2), (64, 128, 8, 2, 1), (32, 128, 8, 2, 1), (32, 64, 4, 2, 1)),
+    *((16, 128, 8, 3, 2), (16, 128, 8, 2, 2), (16, 128, 8, 2, 1), (16, 64, 4, 3, 2)),
+]
+AHEAD = {
+    "keys": _KEYS_AHEAD,
+    "of_keys": _KEYS_AHEAD,
+    "of_values": _KEYS_AHEAD,
+    "queries": [
+        *((128, 64, 8, 3, 2), (128, 64, 8, 3, 1), (128, 64, 8, 2, 2), (64, 64, 4, 3, 1)),
+        *((64, 64, 4, 2, 2), (64, 64, 4, 2, 1), (64, 32, 4, 2, 2), (128, 32, 8, 3, 2)),
+        *((64, 32, 4, 3, 2), (128, 32, 8, 3, 1), (128, 32, 8, 2, 1), (64, 32, 4, 3, 1)),
+    ],
+}
+"""Tiles of 9.0 whose scores are multiplied ahead. They come behind all others: none was timed."""
 MANY, FEW = {"80": 3, "90": 5, "100": 3}, {"80": 1, "90": 2, "100": 1}
 """Tiles that are kept of widths that models on GPUs have, and of the others, by part."""
 FEWER = {"keys_atomic": 4}
 """At most, by kernel: atomic sums were the slowest wherever they were measured."""
+ALSO_AHEAD = {5: 4, 2: 1}
+"""Of so many tiles for 9.0 so many more, whose scores are ahead."""
 SHAPES = {
     (2, 64, 128): MANY,
     (2, 128, 256): MANY,
@@ -78,18 +97,32 @@ def chosen(
     kernel: Kernel, part: str, count: int, first: Sequence[Sequence[int]] = ()
 ) -> list[list[int]]:
     """The first tiles that compile well, with their shared memory; one of them fits any card."""
-    found: list[list[int]] = []
-    kept = [tuple(tile[:4]) for tile in first]
-    for candidate in dict.fromkeys([*kept, *CANDIDATES[kernel.name]]):
-        tile = Tile(*candidate)
-        result = compiled(kernel, tile, part)
-        small = result.shared <= LEAST_SHARED
-        wanted = len(found) < count or (small and part == "80")
-        if result.fits(part) and wanted and narrower_fits(kernel, tile, part):
-            found.append([*tile, result.shared])
-        if len(found) >= count and (part != "80" or any(one[-1] <= LEAST_SHARED for one in found)):
-            return found
+    known = [Tile(*tile) for *tile, _ in first]
+    tiles = [*known, *_tiles(CANDIDATES, kernel)]
+    found = fitting(kernel, part, [tile for tile in tiles if not tile.ahead], count)
+    if part == "90" and not kernel.masked:
+        tiles = [tile for tile in (*known, *_tiles(AHEAD, kernel)) if tile.ahead]
+        able = [tile for tile in tiles if tile.ahead <= kernel.most_ahead]
+        found += fitting(kernel, part, able, ALSO_AHEAD.get(count, 0))
     return found
+
+
+def fitting(kernel: Kernel, part: str, tiles: Sequence[Tile], count: int) -> list[list[int]]:
+    """So many of the tiles, with their shared memory, and of 8.0 one for cards that have little."""
+    found: list[list[int]] = []
+    for tile in dict.fromkeys(tiles):
+        enough = part != "80" or any(one[-1] <= LEAST_SHARED for one in found)
+        if len(found) >= count and enough:
+            break
+        result = compiled(kernel, tile, part)
+        wanted = len(found) < count or (result.shared <= LEAST_SHARED and part == "80")
+        if result.fits(part) and wanted and narrower_fits(kernel, tile, part):
+            found.append([*tile.numbers, result.shared])
+    return found
+
+
+def _tiles(table: Mapping[str, Sequence[tuple[int, ...]]], kernel: Kernel) -> list[Tile]:
+    return [Tile(*tile) for tile in table.get(kernel.name, [])]
 
 
 def narrower_fits(kernel: Kernel, tile: Tile, part: str) -> bool:

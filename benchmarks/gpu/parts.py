@@ -19,7 +19,7 @@ from step import LENGTHS, ROWS, TOKENS
 WARMUP, STEPS, LONGEST = 3, 3, 15
 KINDS = {
     "compiled": r"^triton_(?!tem)",
-    "attention": r"sdpa|flash|fmha|flex|cudnn::fusion|^(forward|queries|keys|row_sums)$",
+    "attention": r"sdpa|flash|fmha|flex|cudnn::fusion|^(forward|queries|keys|row_statistics)$",
     "products": r"gemm|gemv|nvjet|cutlass|xmma|cublas|^triton_tem|::mm$|addmm|bmm",
     "optimiser": r"adam|multi_tensor|foreach|lpnorm",
     "copies": r"memcpy|memset|copy",

@@ -277,7 +277,7 @@ def surroundings(script: str, setting: Setting) -> Answer:
 
     card, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
     # An answer is about the kernels that it ran, not those of another commit.
-    versions["kernels"] = modules_digest([f"{KERNELS}.{name}" for name in KERNEL_MODULES])[:12]
+    versions["kernels"] = kernels_digest()
     if script == "tune":
         tiles_of = shipped(part_of(capability))
         asked_kernels = import_module("tune").kernels()
@@ -293,6 +293,13 @@ def surroundings(script: str, setting: Setting) -> Answer:
         "capability": list(capability),
         "versions": versions | {"cuda": str(torch.version.cuda)},
     }
+
+
+def kernels_digest() -> str:
+    """What tells the code of the fused kernels from that of another commit."""
+    from difftransformer.provenance.fingerprint import modules_digest
+
+    return modules_digest([f"{KERNELS}.{name}" for name in KERNEL_MODULES])[:12]
 
 
 def model_modules() -> list[str]:

@@ -78,10 +78,10 @@ def tune(setting: Setting, maps: int, d: int, e: int) -> Answer:
         shipped = tiles(setting, kernel)
         tried, wrong = sound(run, kernel, shipped, best, right[name])
         found["wrong"] |= {str(kernel): wrong} if wrong else {}
-        steps = {str(list(tile)): partial(_with, run, {**best, kernel: tile}) for tile in tried}
+        steps = {str(tile.numbers): partial(_with, run, {**best, kernel: tile}) for tile in tried}
         seconds = {name: spread(values) for name, values in by_itself(steps, setting).items()}
-        best[kernel] = min(tried, key=lambda tile: seconds[str(list(tile))]["median"])
-        found["tiles"][str(kernel)] = list(best[kernel])
+        best[kernel] = min(tried, key=lambda tile: seconds[str(tile.numbers)]["median"])
+        found["tiles"][str(kernel)] = best[kernel].numbers
         found["seconds"][str(kernel)] = seconds
     ways = ways_shipped(part_here(setting), maps, d, e)
     taken = {way: partial(_with, runs[BACKWARD[way][-1]], best) for way in ways}
@@ -109,7 +109,7 @@ def sound(
     able = [tile for tile in tried if all(gives(tile) for _ in range(ASKED))]
     if not able:
         raise RuntimeError(f"{kernel}: no tile gives the numbers of PyTorch's attention")
-    return able, [list(tile) for tile in tried if tile not in able]
+    return able, [tile.numbers for tile in tried if tile not in able]
 
 
 def tiles(setting: Setting, kernel: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """The tiles that are shipped compile for their parts, without a GPU."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,15 @@ pytest.importorskip("triton", reason="Triton is for Linux")
 from difftransformer.models.kernels.fused.compiling import (
     LEAST_SHARED,
     PARTS,
+    by_tool,
+    code,
     compiled,
     further_widths,
 )
 
 WIDTHS = (16, 32, 64, 128)
 SHIPPED = [
-    pytest.param(part, key, tile, id=f"{part}-{key}-{'x'.join(map(str, tile[:4]))}")
+    pytest.param(part, key, tile, id=f"{part}-{key}-{'x'.join(map(str, tile[:-1]))}")
     for part in PARTS
     for key, tiles in shipped(part).items()
     for tile in tiles
@@ -53,11 +56,12 @@ def kernel_of(key: str) -> Kernel:
 
 def check(part: str, key: str, tile: list[int]) -> None:
     kernel = kernel_of(key)
-    found = compiled(kernel, Tile(*tile[:4]), part)
+    assert Tile(*tile[:-1]).ahead <= kernel.most_ahead
+    found = compiled(kernel, Tile(*tile[:-1]), part)
     assert found.fits(part), found
-    assert found.shared == tile[4], "run benchmarks/gpu/compile_tiles.py"
+    assert found.shared == tile[-1], "run benchmarks/gpu/compile_tiles.py"
     for widths in further_widths(kernel):
-        assert compiled(kernel, Tile(*tile[:4]), part, widths).fits(part)
+        assert compiled(kernel, Tile(*tile[:-1]), part, widths).fits(part)
 
 
 @pytest.mark.kernels
@@ -82,6 +86,37 @@ def test_products_that_wait_for_each_other_are_seen() -> None:
     assert slow.serialised and not slow.fits("90")
 
 
+def hot_loop(key: str, tile: Tile) -> Counter[str]:
+    """Instructions of a turn of the loop without a mask, by kind."""
+    import read_code
+
+    listing = by_tool("nvdisasm", "-c", code(kernel_of(key), tile, "90").asm["cubin"])
+    kinds = [Counter(map(read_code.kind_of, loop)) for loop in read_code.loops(listing)]
+    masked, whole = (one for one in kinds if one["products"])
+    assert masked["products"] == whole["products"] >= 16
+    return whole
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu_scripts")
+@pytest.mark.parametrize(
+    ("key", "most"), [("keys/2/64/128", 2), ("of_values/2/128/256", 1), ("keys/1/64/64", 1)]
+)
+def test_numbers_of_rows_are_not_fetched_one_by_one(key: str, most: int) -> None:
+    """Triton 3.6 did so 32 times a thread, 3.7 twice as often as now."""
+    found = hot_loop(key, Tile(*shipped("90")[key][0][:-1]))
+    assert 0 < found["fetches of less"] <= most
+    assert found["fetches of 16 bytes"] >= 4 and found["exponentials"] >= 32
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gpu_scripts")
+def test_products_that_are_ahead_are_not_waited_for() -> None:
+    tiles = [Tile(32, 128, 8, 3, ahead) for ahead in range(3)]
+    found = [hot_loop("keys/2/64/128", tile)["waits for products"] for tile in tiles]
+    assert found == [3, 2, 1]
+
+
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", kernels_of(2))
 def test_all_kernels_have_tiles(part: str, name: str) -> None:
@@ -103,4 +138,4 @@ def test_what_was_measured_is_shipped() -> None:
     for found in measured().values():
         part = part_of(tuple(found["capability"]))
         for key, tile in found["tiles"].items():
-            assert tile in [one[:4] for one in shipped(part)[key]]
+            assert Tile(*tile) in [Tile(*one) for *one, _ in shipped(part)[key]]

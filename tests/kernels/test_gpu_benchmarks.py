@@ -187,7 +187,7 @@ def test_what_is_timed_by_itself_is_without_who_begins_it(monkeypatch: pytest.Mo
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128", "attention"),
         ("void cudnn::fusion::compute_dot_do_o_specialized<true, __nv_bfloat16>", "attention"),
         ("pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>", "attention"),
-        ("row_sums", "attention"),
+        ("row_statistics", "attention"),
         ("keys", "attention"),
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "products"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "products"),
@@ -276,7 +276,7 @@ def test_a_tile_with_other_numbers_is_not_timed() -> None:
 
     given: list[tiles.Tile] = [wrong, good, seldom, refused]
     able, others = tune.sound(run, kernel, given, {}, {0: right})
-    assert able == [good] and others == [list(wrong), list(seldom), list(refused)]
+    assert able == [good] and others == [one.numbers for one in (wrong, seldom, refused)]
     with pytest.raises(RuntimeError, match="no tile gives the numbers of PyTorch's attention"):
         tune.sound(run, kernel, [wrong], {}, {0: right})
 
@@ -334,6 +334,6 @@ def test_a_tile_that_the_card_has_no_memory_for_is_not_asked(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 9))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: small)
     found = tune.tiles(runs.Setting("cuda", 2), kernel)
-    held = [one[:4] for one in tiles.shipped("80")[str(kernel)] if one[4] <= 99 * 1024]
-    assert [list(one) for one in found] == held
+    held = [one for *one, shared in tiles.shipped("80")[str(kernel)] if shared <= 99 * 1024]
+    assert [one.numbers for one in found] == held
     assert 0 < len(held) < len(tiles.shipped("80")[str(kernel)])

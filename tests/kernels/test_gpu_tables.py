@@ -14,8 +14,11 @@ pytest.importorskip("triton", reason="Triton is for Linux")
 pytestmark = pytest.mark.usefixtures("gpu_scripts")
 
 
-def answered(script: str, question: str, answer: dict[str, Any], device: str = "H200") -> str:
-    origin = {"device": device, "capability": [9, 0], "versions": {"torch": "2.11"}}
+def answered(
+    script: str, question: str, answer: dict[str, Any], device: str = "H200", kernels: str = ""
+) -> str:
+    versions = {"torch": "2.11", "kernels": kernels or import_module("runs").kernels_digest()}
+    origin = {"device": device, "capability": [9, 0], "versions": versions}
     dated = {"date": "2026-12-01", "script": script, "question": question}
     return json.dumps({**origin, **dated, "answer": answer}) + "\n"
 
@@ -67,7 +70,7 @@ def test_answers_become_the_tables_that_auto_takes(tmp_path: Path) -> None:
 def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
     every = import_module("all")
     name, shipped = "forward/2/64/128", tiles.shipped("90")
-    first, second = (tile[:4] for tile in shipped[name][:2])
+    first, second = (tile for *tile, _ in shipped[name][:2])
     times = {str([9, 9, 9, 9]): 1.0, str(second): 2.0, str(first): 3.0}
     tuned = {
         "tiles": {name: [9, 9, 9, 9]},
@@ -84,7 +87,7 @@ def test_the_fastest_tile_is_one_that_is_still_shipped(tmp_path: Path) -> None:
         "tiles": {name: second},
         "backward": {},  # timed with the other tile
         "capability": [9, 0],
-        "versions": {"torch": "2.11"},
+        "versions": json.loads(answered("", "", {}))["versions"],
         "date": "2026-12-01",
     }
     del times[str([9, 9, 9, 9])]
@@ -114,6 +117,23 @@ def test_another_backend_is_taken_where_it_is_clearly_faster(tmp_path: Path) -> 
     )
     found = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
     assert found == [[64, [[1, "fused"], [4096, "sdpa"]]]]
+
+
+def test_kernels_of_another_commit_are_not_taken(tmp_path: Path) -> None:
+    every = import_module("all")
+    answer = {"seconds": {"fused": {"median": 1.0}, "padded (sdpa)": {"median": 2.0}}}
+
+    def taken(*kernels: str) -> list[Any]:
+        lines = [
+            answered("attention", "keys 1024 d 64 training", answer, "H200", one) for one in kernels
+        ]
+        (tmp_path / "attention.jsonl").write_text("".join(lines))
+        (by_width,) = every.fastest(tmp_path)["H200"]["bf16"]["differential_attention"]
+        found: list[Any] = by_width[1]
+        return found
+
+    assert taken("another") == [[1, "sdpa"]]
+    assert taken("another", "") == taken("", "another") == [[1, "fused"]]
 
 
 def test_what_comes_behind_waits_until_the_tables_are_adopted(

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from difftransformer.errors import BackendError
 from difftransformer.models.kernels import choose_backend, eager, fused
-from difftransformer.models.kernels.fused.launch import Call
+from difftransformer.models.kernels.fused.launch import Call, specialised
 from difftransformer.models.kernels.fused.operations import fused_attention
-from difftransformer.models.kernels.fused.tiles import ways_of
+from difftransformer.models.kernels.fused.tiles import BACKWARD, Tile, kernel_for, trying, ways_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "attention"))
 
@@ -69,6 +69,7 @@ CASES = [
     Case(2, 128, 256, 5, 40),
     Case(2, 16, 32, 1, 35),
     Case(2, 16, 32, 35, 35, masked=True),
+    Case(2, 8, 16, 131, 131),
     Case(1, 32, 32, 70, 101, H=2),
     Case(1, 24, 48, 40, 40, H=2, G=1),
     Case(1, 128, 128, 5, 5),
@@ -144,7 +145,7 @@ def test_float16_is_rounded_and_no_more(case: Case) -> None:
     assert max(errors(run(case, fused, torch.float16), exact_results(case))) < 1e-3
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
+@pytest.mark.parametrize("case", [CASES[0], CASES[8]], ids=str)
 def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
     q, k, v, *lam = case.inputs()
     call = Call(q, k, v, lam[0] if lam else None, None, case.d**-0.5)
@@ -158,6 +159,53 @@ def test_all_ways_of_the_backward_pass_give_the_same(case: Case) -> None:
     for found in others:
         for one, other in zip(first, found, strict=True):
             torch.testing.assert_close(one, other)
+
+
+AHEAD = [
+    (case, ahead)
+    for case in (CASES[0], CASES[3], CASES[6], CASES[8])
+    for ahead in range(1, case.maps + 1)
+]
+
+
+@pytest.mark.parametrize(("case", "ahead"), AHEAD, ids=str)
+def test_scores_of_the_next_tile_are_those_of_the_tile_itself(case: Case, ahead: int) -> None:
+    """All sums have the order they had, so that no bit changes; tiles are small: one is next."""
+    q, k, v, *lam = case.inputs()
+    call = Call(q, k, v, lam[0] if lam else None, case.mask(), case.d**-0.5)
+    out, second, lse = call.attend(keep=True)
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
+    for way in set(ways_of(case.maps)) - {"atomic"}:
+        kernels = [
+            kernel_for(name, case.maps, case.d, case.e, masked=case.masked)
+            for name in BACKWARD[way]
+        ]
+        by_ahead = []
+        for most in (0, ahead):
+            tiles = {kernel: Tile(16, 16, 8, 1, min(most, kernel.most_ahead)) for kernel in kernels}
+            with trying(tiles):
+                by_ahead.append(call.differentiate(grad, None, out, second, lse, way=way))
+        assert all(torch.equal(one, other) for one, other in zip(*by_ahead, strict=True))
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 8, 16])
+def test_copies_of_numbers_of_rows_are_those_numbers(warps: int) -> None:
+    """Of a tile of 16 queries there are as many copies as warps."""
+    case = CASES[0]
+    q, k, v, lam = case.inputs()
+    call = Call(q, k, v, lam, None, case.d**-0.5)
+    out, second, lse = call.attend(keep=True)
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
+    kernel = kernel_for("keys", 2, case.d, case.e)
+    constants = specialised(kernel, Tile(16, 32, warps, 1))[1]
+    assert constants["COPIES"] == warps and constants["AHEAD"] == 0
+    constants = specialised(kernel, Tile(64, 32, 4, 1, 2))[1]
+    assert constants["COPIES"] == 1 and constants["AHEAD"] == 2
+    found = call.differentiate(grad, None, out, second, lse, way="together")
+    with trying({kernel: Tile(16, 32, warps, 1)}):
+        copied = call.differentiate(grad, None, out, second, lse, way="together")
+    for one, other in zip(found, copied, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_wide_head_is_refused() -> None:

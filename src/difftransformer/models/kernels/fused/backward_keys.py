@@ -3,14 +3,20 @@
 Of products of T x T x d, with values of 2d, it takes 2 for the maps, 2 each for dO V' and dV, 2 for
 dK, and ATOMIC 2 for dQ, which it adds in the order that the scheduler likes. OF_KEYS, OF_VALUES:
 whether it sums the gradients of keys, and those of values; what neither needs is not computed.
-Names and suffixes as in `forward`.
+Names and suffixes as in `forward` and `backward`.
 """
 
 import triton
 import triton.language as tl
 
-from difftransformer.models.kernels.fused.backward import maps, of_scores
-from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
+from difftransformer.models.kernels.fused.backward import maps, of_scores, scores_with
+from difftransformer.models.kernels.fused.pieces import (
+    SIZES,
+    load_pairs,
+    load_rows,
+    seen_keys,
+    store_rows,
+)
 
 
 @triton.jit
@@ -25,9 +31,7 @@ def _add_queries(
     grad,
     grad_row,
     q_grad,
-    lse,
-    sums,
-    map_stride,
+    statistics,
     lam,
     mask,
     mask_row,
@@ -45,6 +49,8 @@ def _add_queries(
     ATOMIC: tl.constexpr,
     OF_KEYS: tl.constexpr,
     OF_VALUES: tl.constexpr,
+    AHEAD: tl.constexpr,
+    COPIES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -57,6 +63,9 @@ def _add_queries(
     Rows past T are read as zeros, and as such add nothing.
     """
     k1_grad, k2_grad, v_grad = state
+    MAPS: tl.constexpr = 2 if PAIR else 1
+    ahead1 = scores_with(k1, q, start, q_row, T, ROWS, HEAD_DIM, D) if AHEAD else 0.0
+    ahead2 = scores_with(k2, q + q_head, start, q_row, T, ROWS, HEAD_DIM, D) if AHEAD > 1 else 0.0
     for m in range(start, stop, ROWS):
         q1 = load_rows(q, m, q_row, T, ROWS, HEAD_DIM, D, True)
         q2 = load_rows(q + q_head, m, q_row, T, ROWS, HEAD_DIM, D, True) if PAIR else q1
@@ -64,24 +73,52 @@ def _add_queries(
         seen = 0
         if CHECK:
             seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 0)
-        kept, subtracted, p = maps(
-            k1, k2, q1, q2, value, g, lse, map_stride, lam, seen, m, T, factor, PAIR, CHECK, ROWS, 0
+        # Of two maps the lse of both, of one its lse and its sum.
+        lse1, second = load_pairs(statistics, m, 2 * MAPS, T, ROWS, COPIES)
+        kept, subtracted, p, ahead1, ahead2 = maps(
+            k1,
+            k2,
+            q1,
+            q2,
+            value,
+            g,
+            lse1,
+            second,
+            ahead1,
+            ahead2,
+            q,
+            q_head,
+            q_row,
+            m + ROWS,
+            T,
+            seen,
+            factor,
+            PAIR,
+            CHECK,
+            AHEAD,
+            0,
+            ROWS,
+            HEAD_DIM,
+            D,
         )
         if OF_VALUES:
-            both = kept - subtracted if PAIR else kept
+            both = kept - lam * subtracted if PAIR else kept
             v_grad = tl.dot(both.to(g.dtype), g, v_grad)
+        sum1, sum2 = second, second
+        if PAIR:
+            sum1, sum2 = load_pairs(statistics + MAPS, m, 2 * MAPS, T, ROWS, COPIES)
         if OF_KEYS:
-            scores = of_scores(kept, p, sums, m, T, ROWS, 0).to(q1.dtype)
+            scores = of_scores(kept, p, sum1, 0).to(q1.dtype)
             k1_grad = tl.dot(scores, q1, k1_grad)
             if ATOMIC:
                 _add_rows(q_grad, tl.dot(tl.trans(scores), k1) * scale, m, T, ROWS, HEAD_DIM, D)
         if OF_KEYS and PAIR:
-            scores = -of_scores(subtracted, p, sums + map_stride, m, T, ROWS, 0)
-            scores = scores.to(q1.dtype)
+            scores = of_scores(subtracted, p, sum2, 0).to(q1.dtype)
             k2_grad = tl.dot(scores, q2, k2_grad)
             if ATOMIC:
                 other = q_grad + tl.cast(T, tl.int64) * HEAD_DIM
-                _add_rows(other, tl.dot(tl.trans(scores), k2) * scale, m, T, ROWS, HEAD_DIM, D)
+                more = tl.dot(tl.trans(scores), k2) * (-lam * scale)
+                _add_rows(other, more, m, T, ROWS, HEAD_DIM, D)
     return k1_grad, k2_grad, v_grad
 
 
@@ -103,8 +140,7 @@ def keys(
     lam,
     mask,
     grad,
-    lse,
-    sums,
+    statistics,
     q_grad,
     k_grad,
     v_grad,
@@ -123,7 +159,6 @@ def keys(
     grad_batch,
     grad_row,
     grad_head,
-    B,
     H,
     G,
     T,
@@ -135,6 +170,8 @@ def keys(
     ATOMIC: tl.constexpr,
     OF_KEYS: tl.constexpr,
     OF_VALUES: tl.constexpr,
+    AHEAD: tl.constexpr,
+    COPIES: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -170,8 +207,8 @@ def keys(
         whole = tl.maximum(0, tl.cdiv(n + KEYS - 1 - (S - T), ROWS) * ROWS)
         # Keys past S would have the weight exp2(-lse), which may be infinite.
         whole = tl.where(n + KEYS > S, T, tl.minimum(whole, T))
-    map_stride = tl.cast(B * H, tl.int64) * T
-    for h in range(group * (H // G), (group + 1) * (H // G)):
+    # What all heads have alike is found anew for each: kept, it takes registers of the loops.
+    for h in tl.range(group * (H // G), (group + 1) * (H // G), disable_licm=True):
         row = (b * H + h) * T
         q_h, grad_h = (
             q + tl.cast(MAPS * h, tl.int64) * q_head,
@@ -189,9 +226,7 @@ def keys(
             grad_h,
             grad_row,
             q_grad_h,
-            lse + row,
-            sums + row,
-            map_stride,
+            statistics + row * 2 * MAPS,
             lam_value,
             mask,
             mask_row,
@@ -209,6 +244,8 @@ def keys(
             ATOMIC,
             OF_KEYS,
             OF_VALUES,
+            AHEAD,
+            COPIES,
             HEAD_DIM,
             VALUE_DIM,
             D,
@@ -228,9 +265,7 @@ def keys(
                 grad_h,
                 grad_row,
                 q_grad_h,
-                lse + row,
-                sums + row,
-                map_stride,
+                statistics + row * 2 * MAPS,
                 lam_value,
                 mask,
                 mask_row,
@@ -248,6 +283,8 @@ def keys(
                 ATOMIC,
                 OF_KEYS,
                 OF_VALUES,
+                AHEAD,
+                COPIES,
                 HEAD_DIM,
                 VALUE_DIM,
                 D,
@@ -255,13 +292,13 @@ def keys(
                 ROWS,
                 KEYS,
             )
-    k1_grad, k2_grad, values_grad = state
+    k1_sum, k2_sum, v_sum = state
     place = (b * G + group) * S
     if OF_KEYS:
         k_grad += MAPS * place * HEAD_DIM
-        store_rows(k_grad, k1_grad * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
+        store_rows(k_grad, k1_sum * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
     if OF_KEYS and PAIR:
         other = k_grad + tl.cast(S, tl.int64) * HEAD_DIM
-        store_rows(other, k2_grad * scale, n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
+        store_rows(other, k2_sum * (-lam_value * scale), n, HEAD_DIM, S, KEYS, HEAD_DIM, D)
     if OF_VALUES:
-        store_rows(v_grad + place * VALUE_DIM, values_grad, n, VALUE_DIM, S, KEYS, VALUE_DIM, E)
+        store_rows(v_grad + place * VALUE_DIM, v_sum, n, VALUE_DIM, S, KEYS, VALUE_DIM, E)

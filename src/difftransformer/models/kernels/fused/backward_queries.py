@@ -1,14 +1,20 @@
 """The backward kernel of queries, whose sums have a fixed order: it repeats its bits.
 
 Of products of T x T x d it takes 2 for the maps, with values of 2d 2 for dO V', and 2 for dQ. Names
-and suffixes as in `forward`.
+and suffixes as in `forward` and `backward`.
 """
 
 import triton
 import triton.language as tl
 
-from difftransformer.models.kernels.fused.backward import maps, of_scores
-from difftransformer.models.kernels.fused.pieces import SIZES, load_rows, seen_keys, store_rows
+from difftransformer.models.kernels.fused.backward import maps, of_scores, scores_with
+from difftransformer.models.kernels.fused.pieces import (
+    SIZES,
+    load_numbers,
+    load_rows,
+    seen_keys,
+    store_rows,
+)
 
 
 @triton.jit
@@ -22,10 +28,7 @@ def _add_keys(
     v,
     v_row,
     g,
-    lse,
-    sums,
-    map_stride,
-    lam,
+    statistics,
     mask,
     mask_row,
     mask_column,
@@ -37,6 +40,7 @@ def _add_keys(
     factor,
     PAIR: tl.constexpr,
     MASKED: tl.constexpr,
+    AHEAD: tl.constexpr,
     CHECK: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -47,6 +51,13 @@ def _add_keys(
 ):
     """Go over the keys from ``start`` to ``stop``; unchecked all of them are there and seen."""
     q1_grad, q2_grad = state
+    MAPS: tl.constexpr = 2 if PAIR else 1
+    lse1 = load_numbers(statistics, m, 2 * MAPS, T, ROWS)
+    lse2 = load_numbers(statistics + 1, m, 2 * MAPS, T, ROWS) if PAIR else lse1
+    sum1 = load_numbers(statistics + MAPS, m, 2 * MAPS, T, ROWS)
+    sum2 = load_numbers(statistics + 3, m, 2 * MAPS, T, ROWS) if PAIR else sum1
+    ahead1 = scores_with(q1, k, start, k_row, S, KEYS, HEAD_DIM, D) if AHEAD else 0.0
+    ahead2 = scores_with(q2, k + k_head, start, k_row, S, KEYS, HEAD_DIM, D) if AHEAD > 1 else 0.0
     for n in range(start, stop, KEYS):
         k1 = load_rows(k, n, k_row, S, KEYS, HEAD_DIM, D, CHECK)
         k2 = load_rows(k + k_head, n, k_row, S, KEYS, HEAD_DIM, D, CHECK) if PAIR else k1
@@ -54,13 +65,36 @@ def _add_keys(
         seen = 0
         if CHECK:
             seen = seen_keys(mask, mask_row, mask_column, m, n, T, S, ROWS, KEYS, MASKED, 1)
-        kept, subtracted, p = maps(
-            q1, q2, k1, k2, g, value, lse, map_stride, lam, seen, m, T, factor, PAIR, CHECK, ROWS, 1
+        kept, subtracted, p, ahead1, ahead2 = maps(
+            q1,
+            q2,
+            k1,
+            k2,
+            g,
+            value,
+            lse1,
+            lse2,
+            ahead1,
+            ahead2,
+            k,
+            k_head,
+            k_row,
+            n + KEYS,
+            S,
+            seen,
+            factor,
+            PAIR,
+            CHECK,
+            AHEAD,
+            1,
+            KEYS,
+            HEAD_DIM,
+            D,
         )
-        scores = of_scores(kept, p, sums, m, T, ROWS, 1).to(k1.dtype)
+        scores = of_scores(kept, p, sum1, 1).to(k1.dtype)
         q1_grad = tl.dot(scores, k1, q1_grad)
         if PAIR:
-            scores = -of_scores(subtracted, p, sums + map_stride, m, T, ROWS, 1)
+            scores = of_scores(subtracted, p, sum2, 1)
             q2_grad = tl.dot(scores.to(k1.dtype), k2, q2_grad)
     return q1_grad, q2_grad
 
@@ -73,8 +107,7 @@ def queries(
     lam,
     mask,
     grad,
-    lse,
-    sums,
+    statistics,
     q_grad,
     q_batch,
     q_head,
@@ -91,7 +124,6 @@ def queries(
     grad_batch,
     grad_row,
     grad_head,
-    B,
     H,
     G,
     T,
@@ -100,6 +132,7 @@ def queries(
     factor,
     PAIR: tl.constexpr,
     MASKED: tl.constexpr,
+    AHEAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -123,11 +156,8 @@ def queries(
     q1 = load_rows(q, m, q_row, T, ROWS, HEAD_DIM, D, True)
     q2 = load_rows(q + q_head, m, q_row, T, ROWS, HEAD_DIM, D, True) if PAIR else q1
     g = load_rows(grad, m, grad_row, T, ROWS, VALUE_DIM, E, True)
-    zeros, lam_value = tl.zeros([ROWS, D], tl.float32), 1.0
-    if PAIR:
-        lam_value = tl.load(lam)
+    zeros = tl.zeros([ROWS, D], tl.float32)
     row = tl.cast(bh, tl.int64) * T
-    map_stride = tl.cast(B * H, tl.int64) * T
     state = (zeros, zeros)
     if MASKED:
         whole, stop = 0, S
@@ -148,10 +178,7 @@ def queries(
         v,
         v_row,
         g,
-        lse + row,
-        sums + row,
-        map_stride,
-        lam_value,
+        statistics + row * 2 * MAPS,
         mask,
         mask_row,
         mask_column,
@@ -163,6 +190,7 @@ def queries(
         factor,
         PAIR,
         MASKED,
+        AHEAD,
         True,
         HEAD_DIM,
         VALUE_DIM,
@@ -182,10 +210,7 @@ def queries(
             v,
             v_row,
             g,
-            lse + row,
-            sums + row,
-            map_stride,
-            lam_value,
+            statistics + row * 2 * MAPS,
             mask,
             mask_row,
             mask_column,
@@ -197,6 +222,7 @@ def queries(
             factor,
             PAIR,
             MASKED,
+            AHEAD,
             False,
             HEAD_DIM,
             VALUE_DIM,
@@ -210,4 +236,4 @@ def queries(
     store_rows(q_grad, q1_grad * scale, m, HEAD_DIM, T, ROWS, HEAD_DIM, D)
     if PAIR:
         other = q_grad + tl.cast(T, tl.int64) * HEAD_DIM
-        store_rows(other, q2_grad * scale, m, HEAD_DIM, T, ROWS, HEAD_DIM, D)
+        store_rows(other, q2_grad * (-tl.load(lam) * scale), m, HEAD_DIM, T, ROWS, HEAD_DIM, D)

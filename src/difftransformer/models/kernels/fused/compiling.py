@@ -21,7 +21,7 @@ TENSOR_COLUMNS = 512
 """Of tensor memory, that one block may have."""
 MOST_SPILLED = 128
 """Bytes of registers that a tile which we ship may keep in memory."""
-_TYPES = {"lse": "*fp32", "sums": "*fp32", "lam": "*fp32", "lse_grad": "*fp32", "mask": "*u8"}
+_TYPES = {"lse": "*fp32", "statistics": "*fp32", "lam": "*fp32", "mask": "*u8"}
 _FLOATS = ("scale", "factor")
 
 
@@ -46,7 +46,17 @@ class Compiled(NamedTuple):
 
 
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
-    """Compile a kernel of bfloat16 with a tile for a part.
+    """What a kernel takes that is compiled as by `code`."""
+    made = code(kernel, tile, part, widths)
+    registers, spilled = _usage(made.asm["cubin"])
+    columns = getattr(made.metadata, "tmem_size", None) or 0
+    clashes = len(overwritten(made.asm["ttgir"], tile.stages))
+    serialised = part == "90" and _serialises(made.asm["ptx"])
+    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialised)
+
+
+def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Any:
+    """Compile a kernel of bfloat16 with a tile for a part; return what Triton makes of it.
 
     Args:
         kernel: Which one.
@@ -91,12 +101,7 @@ def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    made = triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
-    registers, spilled = _usage(made.asm["cubin"])
-    columns = getattr(made.metadata, "tmem_size", None) or 0
-    clashes = len(overwritten(made.asm["ttgir"], tile.stages))
-    serialised = part == "90" and _serialises(made.asm["ptx"])
-    return Compiled(registers, spilled, made.metadata.shared, columns, clashes, serialised)
+    return triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
 
 
 def further_widths(kernel: Kernel) -> list[tuple[int, int]]:
@@ -119,17 +124,23 @@ def _serialises(ptx: str) -> bool:
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of stack, which is what spills take, by the assembler's own tool."""
+    """Registers and bytes of stack, which is what spills take."""
+    # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
+    said = by_tool("cuobjdump", "--dump-resource-usage", cubin)
+    found = re.findall(r"REG:(\d+) STACK:(\d+)", said)
+    assert found, said
+    return max(int(one) for one, _ in found), max(int(one) for _, one in found)
+
+
+def by_tool(name: str, option: str, cubin: bytes) -> str:
+    """What a tool of the assembler's says of a kernel's code; Triton brings them along."""
     import triton
 
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin" / name
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         asked: Any = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+            [tool, option, file.name], capture_output=True, text=True, check=True
         )
-    # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
-    found = re.findall(r"REG:(\d+) STACK:(\d+)", asked.stdout)
-    assert found, asked.stdout
-    return max(int(one) for one, _ in found), max(int(one) for _, one in found)
+    return str(asked.stdout)

@@ -28,14 +28,14 @@ POINTERS = frozenset(
         "lse",
         "grad",
         "lse_grad",
-        "sums",
+        "statistics",
         "q_grad",
         "k_grad",
         "v_grad",
     ]
 )
 _ROWS = 32
-"""Rows of a program of `row_sums`, which has no products."""
+"""Rows of a program of `row_statistics`, which has no products."""
 
 
 def specialised(
@@ -55,14 +55,17 @@ def specialised(
     if kernel.name == "forward":
         pair = kernel.maps == 2 and not kernel.apart
         return forward.forward, constants | {"PAIR": pair, "APART": kernel.apart, "KEEP": pair}
+    constants["AHEAD"] = tile.ahead
     if kernel.name == "queries":
         return backward_queries.queries, constants
-    sums = {
+    further = {
+        # Of two numbers a row there are as many as threads at least, see `pieces.load_pairs`.
+        "COPIES": max(1, 16 * tile.warps // tile.rows),
         "ATOMIC": kernel.name == "keys_atomic",
         "OF_KEYS": kernel.name != "of_values",
         "OF_VALUES": kernel.name != "of_keys",
     }
-    return backward_keys.keys, constants | sums
+    return backward_keys.keys, constants | further
 
 
 class Call:
@@ -87,7 +90,7 @@ class Call:
         apart = self._kernel("forward").apart
         keep = keep and self.maps == 2
         second = torch.empty_like(out) if keep or apart else self.v.new_empty(0)
-        lse = self._row_numbers()
+        lse = self.q.new_empty(self.maps, B, H, T, dtype=torch.float32)
         self._start(
             "forward",
             self._inputs(),
@@ -121,34 +124,35 @@ class Call:
             way: Of `BACKWARD`.
         """
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        sums = self._row_sums(grad, lse_grad, out, second)
+        statistics = self._row_statistics(grad, lse_grad, out, second, lse)
         q_grad = self.q.new_empty(self.q.shape)
         if way == "atomic":
             q_grad = torch.zeros_like(q_grad, dtype=torch.float32)
         k_grad, v_grad = self.k.new_empty(self.k.shape), self.v.new_empty(self.v.shape)
-        given = (*self._inputs(), grad, lse, sums)
+        given = (*self._inputs(), grad, statistics)
         strides = (*self._strides(), *(grad.stride(i) for i in (0, 1, 2)))
-        numbers = (*self.heads, *self.lengths, *self.scales)
+        sizes = (*self.heads[1:], *self.lengths, *self.scales)
         for name in BACKWARD[way]:
             made = (q_grad,) if name == "queries" else (q_grad, k_grad, v_grad)
-            self._start(name, given, made, strides, numbers)
-        lam_grad = -sums[-1].sum()
+            self._start(name, given, made, strides, sizes)
+        lam_grad = -statistics[..., -1].sum()
         return q_grad.to(self.q.dtype), k_grad, v_grad, lam_grad
 
-    def _row_sums(
-        self, grad: Tensor, lse_grad: Tensor | None, out: Tensor, second: Tensor
+    def _row_statistics(
+        self, grad: Tensor, lse_grad: Tensor | None, out: Tensor, second: Tensor, lse: Tensor
     ) -> Tensor:
         (B, H, _), (T, _) = self.heads, self.lengths
-        sums = self._row_numbers()
+        statistics = lse.new_empty(B, H, T, 2 * self.maps)
         with _on(self.q):
-            backward.row_sums[(-(-T // _ROWS) * B * H,)](
+            backward.row_statistics[(-(-T // _ROWS) * B * H,)](
                 grad,
                 *(grad.stride(i) for i in (0, 1, 2)),
                 out,
                 second,
+                lse,
                 lse_grad,
                 self.lam,
-                sums,
+                statistics,
                 B,
                 H,
                 T,
@@ -158,7 +162,7 @@ class Call:
                 E=self._kernel("forward").e,
                 ROWS=_ROWS,
             )
-        return sums
+        return statistics
 
     def _start(
         self,
@@ -166,7 +170,7 @@ class Call:
         given: tuple[Tensor | None, ...],
         made: tuple[Tensor, ...],
         strides: tuple[int, ...],
-        numbers: tuple[float, ...],
+        sizes: tuple[float, ...],
         **further: bool,
     ) -> None:
         kernel = self._kernel(name)
@@ -183,7 +187,7 @@ class Call:
                 *given,
                 *made,
                 *strides,
-                *numbers,
+                *sizes,
                 **(constants | further),
                 num_warps=tile.warps,
                 num_stages=tile.stages,
@@ -202,10 +206,6 @@ class Call:
         mask = (0, 0, 0) if self.mask is None else [self.mask.stride(i) for i in (0, 2, 3)]
         return (*heads, *mask)
 
-    def _row_numbers(self) -> Tensor:
-        (B, H, _), (T, _) = self.heads, self.lengths
-        return self.q.new_empty(self.maps, B, H, T, dtype=torch.float32)
-
 
 _checked: set[str] = set()
 
@@ -223,8 +223,9 @@ def check_code(ran: Any, kernel: Kernel, tile: Tile) -> None:
         return
     if overwritten(ran.asm.get("ttgir", ""), tile.stages):
         raise WrongCodeError(
-            f"backend fused: Triton {triton.__version__} compiles {kernel} with tile {list(tile)} "
-            "to code that overwrites what it is reading; take sdpa, or another Triton"
+            f"backend fused: Triton {triton.__version__} compiles {kernel} with tile "
+            f"{tile.numbers} to code that overwrites what it is reading; take sdpa, or another "
+            "Triton"
         )
     _checked.add(ran.hash)
 

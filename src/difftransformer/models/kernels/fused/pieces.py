@@ -1,7 +1,8 @@
 """What the fused kernels share: rows from memory, and who sees whom.
 
 Suffixes of all of them: ROWS queries and KEYS keys to a tile, WIDTH columns of a matrix in a BLOCK
-whose size is a power of two. Offsets of a tile are counted in 64 bits, those inside of it in 32.
+whose size is a power of two. Offsets of a tile in a matrix are counted in 64 bits, those inside of
+it in 32.
 """
 
 import triton
@@ -57,10 +58,28 @@ def store_rows(
 
 
 @triton.jit
-def load_numbers(base, start, end, COUNT: tl.constexpr):
-    """Numbers of a row each, [COUNT]; zeros past ``end``."""
+def load_numbers(base, start, row_stride, end, COUNT: tl.constexpr):
+    """A number of each row, [COUNT]; zeros past ``end``."""
     rows = start + tl.arange(0, COUNT)
-    return tl.load(base + rows, mask=rows < end, other=0.0)
+    return tl.load(base + rows * row_stride, mask=rows < end, other=0.0)
+
+
+@triton.jit
+def load_pairs(base, start, row_stride, end, COUNT: tl.constexpr, COPIES: tl.constexpr):
+    """Two numbers of each row that lie side by side, [COUNT] each; zeros past ``end``.
+
+    COPIES, a power of two: Triton 3.6 lets each thread load whatever it needs of a vector that has
+    fewer numbers than there are threads, which are most of it and one by one. Of one with so many
+    copies each thread loads a part, all at once.
+    """
+    rows = start + tl.arange(0, COUNT)
+    at = base + rows[:, None] * row_stride + tl.arange(0, 2 * COPIES)[None, :] % 2
+    found = tl.load(at, mask=(rows < end)[:, None], other=0.0)
+    found = tl.permute(tl.reshape(found, (COUNT, COPIES, 2)), (0, 2, 1))
+    for left in tl.static_range(7):
+        if (COPIES >> left) > 1:
+            found, _ = tl.split(tl.reshape(found, (COUNT, 2, COPIES >> (left + 1), 2)))
+    return tl.split(tl.reshape(found, (COUNT, 2)))
 
 
 @triton.jit

@@ -35,12 +35,21 @@ COMPILED = Path(__file__).with_name("compiled.json")
 
 
 class Tile(NamedTuple):
-    """Queries and keys of a tile, and how it is compiled."""
+    """Queries and keys of a tile, and how it is compiled.
+
+    ``ahead``: of how many maps scores are multiplied a tile ahead, by kernels of `BACKWARD`.
+    """
 
     rows: int
     keys: int
     warps: int
     stages: int
+    ahead: int = 0
+
+    @property
+    def numbers(self) -> list[int]:
+        """As tables have it, without ``ahead`` where there is none."""
+        return list(self if self.ahead else self[:-1])
 
 
 class Kernel(NamedTuple):
@@ -59,6 +68,13 @@ class Kernel(NamedTuple):
         Then each map forward has programs of its own, and `way_for` guesses apart.
         """
         return self.maps == 2 and self.d > WIDEST_TOGETHER
+
+    @property
+    def most_ahead(self) -> int:
+        """Maps whose scores it can multiply a tile ahead: one product has to be of its own tile."""
+        if self.name in ("forward", "keys_atomic"):
+            return 0
+        return self.maps - (self.name == "of_values")
 
     def __str__(self) -> str:
         sizes = f"{self.name}/{self.maps}/{self.d}/{self.e}"
