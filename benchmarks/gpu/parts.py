@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from models import backends, build, config, tokens, training_step
+from models import build, config, tokens, training_step
 from runs import Answer, Questions, Setting, main
-from step import LENGTHS, ROWS, TOKENS
+from step import TOKENS, each
 
 WARMUP, STEPS, LONGEST = 3, 3, 15
 KINDS = {
@@ -36,13 +36,8 @@ class Kernel(NamedTuple):
 
 
 def questions(setting: Setting) -> Questions:
-    """One for each row, backend and length."""
-    return {
-        f"{row} {one} T {T}": partial(measure, setting, row, one, T)
-        for T in setting.sized(LENGTHS, (24,))
-        for row in ROWS
-        for one in backends(setting, row)
-    }
+    """One for each length, row and backend."""
+    return each(setting, measure)
 
 
 def ahead(setting: Setting) -> Questions:

@@ -5,6 +5,7 @@ the Transformer of 45%.
 """
 
 import statistics
+from collections.abc import Callable
 from functools import partial
 
 from models import backends, build, config, share_of_peak, tokens, training_step
@@ -23,8 +24,13 @@ def questions(setting: Setting) -> Questions:
 
 def ahead(setting: Setting) -> Questions:
     """Each model by itself."""
+    return each(setting, once)
+
+
+def each(setting: Setting, ask: Callable[[Setting, str, str, int], Answer]) -> Questions:
+    """One question for each length, row and backend."""
     return {
-        f"T {T} {row} {one}": partial(once, setting, row, one, T)
+        f"T {T} {row} {one}": partial(ask, setting, row, one, T)
         for T in setting.sized(LENGTHS, (24,))
         for row in ROWS
         for one in backends(setting, row)

@@ -27,7 +27,6 @@ POINTERS = frozenset(
         "second",
         "lse",
         "grad",
-        "lse_grad",
         "statistics",
         "q_grad",
         "k_grad",
