@@ -17,14 +17,18 @@ from difftransformer.models.kernels.fused.tiles import (
 )
 
 pytest.importorskip("triton", reason="Triton is for Linux")
+from difftransformer.models.kernels.fused.backward import row_statistics
 from difftransformer.models.kernels.fused.compiling import (
     LEAST_SHARED,
     PARTS,
     by_tool,
     code,
+    code_of,
     compiled,
     further_widths,
+    usage,
 )
+from difftransformer.models.kernels.fused.launch import STATISTICS_ROWS
 
 WIDTHS = (16, 32, 64, 128)
 SHIPPED = [
@@ -68,6 +72,17 @@ def check(part: str, key: str, tile: list[int]) -> None:
 @pytest.mark.parametrize(("part", "key", "tile"), SHIPPED)
 def test_every_tile_compiles_well(part: str, key: str, tile: list[int]) -> None:
     check(part, key, tile)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("widths", [(64, 64), (192, 256), (256, 256)], ids=str)
+@pytest.mark.parametrize("pair", [True, False], ids=["pair", "single"])
+def test_statistics_of_rows_compile_well(part: str, widths: tuple[int, int], pair: bool) -> None:
+    sizes = {"VALUE_DIM": widths[0], "E": widths[1], "ROWS": STATISTICS_ROWS}
+    made = code_of(row_statistics, {"PAIR": pair, "LSE_GRAD": not pair} | sizes, part)
+    _, spilled = usage(made.asm["cubin"])
+    assert spilled == 0
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ TENSOR_COLUMNS = 512
 """Of tensor memory, that one block may have."""
 MOST_SPILLED = 128
 """Bytes of registers that a tile which we ship may keep in memory."""
-_TYPES = {"lse": "*fp32", "statistics": "*fp32", "lam": "*fp32", "mask": "*u8"}
+_TYPES = {"mask": "*u8"} | dict.fromkeys(("lse", "lse_grad", "statistics", "lam"), "*fp32")
 _FLOATS = ("scale", "factor")
 
 
@@ -48,7 +48,7 @@ class Compiled(NamedTuple):
 def compiled(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)) -> Compiled:
     """What a kernel takes that is compiled as by `code`."""
     made = code(kernel, tile, part, widths)
-    registers, spilled = _usage(made.asm["cubin"])
+    registers, spilled = usage(made.asm["cubin"])
     columns = getattr(made.metadata, "tmem_size", None) or 0
     clashes = len(overwritten(made.asm["ttgir"], tile.stages))
     serialised = part == "90" and _serialises(made.asm["ptx"])
@@ -67,13 +67,27 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
     Raises:
         triton.CompilationError: it cannot be compiled.
     """
+    from difftransformer.models.kernels.fused import launch
+
+    function, constants = launch.specialised(kernel, tile, head_dim=widths[0], value_dim=widths[1])
+    return code_of(function, constants, part, num_warps=tile.warps, num_stages=tile.stages)
+
+
+def code_of(function: Any, constants: dict[str, Any], part: str, **options: int) -> Any:
+    """The same of any function of Triton's with the arguments of ours.
+
+    Args:
+        function: What is compiled.
+        constants: What it is compiled for, by the names of its arguments.
+        part: Compute capability without its point, of `PARTS`.
+        **options: Of Triton's compiler.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from difftransformer.models.kernels.fused import launch
+    from difftransformer.models.kernels.fused.launch import POINTERS
 
-    function, constants = launch.specialised(kernel, tile, head_dim=widths[0], value_dim=widths[1])
     names = function.arg_names
     signature: dict[str, str] = {}
     for name in names:
@@ -83,7 +97,7 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
             signature[name] = "fp32"
         elif name == "q_grad" and constants.get("ATOMIC"):
             signature[name] = "*fp32"
-        elif name in launch.POINTERS:
+        elif name in POINTERS:
             signature[name] = _TYPES.get(name, "*bf16")
         else:
             signature[name] = "i32"
@@ -91,7 +105,7 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
     aligned = [
         name
         for name in names
-        if name in launch.POINTERS
+        if name in POINTERS
         or (name.endswith(("_batch", "_head", "_row")) and not name.startswith("mask"))
     ]
     source = ASTSource(
@@ -100,7 +114,6 @@ def code(kernel: Kernel, tile: Tile, part: str, widths: tuple[int, int] = (0, 0)
         constexprs={(names.index(name),): value for name, value in constants.items()},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
     return triton.compile(source, target=GPUTarget("cuda", int(part), 32), options=options)
 
 
@@ -123,8 +136,8 @@ def _serialises(ptx: str) -> bool:
     return "wgmma.mma_async instructions are serialized" in asked.stderr + asked.stdout
 
 
-def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers and bytes of stack, which is what spills take."""
+def usage(cubin: bytes) -> tuple[int, int]:
+    """Registers of a kernel's code and bytes of stack, which is what spills take."""
     # Beside the kernel there may be functions that the compiler adds, which take next to nothing.
     said = by_tool("cuobjdump", "--dump-resource-usage", cubin)
     found = re.findall(r"REG:(\d+) STACK:(\d+)", said)

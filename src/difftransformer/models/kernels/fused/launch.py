@@ -26,6 +26,7 @@ POINTERS = frozenset(
         "out",
         "second",
         "lse",
+        "lse_grad",
         "grad",
         "statistics",
         "q_grad",
@@ -33,7 +34,7 @@ POINTERS = frozenset(
         "v_grad",
     ]
 )
-_ROWS = 32
+STATISTICS_ROWS = 32
 """Rows of a program of `row_statistics`, which has no products."""
 
 
@@ -143,7 +144,7 @@ class Call:
         (B, H, _), (T, _) = self.heads, self.lengths
         statistics = lse.new_empty(B, H, T, 2 * self.maps)
         with _on(self.q):
-            backward.row_statistics[(-(-T // _ROWS) * B * H,)](
+            backward.row_statistics[(-(-T // STATISTICS_ROWS) * B * H,)](
                 grad,
                 *(grad.stride(i) for i in (0, 1, 2)),
                 out,
@@ -159,7 +160,7 @@ class Call:
                 LSE_GRAD=lse_grad is not None,
                 VALUE_DIM=self.value_dim,
                 E=self._kernel("forward").e,
-                ROWS=_ROWS,
+                ROWS=STATISTICS_ROWS,
             )
         return statistics
 
