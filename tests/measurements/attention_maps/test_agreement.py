@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cosine, jensenshannon
-from scipy.stats import pearsonr, rankdata, spearmanr
+from scipy.stats import kstest, pearsonr, rankdata, spearmanr
 
 from difftransformer.measurements.attention_maps.agreement import (
     agreement,
+    alike_everywhere,
     entropy,
     most_salient,
+    normal_numbers,
     ranks,
     shares,
 )
@@ -82,3 +84,65 @@ def test_entropy_of_signed_rows_is_that_of_their_sizes() -> None:
     seen = torch.tensor([[True, True, True, False]])
     expected = -(2 * 0.25 * math.log(0.25) + 0.5 * math.log(0.5))
     assert float(entropy(shares(row, seen))) == pytest.approx(expected)
+
+
+def test_normal_numbers_are_normal_and_independent() -> None:
+    found = normal_numbers(torch.arange(200_000)).numpy()
+    assert kstest(found, "norm").pvalue > 0.01
+    for lag in (1, 2, 64, 4096):
+        assert abs(pearsonr(found[:-lag], found[lag:]).statistic) < 0.01
+    far = torch.tensor([2**61 + 7, -5])
+    assert normal_numbers(far).isfinite().all()
+    assert torch.equal(normal_numbers(torch.arange(5, 9)), normal_numbers(torch.arange(9))[5:])
+
+
+def two_maps(correlation: float, number: int = 4000, tokens: int = 100) -> list[torch.Tensor]:
+    """Maps whose logits are normal, correlated alike for all tokens."""
+    x, noise = normal_numbers(torch.arange(2 * number * tokens)).view(2, number, tokens)
+    y = correlation * x + math.sqrt(1 - correlation**2) * noise
+    return [x.softmax(-1), (1.5 * y).softmax(-1)]
+
+
+def changes(first: torch.Tensor, second: torch.Tensor) -> dict[str, float]:
+    """By how much the agreement on salient tokens differs from that on all, by kind."""
+    seen = torch.ones(first.shape, dtype=torch.bool)
+    at, counted = most_salient(first, seen[0].expand(len(first), -1), 0.1)
+    top = agreement(first.gather(-1, at), second.gather(-1, at), counted.expand_as(at))
+    every = agreement(first, second, seen)
+    return {kind: float((top[kind] - every[kind]).nanmean()) for kind in top}
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.4, 0.8])
+def test_maps_that_are_alike_everywhere_differ_no_more_than_those_drawn(correlation: float) -> None:
+    first, second = two_maps(correlation)
+    noise = normal_numbers(torch.arange(10**9, 10**9 + first.numel()).view(first.shape))
+    drawn = alike_everywhere(first, second, torch.ones(first.shape, dtype=torch.bool), noise)
+    torch.testing.assert_close(drawn.sort(-1).values, second.sort(-1).values)
+    found, expected = changes(first, second), changes(first, drawn)
+    # What looks like an effect of salience: all four kinds change by themselves.
+    assert max(abs(one) for one in found.values()) > 0.05
+    for kind, value in found.items():
+        assert value == pytest.approx(expected[kind], abs=0.02), kind
+
+
+def test_maps_that_part_where_weights_are_large_do_so_beyond_those_drawn() -> None:
+    first, second = two_maps(0.8)
+    shuffled, at = second.clone(), first.topk(10).indices
+    shuffled.scatter_(-1, at, second.gather(-1, at.flip(-1)))
+    seen = torch.ones(first.shape, dtype=torch.bool)
+    noise = normal_numbers(torch.arange(10**9, 10**9 + first.numel()).view(first.shape))
+    found = changes(first, shuffled)
+    expected = changes(first, alike_everywhere(first, shuffled, seen, noise))
+    assert found["rank"] < expected["rank"] - 0.1 and found["js"] > expected["js"] + 0.01
+
+
+def test_a_map_that_is_drawn_keeps_to_what_is_seen() -> None:
+    first, second = rows(5), rows(6)
+    seen = SEEN.expand_as(first)
+    noise = normal_numbers(torch.arange(first.numel()).view(first.shape))
+    drawn = alike_everywhere(first, second, seen, noise)
+    assert (drawn[~seen] == 0).all()
+    torch.testing.assert_close(drawn.sum(-1), second.where(seen, 0).sum(-1))
+    flat = torch.full_like(second, 0.2)
+    nothing = alike_everywhere(first, flat, seen, noise)
+    assert all(one.isnan().all() for one in (nothing, *agreement(first, nothing, seen).values()))

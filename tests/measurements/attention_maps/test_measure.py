@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from scipy.spatial.distance import cosine, jensenshannon
-from scipy.stats import entropy, pearsonr, spearmanr
+from scipy.stats import entropy, norm, pearsonr, rankdata, spearmanr
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
@@ -54,7 +54,8 @@ def subject_of(text: Path, tmp_path: Path, variant: str, **attention: Any) -> Su
 def slow(asked: Suite, one: Subject) -> dict[str, float]:
     """Every metric by loops over rows in numpy and scipy; whole maps, one window at a time."""
     values: dict[str, list[float]] = defaultdict(list)
-    for window in validation_inputs(asked.model_copy(update={"batch_size": 1}), one):
+    windows = validation_inputs(asked.model_copy(update={"batch_size": 1}), one)
+    for number, window in enumerate(windows):
         (block,) = map_rows(one.scorer, window, asked.seq_len)
         maps = []
         for layer, rows in enumerate(block):
@@ -67,7 +68,7 @@ def slow(asked: Suite, one: Subject) -> dict[str, float]:
             maps += [*rows.weights[0].double().numpy()]
             for h in range(rows.weights.shape[1]):
                 for i in range(asked.seq_len):
-                    _slow_row(asked, rows, h, i, add)
+                    _slow_row(asked, rows, number, h, i, add)
             heads = maps[-rows.weights.shape[1] :]
             for h, mine in enumerate(heads):
                 for other in heads[:h]:
@@ -78,7 +79,28 @@ def slow(asked: Suite, one: Subject) -> dict[str, float]:
     return {name: float(np.mean(found)) for name, found in values.items()}
 
 
-def _slow_row(asked: Suite, rows: Any, h: int, i: int, add: Any) -> None:
+def _slow_noise(place: int) -> float:
+    """SplitMix64 in whole numbers."""
+    z = place * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return float(norm.ppf((((z ^ z >> 31) >> 11) + 0.5) / 2**53))
+
+
+def _slow_alike(x: Any, y: Any, first_place: int) -> Any:
+    """The values of y, ordered by what goes with x as one pair of normal variables."""
+    if not np.ptp(x) or not np.ptp(y):
+        return np.full_like(y, np.nan)
+    a, b = (norm.ppf((rankdata(one) - 0.5) / len(one)) for one in (x, y))
+    r = pearsonr(a, b).statistic
+    noise = np.array([_slow_noise(first_place + key) for key in range(len(x))])
+    drawn = r * a + np.sqrt(max(1 - r**2, 0)) * noise
+    found = np.empty_like(y)
+    found[np.argsort(drawn)] = np.sort(y)
+    return found
+
+
+def _slow_row(asked: Suite, rows: Any, window: int, h: int, i: int, add: Any) -> None:
     row = rows.weights[0, h, i, : i + 1].double().numpy()
     for weight in row:
         add("below_1e4", float(abs(weight) < 1e-4))
@@ -95,16 +117,24 @@ def _slow_row(asked: Suite, rows: Any, h: int, i: int, add: Any) -> None:
             add(metric, entropy(one) if one.any() else 0.0)
     if i + 1 < asked.first_query:
         return
+    heads = rows.weights.shape[1]
+    head = (rows.layer * 2**20 + window) * heads + h
+    drawn = _slow_alike(*pair, (head * asked.seq_len + i) * asked.seq_len)
+    factor = (pair[0] - row).sum() / pair[1].sum()
     number = int(np.ceil(round(asked.top_share * (i + 1), 9)))
-    salience = {"both": sum(pair), "first": pair[0], "weights": row}[asked.salient_by]
-    top = np.argsort(-salience, kind="stable")[:number]
-    for part, at in (("all", slice(None)), ("top", top)):
-        x, y = pair[0][at], pair[1][at]
-        varies = np.ptp(x) > 0 and np.ptp(y) > 0
-        add(f"rank_{part}", spearmanr(x, y).statistic if varies else np.nan)
-        add(f"pearson_{part}", pearsonr(x, y).statistic if varies else np.nan)
-        add(f"js_{part}", jensenshannon(x, y) ** 2 if x.any() and y.any() else np.nan)
-        add(f"cosine_{part}", cosine(x, y) if x.any() and y.any() else np.nan)
+    for end, x, y in (("", *pair), ("_alike", pair[0], drawn)):
+        salience = {"both": x + y, "first": x, "weights": x - factor * y}[asked.salient_by]
+        top = np.argsort(-salience, kind="stable")[:number]
+        _slow_agreement(f"all{end}", x, y, add)
+        _slow_agreement(f"top{end}", x[top], y[top], add)
+
+
+def _slow_agreement(part: str, x: Any, y: Any, add: Any) -> None:
+    varies = np.ptp(x) > 0 and np.ptp(y) > 0
+    add(f"rank_{part}", spearmanr(x, y).statistic if varies else np.nan)
+    add(f"pearson_{part}", pearsonr(x, y).statistic if varies else np.nan)
+    add(f"js_{part}", jensenshannon(x, y) ** 2 if x.any() and y.any() else np.nan)
+    add(f"cosine_{part}", cosine(x, y) if x.any() and y.any() else np.nan)
 
 
 CASES = [(variant, {}) for variant in variants()] + [

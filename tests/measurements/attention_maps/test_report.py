@@ -24,6 +24,22 @@ def test_agreement_is_shown_with_what_salience_changes(fake: FakeResults, tmp_pa
     assert "Rank correlation, top 5%" in shown and "JS divergence, top − all" in shown
     assert "by the map that is kept, from position 61 on" in shown
     assert "rank_change" in csv and "cosine_all_l1" in csv and "rank_change_l0" not in csv
+    assert "JS divergence, beyond alike" in shown and "js_change_alike" in csv
+
+
+def test_beyond_alike_is_the_change_less_that_of_maps_alike_everywhere(fake: FakeResults) -> None:
+    made = make_table(artifact_slice("dex_figure1"), load_results(fake.results, SCALE))
+
+    def number(column: str) -> float:
+        cell = made.find("diff", column)
+        assert cell is not None and cell.value is not None
+        return cell.value
+
+    for kind in ("rank", "js"):
+        change, alike = number(f"{kind}_change"), number(f"{kind}_change_alike")
+        assert change == pytest.approx(number(f"{kind}_top") - number(f"{kind}_all"))
+        assert number(f"{kind}_beyond") == pytest.approx(change - alike)
+        assert change * alike > 0 and abs(alike) < abs(change)
 
 
 def test_a_row_without_a_second_map_has_no_number_of_it(fake: FakeResults, tmp_path: Path) -> None:
@@ -38,14 +54,16 @@ def test_a_row_without_a_second_map_has_no_number_of_it(fake: FakeResults, tmp_p
     assert "3." in cells["DIFF"] and "3." not in cells["Transformer"]
 
 
-def test_agreement_has_a_panel_for_each_kind_and_two_lines_for_each_row(fake: FakeResults) -> None:
+def test_agreement_has_a_panel_for_each_kind_and_three_lines_for_each_row(
+    fake: FakeResults,
+) -> None:
     drawn = picture("dex_figure1", fake)
     assert [axes.get_title(loc="left") for axes in drawn.axes] == [
         "Rank correlation", "Pearson correlation", "JS divergence", "Cosine distance",
     ]  # fmt: skip
-    solid, dashed = (line for line in drawn.axes[0].lines[::2][:2])
-    assert solid.get_ydata()[0] > 0.5 > dashed.get_ydata()[0]
-    assert legend_of(drawn)[:2] == ["all tokens", "top 5%"]
+    solid, dashed, dotted = (line.get_ydata()[0] for line in drawn.axes[0].lines[::2][:3])
+    assert solid > 0.5 > dotted > 0.3 > dashed
+    assert legend_of(drawn)[:3] == ["all tokens", "top 5%", "top 5%, maps alike everywhere"]
 
 
 @pytest.mark.parametrize(("panel", "rows"), [(0, 3), (2, 3), (3, 2), (4, 3)])

@@ -32,6 +32,8 @@ def attention_maps(
     for kind, (over_all, top) in _KINDS.items():
         own[f"{kind}_all"] = over_all if two else None
         own[f"{kind}_top"] = top if two else None
+        own[f"{kind}_all_alike"] = over_all if two else None
+        own[f"{kind}_top_alike"] = (over_all + top) / 2 if two else None
     own |= {
         "below_1e4": 0.1 if two else 0.2, "below_1e6": 0.001 if two else 0.01,
         "entropy": 3.2 if two else 2.8, "entropy_first": 3.0 if two else None,

@@ -35,7 +35,8 @@ def ranks(values: Tensor, seen: Tensor) -> Tensor:
     starts, ends = torch.cat((edge, changes), dim=-1), torch.cat((changes, edge), dim=-1)
     first = place.where(starts, 0).cummax(dim=-1).values
     last = place.where(ends, last_place).flip(-1).cummin(dim=-1).values.flip(-1)
-    return torch.empty_like(values).scatter_(-1, order, (first + last).to(values.dtype) / 2 + 1)
+    found = torch.empty_like(values).scatter_(-1, order, (first + last).to(values.dtype) / 2 + 1)
+    return found.masked_fill(values.isnan(), torch.nan)
 
 
 def correlation(x: Tensor, y: Tensor, seen: Tensor) -> Tensor:
@@ -76,6 +77,49 @@ def entropy(distribution: Tensor) -> Tensor:
     """Entropy in nats, [..., K] -> [...]."""
     nats: Tensor = torch.special.entr(distribution)
     return nats.sum(-1)
+
+
+def alike_everywhere(first: Tensor, second: Tensor, seen: Tensor, noise: Tensor) -> Tensor:
+    """A second map, drawn, whose likeness to the first is the same for all tokens (ours).
+
+    It has the values of ``second`` in another order. Its ranks go with those of ``first`` as two
+    correlated normal variables do, with the correlation that the normal scores of both maps have in
+    the row. Where salient tokens agree less because they are few and their values a narrow range,
+    they do so in these maps, too.
+
+    Args:
+        first: The map that is kept, float64 [..., K].
+        second: The map that is subtracted, float64 [..., K].
+        seen: Which tokens count, bool [..., K].
+        noise: Independent standard normal numbers, float64 [..., K].
+
+    Returns:
+        float64 [..., K]; 0 of what is not seen; NaN where a row has no correlation.
+    """
+    number = seen.sum(dim=-1, keepdim=True)
+    x, y = (
+        torch.special.ndtri((ranks(one, seen) - 0.5) / number).where(seen, 0)
+        for one in (first, second)
+    )
+    together = correlation(x, y, seen).unsqueeze(-1)
+    drawn = together * x + (1 - together.square()).clamp_min(0).sqrt() * noise
+    order = drawn.masked_fill(~seen, torch.inf).argsort(dim=-1)
+    values = second.masked_fill(~seen, torch.inf).sort(dim=-1).values
+    found = torch.empty_like(second).scatter_(-1, order, values).where(seen, 0)
+    return found.masked_fill(together.isnan(), torch.nan)
+
+
+def normal_numbers(places: Tensor) -> Tensor:
+    """Independent standard normal numbers, float64, one for each int64, always the same for it.
+
+    So they are alike on each device, and however rows are put together. By SplitMix64 (Steele, Lea
+    and Flood 2014).
+    """
+    bits = places * -0x61C8864680B583EB
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        bits = (bits ^ (bits >> shift & (1 << 64 - shift) - 1)) * factor
+    found: Tensor = torch.special.ndtri(((bits >> 11 & (1 << 53) - 1).double() + 0.5) / (1 << 53))
+    return found
 
 
 def most_salient(salience: Tensor, seen: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -31,11 +31,14 @@ from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.agreement import (
     agreement,
+    alike_everywhere,
     entropy,
     most_salient,
+    normal_numbers,
     shares,
 )
 from difftransformer.measurements.attention_maps.settings import (
+    ALIKE,
     BY_LAYER,
     DETAILS,
     PARTS,
@@ -46,14 +49,17 @@ from difftransformer.measurements.attention_maps.settings import (
 )
 from difftransformer.models.attention.base import Rows
 
+_MOST_WINDOWS = 1 << 20
+
 
 def measure(suite: Suite, subject: Subject) -> Measured:
     """Means over windows, queries, heads and layers, and by layer as ..._l{l}.
 
     Returns:
         rank, pearson, js and cosine, each as ..._all and ..._top: see `agreement`, from position
-        ``first_query`` on. below_1e4 and below_1e6: share of weights of smaller size. entropy: of
-        a row's absolute weights over their sum, in nats, 0 where there are none; entropy_first
+        ``first_query`` on; ..._alike: the same of maps whose likeness is the same for all tokens,
+        see `alike_everywhere`. below_1e4 and below_1e6: share of weights of smaller size. entropy:
+        of a row's absolute weights over their sum, in nats, 0 where there are none; entropy_first
         and entropy_second: of the rows of A1 and A2; entropy_maps: of both.
         negative_share: of all weights. positive_size and negative_size: mean size of the positive
         and of the negative ones. distance: between two heads of a layer; distance_all: between two
@@ -68,7 +74,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     """
     kept, tallies, distances, tokens = KeptRows(suite), [], [], 0
     for batch in validation_inputs(suite, subject):
-        tally, heads, gram = _read(suite, subject, batch, kept)
+        tally, heads, gram = _read(suite, subject, batch, kept, tokens // suite.seq_len)
         apart = 1 - gram / (own := gram.diagonal(dim1=1, dim2=2).sqrt())[:, None] / own[..., None]
         _add_distances(tally, apart, heads)
         tallies.append({name: sums.cpu() for name, sums in tally.sums.items()})
@@ -134,11 +140,11 @@ class KeptRows:
 
 
 def _read(
-    suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows
+    suite: Suite, subject: Subject, tokens: Tensor, kept: KeptRows, before: int
 ) -> tuple[Tally, dict[int, int], Tensor]:
     """Sums over a batch, H by layer, and products of every two heads' maps, float64 [B, L H, L H].
 
-    A layer that has no maps is not among them.
+    A layer that has no maps is not among them. ``before``: windows of earlier batches.
     """
     tally = Tally(subject.scorer.num_layers, len(tokens))
     kept.begin(subject.scorer.num_layers, len(tokens))
@@ -148,7 +154,7 @@ def _read(
         for rows in block:
             weights = rows.weights.double()
             _add_scores(tally, rows.layer, weights, rows.seen)
-            _add_pair(tally, suite, rows)
+            _add_pair(tally, suite, rows, before)
             kept.add(rows)
             flat.append(weights.flatten(2))
             heads[rows.layer] = weights.shape[1]
@@ -172,7 +178,7 @@ def _add_entropy(tally: Tally, name: str, layer: int, weights: Tensor, seen: Ten
     tally.add(name, layer, nats, torch.ones_like(nats, dtype=torch.bool))
 
 
-def _add_pair(tally: Tally, suite: Suite, rows: Rows) -> None:
+def _add_pair(tally: Tally, suite: Suite, rows: Rows, before: int) -> None:
     if rows.pair is None:
         return
     layer, seen = rows.layer, rows.seen
@@ -184,12 +190,34 @@ def _add_pair(tally: Tally, suite: Suite, rows: Rows) -> None:
     first, second, seen = first[:, :, late], second[:, :, late], seen[late]
     if not len(seen):
         return
-    kinds = {"both": first + second, "first": first, "weights": rows.weights[:, :, late].double()}
-    at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
-    top = first.gather(-1, at), second.gather(-1, at), counted.expand_as(at)
-    for part, compared in zip(PARTS, ((first, second, seen.expand_as(first)), top), strict=True):
-        for kind, values in agreement(*compared).items():
-            tally.add(f"{kind}_{part}", layer, values, ~values.isnan())
+    taken = (first - rows.weights[:, :, late].double()).sum(-1, keepdim=True)
+    factor = taken / second.sum(-1, keepdim=True)
+    seen_by_all = seen.expand_as(first)
+    drawn = alike_everywhere(first, second, seen_by_all, _noise(suite, rows, before)[:, :, late])
+    for end, other in (("", second), (ALIKE, drawn)):
+        kinds = {"both": first + other, "first": first, "weights": first - factor * other}
+        at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
+        top = first.gather(-1, at), other.gather(-1, at), counted.expand_as(at)
+        for part, compared in zip(PARTS, ((first, other, seen_by_all), top), strict=True):
+            for kind, values in agreement(*compared).items():
+                tally.add(f"{kind}_{part}{end}", layer, values, ~values.isnan())
+
+
+def _noise(suite: Suite, rows: Rows, before: int) -> Tensor:
+    """Normal numbers for the weights of some rows, the same in batches and blocks of any size."""
+    sizes, device = rows.weights.shape, rows.weights.device
+    window, head, query, key = (
+        torch.arange(size, device=device).view(-1, *[1] * (3 - axis))
+        for axis, size in enumerate(sizes)
+    )
+    places = rows.layer * _MOST_WINDOWS + before + window
+    for counted, place in (
+        (sizes[1], head),
+        (suite.seq_len, rows.start + query),
+        (suite.seq_len, key),
+    ):
+        places = places * counted + place
+    return normal_numbers(places)
 
 
 def _add_distances(tally: Tally, apart: Tensor, heads: Mapping[int, int]) -> None:

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.measurements.attention_maps import between
 from difftransformer.measurements.attention_maps.settings import (
+    ALIKE,
     BY_LAYER,
     DETAILS,
     KINDS,
@@ -56,8 +57,8 @@ _PANELS = (
     ("Share of negative weights", ("negative_share",)),
     ("Mean size, + and −", ("positive_size", "negative_size")),
 )
-_DASHED = (0, (2, 1.5))
-"""Of two lines of a row in one panel the second."""
+_DASHES: Sequence[str | tuple[int, tuple[float, ...]]] = ("-", (0, (2, 1.5)), (0, (0.8, 1.6)))
+"""Of the lines of a row in one panel, where there are some."""
 _TICKS = 12
 """Layers that are named at most."""
 
@@ -79,12 +80,20 @@ def _agreement(view: View[Options]) -> Section:
         name = NAMES[kind]
         metrics += [Metric(f"{kind}_{end}", f"{name}, {part}") for end, part in parts.items()]
         change = {f"{kind}_top": 1.0, f"{kind}_all": -1.0}
-        metrics.append(Metric(f"{kind}_change", f"{name}, top − all", change))
+        alike = {name + ALIKE: factor for name, factor in change.items()}
+        beyond = change | {name: -factor for name, factor in alike.items()}
+        metrics += [
+            Metric(f"{kind}_change", f"{name}, top − all", change),
+            Metric(f"{kind}_change{ALIKE}", f"{name}, top − all, alike", alike, hidden=True),
+            Metric(f"{kind}_beyond", f"{name}, beyond alike", beyond),
+        ]
     note = (
         "Agreement of the two maps of a head in a row, mean over rows, heads and layers: over all "
         f"tokens that a query sees, and over the {view.suite.top_share:.0%} most salient of them, "
         f"{_SALIENT[view.suite.salient_by]}, from position {view.suite.first_query} on. Whatever "
-        "the maps, tokens of a narrow range correlate less than all. "
+        "the maps, the few tokens of largest weight agree less than all; beyond alike: by how much "
+        "top − all lies beyond that of maps with the same weights whose likeness is the same for "
+        "all tokens, drawn by one normal correlation a row (ours). "
     )
     return _table(view, metrics, 3, note)
 
@@ -138,9 +147,9 @@ def _table(view: View[Options], metrics: Sequence[Metric], decimals: int, note: 
 def _agreement_curves(view: View[Options]) -> "Figure":
     drawn, (places,) = panels(1, len(KINDS), (13, 3.4))
     for axes, kind in zip(places, KINDS, strict=True):
-        names = (f"{kind}_all", f"{kind}_top")
-        _curves(axes, view, names, NAMES[kind])
-    handles = _line_styles("all tokens", f"top {view.suite.top_share:.0%}")
+        _curves(axes, view, (f"{kind}_all", f"{kind}_top", f"{kind}_top{ALIKE}"), NAMES[kind])
+    top = f"top {view.suite.top_share:.0%}"
+    handles = _line_styles("all tokens", top, f"{top}, maps alike everywhere")
     legend_below(drawn, places[0], handles=handles)
     return drawn
 
@@ -171,7 +180,7 @@ def _heat_maps(view: View[Options]) -> "Figure":
 
 
 def _curves(axes: "Axes", view: View[Options], names: Sequence[str], title: str) -> None:
-    """Draw metrics by layer, where every seed of a row has them; the second of two is dashed."""
+    """Draw metrics by layer, where every seed of a row has them, each with a dash of its own."""
     for row in view.rows:
         for place, name in enumerate(names):
             by_layer = {
@@ -187,7 +196,7 @@ def _curves(axes: "Axes", view: View[Options], names: Sequence[str], title: str)
             ]
             look = view.look[row.run]
             if len(names) > 1:
-                look = look._replace(dash=_DASHED if place else "-")
+                look = look._replace(dash=_DASHES[place])
             label = printable(row.label) if not place else ""
             draw(axes, over_seeds(layers, known), look, label or "_", marks=4)
     depth = _layers(view, view.rows)
@@ -197,12 +206,12 @@ def _curves(axes: "Axes", view: View[Options], names: Sequence[str], title: str)
     tidy(axes, x="layer", y="", title=title)
 
 
-def _line_styles(solid: str, dashed: str) -> "list[Line2D]":
+def _line_styles(*labels: str) -> "list[Line2D]":
     from matplotlib.lines import Line2D
 
     return [
         Line2D([], [], color=INK, lw=1.4, ls=dash, label=label)
-        for dash, label in (("-", solid), (_DASHED, dashed))
+        for dash, label in zip(_DASHES, labels, strict=False)
     ]
 
 

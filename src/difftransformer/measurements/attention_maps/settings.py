@@ -14,10 +14,12 @@ KINDS = ("rank", "pearson", "js", "cosine")
 """Ways to compare the two maps of a head, see `agreement`."""
 PARTS = ("all", "top")
 """Tokens over which they are compared: all that a query sees, or the most salient of them."""
+ALIKE = "_alike"
+"""Ends the same of the first map and one that is drawn, see `agreement.alike_everywhere`."""
 THRESHOLDS = {"below_1e4": 1e-4, "below_1e6": 1e-6}
 """Share of weights -> what their size stays below."""
 BY_LAYER = (
-    *(f"{kind}_{part}" for kind in KINDS for part in PARTS),
+    *(f"{kind}_{part}{end}" for kind in KINDS for part in PARTS for end in ("", ALIKE)),
     *THRESHOLDS,
     *("entropy", "entropy_first", "entropy_second", "entropy_maps"),
     *("negative_share", "positive_size", "negative_size"),
