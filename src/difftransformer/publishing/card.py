@@ -5,7 +5,7 @@ the run over all its seeds, and the verdicts of its scale. What is missing is sa
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import Manifest, read_manifest
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.result import TRAINING, Result, read_result
+from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
+from difftransformer.reporting.conditions import CHANCE
 from difftransformer.reporting.formats.markdown import escape
-from difftransformer.reporting.numbers import count, plain, rate
-from difftransformer.reporting.statistics import mean_interval
+from difftransformer.reporting.numbers import count, rate
 from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
 MOST_METRICS = 12
+_DECIMALS = 4
 _FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
 """Folders of the machine that trained, before a file's name or pattern: nobody else's business."""
 _USE = """Research on attention. It is a small model of a reproduction, trained on little: it knows
@@ -236,22 +238,19 @@ def _evaluation(known: _Known) -> Iterator[str]:
         if len(asked) > MOST_METRICS:
             rows.append((f"and {len(asked) - MOST_METRICS} more", escape(suite), "", ""))
     yield (
-        "## Evaluation\n\nMean over the seeds of this run, with the 95% interval of Student's t "
-        f"over them; one seed has none. The weights here are those of seed {known.training.seed}."
+        f"## Evaluation\n\nMean over the seeds of this run ± half its 95% t interval, {CHANCE}; "
+        f"one seed has none. The weights here are those of seed {known.training.seed}."
     )
     yield _table(["what", "suite", "mean", "seeds"], rows)
     if not known.evaluations:
         yield "Evaluations of this run do not lie beside it: `snakemake` builds them."
 
 
-def _mean(results: Iterable[Result], name: str) -> tuple[str, str]:
-    values = [float(v) for one in results if (v := one.metrics.get(name)) is not None]
-    if not values:
-        return "undefined", "0"
-    found = mean_interval(values)
-    if found.low is None or found.high is None:
-        return plain(found.mean, 4), "1"
-    return f"{plain(found.mean, 4)} ± {(found.high - found.low) / 2:.4f}", str(found.n)
+def _mean(results: Sequence[Result], name: str) -> tuple[str, str]:
+    values = [(one, one.metrics.get(name)) for one in results]
+    seeds = seed_values(values, _DECIMALS, terms={name: 1.0})
+    found = mean_cell(Place(results[0].run, name), seeds, _DECIMALS, Paper(None))
+    return "undefined" if found.value is None else found.text, str(found.n)
 
 
 def _verdicts(known: _Known) -> Iterator[str]:

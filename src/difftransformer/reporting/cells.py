@@ -10,7 +10,8 @@ from difftransformer.config.papers import PaperDifference, PaperTable
 from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
-from difftransformer.reporting.statistics import mean_interval, survival, wilson_interval
+from difftransformer.reporting.statistics import survival, wilson_interval
+from difftransformer.reporting.units import Pair, contrast_of, paired, valued
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -115,8 +116,12 @@ def _units(result: Result, terms: Mapping[str, float] | None) -> Units | None:
 
 
 def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper) -> Cell:
-    """Mean over the seeds that have a value, with the t interval of the mean."""
-    return _mean(place, seeds, paper.number(*place), decimals, plain)
+    """Mean over the seeds that have a value, with the interval that a verdict on it would have.
+
+    Raises:
+        DataError: Seeds were asked different things, or units do not add up to a value.
+    """
+    return _mean(place, seeds, paired(seeds, None), paper.number(*place), decimals, plain)
 
 
 def mean_cells(frame: "DataFrame", decimals: int, paper: Paper) -> list[Cell]:
@@ -171,13 +176,14 @@ def paired_differences(
 def difference_cell(
     place: Place, ours: Cell, theirs: Cell, decimals: int, published: float | None
 ) -> Cell:
-    """Mean of the differences ``ours - theirs``, seed by seed, with its t interval."""
-    other = {seed.seed: seed for seed in theirs.seeds}
-    seeds = []
-    for one in ours.seeds:
-        two = other.get(one.seed)
-        if two is None or one.value is None or two.value is None:
-            continue
+    """Mean of the differences ``ours - theirs``, seed by seed, with its verdict's interval.
+
+    Raises:
+        DataError: Seeds were asked different things, or units do not add up to a value.
+    """
+    pairs, seeds = valued(paired(ours.seeds, theirs.seeds)), []
+    for one, two in pairs:
+        assert one.value is not None and two is not None and two.value is not None
         difference = one.value - two.value
         seeds.append(
             SeedValue(
@@ -187,7 +193,7 @@ def difference_cell(
                 job_ids=[*one.job_ids, *two.job_ids],
             )
         )
-    return _mean(place, seeds, published, decimals, signed)
+    return _mean(place, seeds, pairs, published, decimals, signed)
 
 
 def share_cell(place: Place, seeds: list[SeedValue]) -> Cell:
@@ -256,10 +262,12 @@ def censored_cells(
 def _mean(
     place: Place,
     seeds: list[SeedValue],
+    pairs: Sequence[Pair],
     published: float | None,
     decimals: int,
     write: Callable[[float, int], str],
 ) -> Cell:
+    """``pairs`` are what the values of ``seeds`` were made of, with what each was asked."""
     cell = Cell(
         row=place.row,
         column=place.column,
@@ -268,17 +276,18 @@ def _mean(
         paper_text=None if published is None else write(published, decimals),
         seeds=seeds,
     )
-    values = [seed.value for seed in seeds if seed.value is not None]
-    if not values:
+    known = valued(pairs)
+    if not known:
         return cell
-    found = mean_interval(values)
+    found = contrast_of(known, f"{place.row}, {place.column}")
+    low, high = found.interval()
     return cell.model_copy(
         update={
-            "text": with_reach(write(found.mean, decimals), found.low, found.high, decimals),
-            "value": found.mean,
-            "std": found.std,
-            "ci_low": found.low,
-            "ci_high": found.high,
-            "n": found.n,
+            "text": with_reach(write(found.effect, decimals), low, high, decimals),
+            "value": found.effect,
+            "std": found.deviation,
+            "ci_low": low,
+            "ci_high": high,
+            "n": found.seeds,
         }
     )

@@ -138,7 +138,8 @@ def judge(one: Cell, two: Cell) -> tuple[float | None, Outcome]:
     """Half the interval of a difference, and whether it is within it.
 
     The builds count as independent: half the interval is the root of the sum of both halves'
-    squares, some 95% where each is 95%, and rather too wide with few seeds.
+    squares, some 95% where each is 95%, and rather too wide with few seeds, or where both were
+    asked the same.
     """
     assert one.value is not None and two.value is not None
     if one.value == two.value:

@@ -77,13 +77,21 @@ def corpus_note(trained: Iterable[Result]) -> list[str]:
     return [f"{'Corpus' if len(found) == 1 else 'Corpora'}: {', '.join(sorted(found))}."]
 
 
+CHANCE = "over seeds and, where it is known, what each was asked"
+"""What an interval of a mean or of a difference holds."""
+
+
 def seeds_note(artifact: ArtifactSlice) -> str:
-    """Say what ± means with so many seeds."""
+    """Say what ± means with so many seeds, and which of them no verdict counts."""
     seeds = artifact.seeds
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}): no interval."
     listed = ", ".join(map(str, seeds))
-    return f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean over seeds."
+    note = f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean, {CHANCE}."
+    spent = [seed for seed in seeds if seed in artifact.spent_seeds]
+    if spent:
+        note += f" Verdicts leave out seeds that were seen before: {', '.join(map(str, spent))}."
+    return note
 
 
 def interpretations_note(artifact: ArtifactSlice) -> list[str]:

@@ -6,25 +6,16 @@ together, see `difftransformer.reporting.verdicts`.
 
 from collections.abc import Collection
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.claims import ClaimSlice, Requirement
 from difftransformer.config.validation import nearest
-from difftransformer.errors import ConfigError, DataError
-from difftransformer.provenance.result import Share, Units
+from difftransformer.errors import ConfigError
+from difftransformer.provenance.result import Units
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.document import Cell, Evidence, SeedValue, TableDocument
+from difftransformer.reporting.document import Cell, Evidence, TableDocument
 from difftransformer.reporting.numbers import plain
-from difftransformer.reporting.statistics import NO_UNITS, UnitChance, unit_chance
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-Asked = tuple[str, int]
-"""A set of units: its name and their number."""
-_ROUNDING = 1e-6  # relative; sums of shares and the metric are added up in another order
+from difftransformer.reporting.units import chance_of_units, paired
 
 
 def gather(artifact: ArtifactSlice, table: TableDocument) -> list[Evidence]:
@@ -72,9 +63,9 @@ class _Judged:
             published = printed.middle
         if self._stands_in():
             published = None  # a difference of other questions
-        pairs = _pairs(ours, theirs)
+        pairs = paired(ours.seeds, None if theirs is None else theirs.seeds)
         number = None if isinstance(claim.against, str) else claim.against
-        chance = chance_of_units(ours, theirs, f"claim {self.name}")
+        chance = chance_of_units(pairs, f"claim {self.name}")
         beyond = [seed.beyond for pair in pairs for seed in pair if seed and seed.beyond]
         some = next((one.units for one, _ in pairs if one.units is not None), None)
         return Evidence(
@@ -143,90 +134,6 @@ class _Judged:
                 f"has no column '{column}' for '{row}'{nearest(column, columns)}"
             )
         return cell
-
-
-def chance_of_units(ours: Cell, theirs: Cell | None, about: str) -> UnitChance:
-    """What the choice of units adds to a mean, or to a mean paired difference.
-
-    Nothing where a side is no mean over any. ``about`` begins the errors.
-
-    Raises:
-        DataError: Seeds were asked different things, or units do not add up to a value.
-    """
-    pairs = [(one, two) for one, two in _pairs(ours, theirs) if _counts(one, two)]
-    if not pairs or any(seed and seed.units is None for pair in pairs for seed in pair):
-        return NO_UNITS
-    found = [
-        _subtract(contributions(one), contributions(two) if two is not None else {})
-        for one, two in pairs
-    ]
-    if any(parts.keys() != found[0].keys() for parts in found):
-        raise DataError(
-            f"{about}: seeds were asked different numbers of items: rerun the evaluations of the "
-            "older ones"
-        )
-    import numpy as np
-
-    return unit_chance([np.stack([parts[key] for parts in found]) for key in found[0]])
-
-
-def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
-    """What each unit adds to a value beyond the average one, [D] for every set of units.
-
-    A ratio of sums is linearised: a unit counts by how far its numerator lies from what the ratio
-    would have for its denominator.
-
-    Raises:
-        DataError: The units do not add up to the value.
-    """
-    import numpy as np
-
-    assert seed.units is not None and seed.value is not None
-    found: dict[Asked, NDArray[np.float64]] = {}
-    total = 0.0
-    for share in seed.units.shares:
-        values = np.asarray(share.values, dtype=float)
-        weights = _weights(share)
-        ratio = values.sum() / weights.sum()
-        total += share.coefficient * ratio
-        added = share.coefficient * (values - ratio * weights) / weights.sum()
-        key = (share.of, len(values))
-        found[key] = found[key] + added if key in found else added
-    if abs(total - seed.value) > _ROUNDING * max(1.0, abs(seed.value)):
-        raise DataError(
-            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total}, its value is "
-            f"{seed.value}: rerun the job"
-        )
-    return found
-
-
-def _pairs(ours: Cell, theirs: Cell | None) -> list[tuple[SeedValue, SeedValue | None]]:
-    """Seeds that both sides have; of one side alone all of them."""
-    other = {} if theirs is None else {seed.seed: seed for seed in theirs.seeds}
-    pairs = [(one, other.get(one.seed)) for one in ours.seeds]
-    return [pair for pair in pairs if theirs is None or pair[1] is not None]
-
-
-def _weights(share: Share) -> "NDArray[np.float64]":
-    import numpy as np
-
-    if share.weights is None:
-        return np.ones(len(share.values))
-    return np.asarray(share.weights, dtype=float)
-
-
-def _subtract(
-    ours: "dict[Asked, NDArray[np.float64]]", theirs: "dict[Asked, NDArray[np.float64]]"
-) -> "dict[Asked, NDArray[np.float64]]":
-    """Unit by unit where both were asked the same; else both sets count, as independent ones."""
-    found = dict(ours)
-    for key, part in theirs.items():
-        found[key] = found[key] - part if key in found else -part
-    return found
-
-
-def _counts(one: SeedValue, two: SeedValue | None) -> bool:
-    return one.value is not None and (two is None or two.value is not None)
 
 
 def _number(units: Units | None) -> int:

@@ -115,7 +115,8 @@ def metric_section(
         if show_differences:
             notes = [
                 *notes,
-                f"Δ, all of them in the csv: paired difference over seeds, {view.compared_with()}.",
+                "Δ, all of them in the csv: paired difference, seed by seed, "
+                f"{view.compared_with()}.",
             ]
     return section_of(view, columns, cells, notes)
 

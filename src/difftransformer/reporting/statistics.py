@@ -27,42 +27,11 @@ MOST_SEEDS = 1000
 POWER = 0.8
 """Chance of a decision that the seeds needed are counted for."""
 
+Interval = tuple[float, float] | tuple[None, None]
+"""Both ends, or none where nothing is known of them."""
+
 _PERMUTATIONS = 9999
 _ROUNDING = 1e-9
-
-
-class Estimate(NamedTuple):
-    """A mean over seeds; ``std``, ``low`` and ``high`` are None with fewer than two values."""
-
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-    @property
-    def variance(self) -> float:
-        """Sample variance; 0 of a single value."""
-        return 0.0 if self.std is None else self.std**2
-
-
-def mean_interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
-    """Mean, sample standard deviation and Student's t interval of the mean.
-
-    Args:
-        values: One number a seed, at least one.
-        level: Two-sided coverage.
-    """
-    from scipy import stats
-
-    n = len(values)
-    assert n > 0
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Estimate(mean, None, None, None, 1)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * std / math.sqrt(n)
-    return Estimate(mean, std, mean - reach, mean + reach, n)
 
 
 def wilson_interval(successes: int, n: int, level: float = LEVEL) -> tuple[float, float]:
@@ -141,10 +110,17 @@ class Contrast:
             return seeds - 1.0
         return max(seeds - 1.0, self.standard_error**4 / (of_seeds + of_units))
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Two-sided t interval of the effect."""
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation over seeds; None of one."""
+        return math.sqrt(self.seed_variance) if self.seeds > 1 else None
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """Two-sided t interval of the effect; none of one seed, nor where nothing varies."""
         from scipy import stats
 
+        if self.seeds < 2 or not self.standard_error:
+            return None, None
         reach = float(stats.t.ppf((1 + level) / 2, self.freedom)) * self.standard_error
         return self.effect - reach, self.effect + reach
 
@@ -205,9 +181,15 @@ def contrast(
     one, two = np.broadcast_arrays(np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float))
     least = _ROUNDING * float(np.abs([one, two]).max())
     differences = np.where(np.abs(one - two) > least, one - two, 0.0)
-    found = mean_interval(differences.tolist())
-    seeds = found.variance if found.variance > least**2 else 0.0
-    return Contrast(found.mean, found.n, seeds, units if units.variance > least**2 else NO_UNITS)
+    seeds = len(differences)
+    mean = math.fsum(differences) / seeds
+    variance = math.fsum((differences - mean) ** 2) / (seeds - 1) if seeds > 1 else 0.0
+    return Contrast(
+        mean,
+        seeds,
+        variance if variance > least**2 else 0.0,
+        units if units.variance > least**2 else NO_UNITS,
+    )
 
 
 class Survival(NamedTuple):

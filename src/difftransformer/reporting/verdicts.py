@@ -222,7 +222,7 @@ def run_test(
 ) -> Tested:
     """Test a claim on pairs of values, one a seed."""
     found = _contrast(pairs, evidence)
-    low, high = found.interval() if found.standard_error else (None, None)
+    low, high = found.interval()
     over = f"over {len(pairs)} {claim.over}"
     if evidence.units:
         over += f" and {evidence.units} {evidence.unit}"

@@ -166,7 +166,7 @@ class View(Generic[O]):
 
     def difference_note(self) -> list[str]:
         """Say what a difference is, where rows are compared."""
-        note = f"Δ: paired difference over seeds, {self.compared_with()}."
+        note = f"Δ: paired difference, seed by seed, {self.compared_with()}."
         return [note] if self.compared else []
 
     def reference(self) -> str:

@@ -1,6 +1,5 @@
 """Power laws are recovered, agree with other fits, and are never read outside what was measured."""
 
-import itertools
 import math
 from pathlib import Path
 
@@ -13,13 +12,7 @@ from scipy.optimize import curve_fit
 from difftransformer.config.papers import PaperTable
 from difftransformer.config.validation import validate
 from difftransformer.config.yaml_files import read_yaml
-from difftransformer.measurements.scaling.power_law import (
-    PowerLaw,
-    bootstrap_interval,
-    fit_power_law,
-    read_equal_loss,
-    resampled_seeds,
-)
+from difftransformer.measurements.scaling.power_law import PowerLaw, fit_power_law, read_equal_loss
 
 SIZES = [5e4, 1.6e5, 3.2e5, 5.3e5, 1.1e6]
 
@@ -107,39 +100,6 @@ def test_nothing_is_read_outside_what_was_measured(theirs: PowerLaw, side: str) 
 def test_a_curve_is_not_read_beyond_its_own_end() -> None:
     with pytest.raises(AssertionError):
         read_equal_loss(curve(20, 0.3), curve(20, 0.3), 2e6)
-
-
-def test_samples_are_the_same_each_time_and_as_likely_as_they_are() -> None:
-    first = resampled_seeds(3, 20_000)
-    assert first == resampled_seeds(3, 20_000)
-    assert [one for one, _ in first] == list(itertools.combinations_with_replacement(range(3), 3))
-    shares = {one: n / 20_000 for one, n in first}
-    assert shares[0, 1, 2] == pytest.approx(6 / 27, abs=0.01)
-    assert shares[0, 0, 0] == pytest.approx(1 / 27, abs=0.01)
-
-
-def test_the_interval_is_that_of_plain_resampling() -> None:
-    values = np.random.default_rng(5).normal(2, 1, 8)
-    found = bootstrap_interval(lambda sample: float(values[list(sample)].mean()), 8, 4000)
-    drawn = np.random.default_rng(9).integers(8, size=(4000, 8))
-    plain = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
-    assert found is not None
-    assert found == pytest.approx(tuple(plain), abs=0.06)
-    assert found == bootstrap_interval(lambda s: float(values[list(s)].mean()), 8, 4000)
-
-
-def test_one_seed_has_no_interval() -> None:
-    assert bootstrap_interval(lambda _: 1.0, 1, 100) is None
-
-
-def test_an_interval_with_an_end_that_was_not_measured_is_none() -> None:
-    values = [0.6, 0.7, math.inf]
-
-    def worst(sample: object) -> float:
-        return max(values[seed] for seed in sample)  # type: ignore[attr-defined]
-
-    assert bootstrap_interval(worst, 3, 1000) is None
-    assert bootstrap_interval(lambda _: math.nan, 3, 1000) is None
 
 
 @pytest.mark.parametrize("figure", ["figure3a", "figure3b"])

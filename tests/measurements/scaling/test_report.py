@@ -10,6 +10,7 @@ from fake_results import FakeResults, rewrite
 from fake_slices import CATALOGUE, artifact_slice
 from judging import verdicts_of
 from pictures import legend_of, picture, picture_of
+from scipy import stats
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.errors import DataError, UserError
@@ -75,6 +76,44 @@ def test_share_needed_is_read_from_the_curves(small: FakeResults) -> None:
     assert verdicts["C2.1"].direction == verdicts["C2.2"].direction == "as claimed"
     assert verdicts["C2.2"].effect == pytest.approx(-0.2, abs=1e-3)
     assert "over 3 seeds" in verdicts["C2.2"].reason
+
+
+def test_intervals_are_t_intervals_of_single_seeds_as_those_of_verdicts(fake: FakeResults) -> None:
+    for name, claim in (("figure3a", "C2.2"), ("figure3b", "C2.4")):
+        artifact = artifact_slice(name)
+        table = built(fake, artifact)
+        for column in ("equal_ratio", "equal_x", "exponent"):
+            cell = table.find("diff", column)
+            assert cell is not None and cell.value is not None
+            values = list(cell.by_seed().values())
+            expected = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
+            assert (cell.ci_low, cell.ci_high) == pytest.approx(expected)
+            assert " to " in cell.text
+        ratio, verdict = table.find("diff", "equal_ratio"), verdicts_of(artifact, table)[claim]
+        assert ratio is not None and ratio.ci_low is not None and verdict.ci_low is not None
+        assert ratio.ci_low - 1 == pytest.approx(verdict.ci_low)
+    assert any("t intervals" in note for note in table.sections[1].notes)
+
+
+def test_no_interval_where_a_seed_lies_beyond(small: FakeResults) -> None:
+    small.everything()
+    x = sizes(small, "transformer"), sizes(small, "diff")
+    ours = [power(one, 1.5) for one in x[1]]
+    set_losses(small, {"transformer": [power(one) for one in x[0]], "diff": ours}, noise=1e-6)
+    lucky = CATALOGUE.members("diff", "parameters")
+    for path in small.results:
+        result = json.loads(path.read_text())
+        if (
+            result["suite"] == "validation_slices"
+            and result["run"] in lucky
+            and result["seed"] == 2
+        ):
+            place = lucky.index(result["run"])
+            result["metrics"]["loss"] = power(x[1][place], 3.0)
+            rewrite(path, json.dumps(result))
+    cell = built(small, artifact_slice("figure3a")).find("diff", "equal_ratio")
+    assert cell is not None and cell.value is not None and cell.n == 2
+    assert cell.ci_low is None and cell.text.endswith(" (no interval)")
 
 
 def test_what_lies_beyond_is_flagged_and_decides_nothing(

@@ -37,7 +37,7 @@ from difftransformer.provenance.published import publish, read_published
 from difftransformer.provenance.result import Result, Units, origin, write_result
 from difftransformer.provenance.tracking import NullTracker, Tracker
 from difftransformer.reporting.document import SeedValue
-from difftransformer.reporting.evidence import contributions
+from difftransformer.reporting.units import contributions
 
 VOCAB = 16
 MAX_POSITIONS = 40

@@ -1,11 +1,29 @@
-"""Cells from numbers by seed; paired differences against scipy's paired t test."""
+"""Cells from numbers by seed; paired differences against scipy's paired t test.
 
+Cells hold the chance of seeds and units, as verdicts do.
+"""
+
+import numpy as np
 import pytest
+from fake_results import FakeResults
+from fake_slices import artifact_slice
+from fake_units import units_everywhere, with_units
+from judging import verdicts_of
 from scipy import stats
+from verdict_simulation import Design
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.reporting.cells import Place, censored_cells, paired_differences
+from difftransformer.reporting.cells import (
+    DIFFERENCE,
+    Paper,
+    Place,
+    censored_cells,
+    mean_cell,
+    paired_differences,
+)
+from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, SeedValue
+from difftransformer.reporting.table_job import make_table
 
 ROWS = [RowSlice(run="base", label="Base"), RowSlice(run="ours", label="Ours", against="base")]
 
@@ -38,6 +56,57 @@ def test_a_published_difference_needs_both_numbers() -> None:
     ours, base = cell("ours", {0: 3.0}, 2.5), cell("base", {0: 1.0})
     (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
     assert (found.value, found.paper_value, found.paper_text) == (2.0, None, None)
+
+
+def mean_of(seeds: list[SeedValue]) -> Cell:
+    return mean_cell(Place("ours", "loss"), seeds, 3, Paper(None))
+
+
+def test_a_cell_covers_the_truth_of_all_seeds_and_items() -> None:
+    """Over 100 items that count as much as 5 seeds do; of the seeds alone it is too narrow."""
+    design, random = Design(5, 100, 1.0, 1.0, False), np.random.default_rng(0)
+    drawn = [with_units(design.draw(random, 2.0)) for _ in range(600)]
+    alone = [[one.model_copy(update={"units": None}) for one in seeds] for seeds in drawn]
+
+    def coverage(samples: list[list[SeedValue]]) -> float:
+        cells = [mean_of(seeds) for seeds in samples]
+        return float(np.mean([(one.ci_low or 9) < 2 < (one.ci_high or 0) for one in cells]))
+
+    # Three standard errors of 0.95 in so many are 0.027.
+    assert 0.92 < coverage(drawn) < 0.98
+    assert coverage(alone) < 0.89
+
+
+def test_one_seed_has_no_interval_nor_have_equal_values() -> None:
+    one = mean_of(with_units(np.random.default_rng(0).normal(0, 1, (1, 50))))
+    assert one.value is not None and one.std is None and (one.ci_low, one.ci_high) == (None, None)
+    same = mean_of([SeedValue(seed=n, value=0.25, text="", job_ids=[]) for n in range(3)])
+    assert (same.text, same.std, same.ci_low, same.n) == ("0.250", 0.0, None, 3)
+    # Seeds agree and items do not: what was asked is known to vary.
+    asked = mean_of(with_units(np.tile([0.0, 1.0, 1.0, 0.0], (3, 1))))
+    assert asked.ci_low is not None and asked.ci_low < 0.5 and asked.text.startswith("0.500 ± ")
+
+
+@pytest.mark.parametrize("name", ["table6", "table2", "figure4", "dex_methods", "table4"])
+def test_differences_have_the_intervals_of_their_verdicts(name: str, fake: FakeResults) -> None:
+    artifact = artifact_slice(name)
+    results = load_results(fake.results, "tiny")
+    with_items, without = (
+        make_table(artifact, one) for one in (units_everywhere(results), results)
+    )
+    verdicts, compared = verdicts_of(artifact, with_items), 0
+    against = {row.run: row.against for part in artifact.sections for row in part.rows}
+    for claim, one in artifact.claims.items():
+        cell = with_items.find(one.row, one.metric + DIFFERENCE)
+        if cell is None or one.against != against[one.row] or one.against_metric:
+            continue
+        verdict, alone = verdicts[claim], without.find(one.row, one.metric + DIFFERENCE)
+        assert (cell.value, cell.ci_low, cell.ci_high) == (
+            verdict.effect, verdict.ci_low, verdict.ci_high
+        )  # fmt: skip
+        assert alone is not None and alone.ci_high != cell.ci_high
+        compared += 1
+    assert compared
 
 
 def test_median_of_censored_times() -> None:

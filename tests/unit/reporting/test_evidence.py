@@ -1,22 +1,22 @@
 """What tables gather on claims: pairs of seeds, the chance in units, obstacles."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from fake_results import FakeResults
 from fake_slices import artifact_slice, declarations
+from fake_units import units_everywhere, with_units
 from judging import claim, verdicts_of
 
 from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.claims import ClaimSlice
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.provenance.result import Share, Units
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
-from difftransformer.reporting.evidence import contributions, gather
+from difftransformer.reporting.evidence import gather
 from difftransformer.reporting.table_job import make_table
+from difftransformer.reporting.units import contributions
 
 CLAIMS = {
     name: declarations().claim(name)
@@ -130,17 +130,6 @@ def test_what_a_claim_requires(
         assert re.fullmatch(obstacle, found.obstacle)
 
 
-def with_units(values: np.ndarray, weights: np.ndarray | None = None) -> list[SeedValue]:
-    """A seed a line of [S, D]."""
-    seeds = []
-    for seed, line in enumerate(values):
-        given = None if weights is None else weights.tolist()
-        whole = line.sum() / (len(line) if weights is None else weights.sum())
-        units = Units(unit="items", shares=[Share(values=line.tolist(), weights=given)])
-        seeds.append(SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], units=units))
-    return seeds
-
-
 def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
     cells = [
         Cell(row=row, column="m", text="", seeds=seeds, value=1.0)
@@ -178,63 +167,14 @@ def test_other_items_count_as_independent_ones_and_other_seeds_as_an_error() -> 
         gather(asking(C=claim()), table_of(uneven, with_units(ours)))
 
 
-def test_a_ratio_is_linearised_as_in_survey_sampling() -> None:
-    random = np.random.default_rng(2)
-    weights = random.integers(1, 100, 5000).astype(float)
-    values = weights * random.normal(3, 1, 5000)
-    (seed,) = with_units(values[None], weights)
-    (found,) = contributions(seed).values()
-    assert found.sum() == pytest.approx(0, abs=1e-12)
-    assert seed.value is not None
-    resampled = []
-    for _ in range(400):
-        some = random.integers(0, 5000, 5000)
-        resampled.append(values[some].sum() / weights[some].sum())
-    assert np.sqrt((found**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
-
-
-def test_units_that_do_not_add_up_are_refused() -> None:
-    (seed,) = with_units(np.ones((1, 4)))
-    with pytest.raises(DataError, match=r"j0: its items add up to 1\.0, its value is 2\.0"):
-        contributions(seed.model_copy(update={"value": 2.0}))
-
-
-def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
-    def accuracy(values: list[float], of: str) -> Units:
-        return Units(unit="items", shares=[Share(values=values, of=of)])
-
-    def parts(one: Units, two: Units, value: float) -> list[list[float]]:
-        units = Units.summed([(100.0, one), (-100.0, two)])
-        seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], units=units)
-        return [part.tolist() for part in contributions(seed).values()]
-
-    one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
-    assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
-    assert parts(one, one, 0.0) == [[0, 0, 0, 0]]
-    other = one.model_copy(update={"shares": [one.shares[0].model_copy(update={"of": "b"})]})
-    assert len(parts(one, other, 0.0)) == 2
-
-
 def test_units_reach_every_claim_on_a_mean(fake: FakeResults) -> None:
     """All numbers of evaluations are given units here; what is no sum of them has none."""
-    results = load_results(fake.results, "tiny")
-    known = {
-        key: result.model_copy(
-            update={
-                "units": {
-                    name: Units(unit="items", shares=[Share(values=[value, value])])
-                    for name, value in result.metrics.items()
-                    if value is not None
-                }
-            }
-        )
-        for key, result in results.evaluations.items()
-    }
+    results = units_everywhere(load_results(fake.results, "tiny"))
     without = set()
     for name, artifact in declarations().artifacts.items():
         if not artifact.claims:
             continue
-        table = make_table(artifact_slice(name), replace(results, evaluations=known))
+        table = make_table(artifact_slice(name), results)
         for one in artifact.claims.values():
             cell = table.find(one.row, one.metric)
             assert cell is not None, (name, one.metric)

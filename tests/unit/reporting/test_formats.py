@@ -129,6 +129,7 @@ def test_numbers_for_readers() -> None:
     assert signed(0.25, 2) == "+0.25" and signed(-0.25, 2) == "−0.25"
     assert (rate(4e-3), rate(3.2e-4), rate(0.512), rate(1.0)) == ("4e-3", "3.2e-4", "0.512", "1")
     assert (count(396_000), count(1_200_000), count(1e10)) == ("0.396M", "1.2M", "10B")
+    assert (count(-2_000), count(-0.2)) == ("−2K", "0")
     assert (count(1.048576e12), rate(0.0), duration(59.97)) == ("1.05T", "0", "1 min 0 s")
     assert (count(141.2), count(999.4), count(29_481)) == ("141", "999", "29.5K")
     assert (probability(1e-9), probability(0.04), probability(0.5)) == (

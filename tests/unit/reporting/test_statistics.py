@@ -7,26 +7,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from difftransformer.reporting.statistics import (
+    UnitChance,
     contrast,
     log_rank_p,
     log_rank_power,
-    mean_interval,
     survival,
     wilson_interval,
 )
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False)
 samples = st.lists(numbers, min_size=2, max_size=12)
+measured = st.lists(numbers.map(lambda number: round(number, 3)), min_size=2, max_size=12)
+"""Nothing so small that it counts as rounding."""
 
 
-@given(samples, st.sampled_from([0.8, 0.9, 0.95]))
+@given(measured, st.sampled_from([0.8, 0.9, 0.95]))
 def test_mean_and_interval_are_scipys(values: list[float], level: float) -> None:
-    found = mean_interval(values, level)
-    assert found.mean == pytest.approx(np.mean(values), abs=1e-9)
-    assert found.std == pytest.approx(np.std(values, ddof=1), abs=1e-9)
+    found = contrast(values)
+    assert found.effect == pytest.approx(np.mean(values), abs=1e-9)
+    assert found.deviation == pytest.approx(np.std(values, ddof=1), abs=1e-9)
     if np.std(values) > 1e-6:
         low, high = stats.t.interval(level, len(values) - 1, np.mean(values), stats.sem(values))
-        assert (found.low, found.high) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
+        assert found.interval(level) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
 
 
 @given(samples, samples)
@@ -50,12 +52,16 @@ def test_one_sided_tests_are_complementary(values: list[float], mean: float) -> 
 
 
 def test_one_value_has_no_spread() -> None:
-    assert mean_interval([3.5]) == (3.5, None, None, None, 1)
+    found = contrast([3.5])
+    assert (found.effect, found.deviation, found.seeds) == (3.5, None, 1)
+    assert found.interval() == (None, None)
+    assert contrast([3.5], units=UnitChance(1.0, 99)).interval() == (None, None)
 
 
-def test_equal_values_have_a_point_for_an_interval() -> None:
-    found = mean_interval([0.5, 0.5, 0.5])
-    assert (found.low, found.high) == (0.5, 0.5)
+def test_equal_values_say_nothing_of_an_interval() -> None:
+    found = contrast([0.5, 0.5, 0.5])
+    assert (found.effect, found.deviation, found.interval()) == (0.5, 0.0, (None, None))
+    assert contrast([0.5] * 3, units=UnitChance(1.0, 99)).interval() != (None, None)
     assert contrast([0.5] * 3).beyond(0) == 2 * 0.5**3
     assert contrast([0.5] * 3).beyond(0.5) == 1.0
 

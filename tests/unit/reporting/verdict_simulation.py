@@ -55,7 +55,7 @@ def coverage(design: Design, repeats: int, seed: int = 0) -> float:
     """Share of the 95% intervals that hold the truth."""
     random = np.random.default_rng(seed)
     intervals = [described(design.draw(random, 0.0)).interval() for _ in range(repeats)]
-    return float(np.mean([low < 0 < high for low, high in intervals]))
+    return float(np.mean([low is not None and low < 0 < high for low, high in intervals]))
 
 
 def decided_wrongly(design: Design, test: str, alpha: float, repeats: int, seed: int = 0) -> float:

@@ -60,8 +60,7 @@ def by_rate(view: View[Options]) -> Section:
         "is the middle of what every row reaches with some rate, seed by seed; between two rates "
         "along the straight line."
     ]
-    if view.compared:
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
+    notes += view.difference_note()
     cells = [cell for points in rows.values() for pair in points for cell in pair]
     return section_of(
         view, [*sizes.columns, *columns], [*sizes.cells, *cells, *equal], [*sizes.notes, *notes]
@@ -124,7 +123,8 @@ def _swept(view: View[Options], row: RowSlice) -> Swept:
 def _at(view: View[Options], row: RowSlice, run: str, lr: float, text: int) -> Cell:
     suite, one = view.part.suites[text], TEXTS[text]
     results: Sequence[Result] = [view.results.evaluation(suite, run, seed) for seed in view.seeds]
-    values = seed_values([(result, one.value(result)) for result in results], DECIMALS)
+    known = [(result, one.value(result)) for result in results]
+    values = seed_values(known, DECIMALS, terms=one.terms)
     return mean_cell(Place(row.run, f"{one.id}@{rate(lr)}"), values, DECIMALS, view.paper)
 
 

@@ -63,8 +63,8 @@ def _by_run(view: View[Options]) -> Section:
         *sizes.notes,
         view.training_note(),
     ]
+    notes += view.difference_note()
     if view.compared:
-        notes.append(f"Δ: paired difference over seeds, {view.compared_with()}.")
         notes += _equal(view, cells)
     return section_of(view, columns, cells, notes)
 

@@ -1,6 +1,6 @@
 """Contrasts as a table, and as a forest plot with the paper's and what others found of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.papers import Replication
@@ -9,12 +9,11 @@ from difftransformer.reporting.cells import DIFFERENCE, UNDEFINED, Place, differ
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue
 from difftransformer.reporting.drawing import INK, SOFT, Look, printable, tidy
-from difftransformer.reporting.evidence import chance_of_units
 from difftransformer.reporting.forest import estimate, sign
-from difftransformer.reporting.numbers import count, plain, signed, with_reach
+from difftransformer.reporting.numbers import count, plain, signed
 from difftransformer.reporting.panels import panels
 from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.statistics import Contrast, contrast
+from difftransformer.reporting.statistics import Contrast
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -86,14 +85,9 @@ def figure(view: View[Options]) -> "Figure":
 
 def _rows(view: View[Options]) -> Section:
     options = view.options
-    notes = [_interval_note(view), view.training_note(), *options.notes]
+    notes = [view.training_note(), *options.notes]
     metric = Metric(options.column, options.header, options.metric)
-    made = metric_section(view, [metric], decimals=options.decimals, notes=notes, facts=True)
-    cells = [
-        _judged(view, plain, cell, cell) if cell.column == options.column else cell
-        for cell in made.cells
-    ]
-    return made.model_copy(update={"cells": cells})
+    return metric_section(view, [metric], decimals=options.decimals, notes=notes, facts=True)
 
 
 def _contrasts(view: View[Options], rows: Section) -> Section:
@@ -143,22 +137,7 @@ def _difference(view: View[Options], pair: Pair, rows: Section) -> Cell:
     if ours.paper_value is not None and theirs.paper_value is not None:
         published = ours.paper_value - theirs.paper_value
     place = Place(_id(pair), view.options.column + DIFFERENCE)
-    made = difference_cell(place, ours, theirs, view.options.decimals, published)
-    return _judged(view, signed, made, ours, theirs)
-
-
-def _judged(
-    view: View[Options], write: Callable[[float, int], str], mean: Cell, ours: Cell,
-    theirs: Cell | None = None,
-) -> Cell:  # fmt: skip
-    """Give a mean the interval that a verdict has: over seeds and what each was asked."""
-    if mean.value is None or mean.std is None:
-        return mean
-    chance = chance_of_units(ours, theirs, view.artifact.artifact)
-    low, high = contrast(list(mean.by_seed().values()), units=chance).interval()
-    decimals = view.options.decimals
-    text = with_reach(write(mean.value, decimals), low, high, decimals)
-    return mean.model_copy(update={"ci_low": low, "ci_high": high, "text": text})
+    return difference_cell(place, ours, theirs, view.options.decimals, published)
 
 
 def _about(mean: Cell, decimals: int) -> Iterator[Cell]:
@@ -191,17 +170,6 @@ def _sums(view: View[Options], found: dict[Pair, Cell]) -> Iterator[str]:
                 for pair in (whole, part, rest)
             )
             yield f"{one} is the sum of {two} and {three}."
-
-
-def _interval_note(view: View[Options]) -> str:
-    seeds = ", ".join(map(str, view.seeds))
-    if len(view.seeds) == 1:
-        return f"One seed ({seeds}): no interval."
-    return (
-        f"{len(view.seeds)} seeds ({seeds}). 95% intervals, and ± as half of one, hold the chance "
-        "of seeds and of what every seed was asked, as those of the verdicts do, which leave out "
-        "seeds that were seen before."
-    )
 
 
 # --- lines of the figure

@@ -1,7 +1,6 @@
 """Which rows are contrasted, by which metric, and whose replications stand beside them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.measurement import Options as BaseOptions
@@ -17,9 +16,6 @@ class Pair(Settings):
 
 class Options(BaseOptions):
     """What a section contrasts; nothing is measured but what its suite measures."""
-
-    seeded: ClassVar[bool] = False
-    """Its own note says what its intervals hold."""
 
     metric: str = setting(meaning="Metric of the suite's results.")
     column: Name = setting(meaning="Id of its column, also in claims and published tables.")

@@ -13,16 +13,18 @@ from difftransformer.measurements.hallucination.settings import (
     set_metric,
 )
 from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.drawing import FAINT, INK, Look, legend_below, printable, tidy
 from difftransformer.reporting.panels import panels
-from difftransformer.reporting.statistics import mean_interval, wilson_interval
+from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.view import View, shared_suite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_DECIMALS = 2
 _BREADTH = 0.8  # of a set's place on the axis, shared by its rows
 
 
@@ -93,16 +95,18 @@ def share(name: str) -> Callable[[Result], float | None]:
 
 
 def _bar(found: Sequence[Result], name: str) -> Bar | None:
-    """Mean over the seeds that were judged with its t interval; of one with Wilson's."""
-    known = [value for one in found if (value := share(name)(one)) is not None]
-    if not known:
+    """Mean over the seeds that were judged with its interval; of one with Wilson's."""
+    by_seed, metric = [(one, share(name)(one)) for one in found], set_metric("free", name)
+    seeds = seed_values(by_seed, _DECIMALS, terms={metric: 1.0})
+    mean = mean_cell(Place("", name), seeds, _DECIMALS, Paper(None))
+    if mean.value is None:
         return None
-    mean, _, low, high, _ = mean_interval(known)
-    if len(known) == 1:
-        (judged,) = (one for one in found if share(name)(one) is not None)
+    low, high = mean.ci_low, mean.ci_high
+    if mean.n == 1:
+        (judged,) = (one for one, value in by_seed if value is not None)
         answers = int(defined(judged, set_metric("judged", name)))
-        low, high = wilson_interval(round(mean * answers), answers)
-    return Bar(mean, low, high, known)
+        low, high = wilson_interval(round(mean.value * answers), answers)
+    return Bar(mean.value, low, high, list(mean.by_seed().values()))
 
 
 def _panel(

@@ -14,12 +14,11 @@ from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.collect import defined, metric
 from difftransformer.reporting.conditions import span, stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.document import Section
+from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import name_places, panels, published_curve
 from difftransformer.reporting.sections import Metric, metric_section
-from difftransformer.reporting.statistics import mean_interval
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -182,6 +181,7 @@ def _points(view: View[Options]) -> "Figure":
     look, paper = view.look, Paper(view.artifact.paper if suite.stand_in is None else None)
     names = [*suite.tasks, AVERAGE]
     lengths = [metric_of(name, "tokens") for name in names]
+    measured = section(view)
     figure, ((top,), (bottom,)) = panels(2, 1, (11, 6.4), height_ratios=(3, 2), sharex=True)
     for index, row in enumerate(view.rows):
         middle = _BREADTH * ((index + 0.5) / len(view.rows) - 0.5)
@@ -189,7 +189,7 @@ def _points(view: View[Options]) -> "Figure":
         own, one = view.evaluated(row), look[row.run]
         _marks(top, places, own, names, accuracy, one, printable(row.label))
         _marks(bottom, places, own, lengths, defined, one, "_")
-        _errors(top, places, own, names, one)
+        _errors(top, places, [measured.cell(row.run, name) for name in names], own, one)
         values = [paper.number(row.run, name) for name in names]
         points, marked = dict(zip(places, values, strict=True)), {"ms": 7, "mew": 1.2, "ls": ""}
         published_curve(top, points, one, row.label, zorder=2, **marked)
@@ -226,14 +226,16 @@ def _marks(
 
 
 def _errors(
-    axes: "Axes", places: Sequence[float], found: Sequence[Result], names: Sequence[str], look: Look
-) -> None:
-    """The t interval of the mean over seeds; of one seed 1.96 standard errors over its items."""
-    for place, name in zip(places, names, strict=True):
-        middle, _, low, high, _ = mean_interval([accuracy(result, name) for result in found])
+    axes: "Axes", places: Sequence[float], cells: Sequence[Cell | None], found: Sequence[Result],
+    look: Look,
+) -> None:  # fmt: skip
+    """The interval of the mean as the table has it; of one seed 1.96 standard errors over items."""
+    for place, cell in zip(places, cells, strict=True):
+        assert cell is not None and cell.value is not None
+        low, high = cell.ci_low, cell.ci_high
         if low is None or high is None:
-            reach = _ERRORS * accuracy(found[0], metric_of(name, "stderr"))
-            low, high = middle - reach, middle + reach
+            reach = _ERRORS * accuracy(found[0], metric_of(cell.column, "stderr"))
+            low, high = cell.value - reach, cell.value + reach
         axes.plot(
             [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6
         )

@@ -138,7 +138,7 @@ def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None
     ]
     cell = mean_cell(Place(place.row, f"{place.column}_mean"), limited, 0, Paper(None))
     text = count(cell.value or 0)
-    if cell.std and cell.ci_low is not None and cell.ci_high is not None:
+    if cell.ci_low is not None and cell.ci_high is not None:
         text += f" ± {count((cell.ci_high - cell.ci_low) / 2)}"
     return cell.model_copy(update={"text": text})
 

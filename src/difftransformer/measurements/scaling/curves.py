@@ -11,7 +11,6 @@ from difftransformer.errors import DataError
 from difftransformer.measurements.scaling.power_law import (
     PowerLaw,
     Reading,
-    bootstrap_interval,
     fit_power_law,
     read_equal_loss,
 )
@@ -22,6 +21,7 @@ from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import same_steps
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
+from difftransformer.reporting.statistics import Interval, contrast
 from difftransformer.reporting.view import View
 
 DECIMALS = 3
@@ -32,7 +32,7 @@ NEVER = "none, the curve does not fall"
 RATIO_DECIMALS = 2
 
 Sample = Sequence[int]
-"""Indices of seeds, each as often as it counts."""
+"""Indices of seeds: of one, or of all."""
 Statistic = Callable[[Sample], float]
 Write = Callable[[float], str]
 
@@ -145,17 +145,19 @@ def estimate_cell(
         for value in [statistic((index,))]
     ]
     value = statistic(range(len(seeds)))
-    interval = bootstrap_interval(statistic, len(seeds), curves.options.resamples)
+    low, high = _interval(seeds) if math.isfinite(value) else (None, None)
     text = _say(value, write)
-    if math.isfinite(value) and len(seeds) > 1:
-        text += f" ({write(interval[0])} to {write(interval[1])})" if interval else " (no interval)"
+    if low is not None and high is not None:
+        text += f" ({write(low)} to {write(high)})"
+    elif math.isfinite(value) and len(seeds) > 1:
+        text += " (no interval)"
     return Cell(
         row=place.row,
         column=place.column,
         text=text,
         value=_finite(value),
-        ci_low=interval[0] if interval else None,
-        ci_high=interval[1] if interval else None,
+        ci_low=low,
+        ci_high=high,
         n=sum(seed.value is not None for seed in seeds),
         seeds=seeds,
     )
@@ -262,6 +264,15 @@ def _behind(curves: Curves, runs: Sequence[str]) -> list[SeedValue]:
         )
         for together in zip(*(point.seeds for point in points), strict=True)
     ]
+
+
+def _interval(seeds: Sequence[SeedValue]) -> Interval:
+    """That of the mean of single seeds' numbers, as a verdict has it.
+
+    None where a seed has no number: it may lack it for being large, or small.
+    """
+    known = [seed.value for seed in seeds if seed.value is not None]
+    return contrast(known).interval() if known and len(known) == len(seeds) else (None, None)
 
 
 def _finite(value: float) -> float | None:

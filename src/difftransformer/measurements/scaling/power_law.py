@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from difftransformer.reporting.statistics import LEVEL
-
 if TYPE_CHECKING:
     from numpy import float64
     from numpy.typing import NDArray
@@ -105,53 +103,6 @@ def read_equal_loss(ours: PowerLaw, theirs: PowerLaw, x: float) -> Reading:
         return Reading(x, loss, equal, x / equal, None)
     beyond: Beyond = "never" if math.isnan(equal) else "above" if equal > theirs.high else "below"
     return Reading(x, loss, None, None, beyond)
-
-
-def resampled_seeds(seeds: int, draws: int) -> list[tuple[tuple[int, ...], int]]:
-    """Bootstrap samples of ``seeds`` seeds, the same ones in every call.
-
-    Returns:
-        Each different sample once, as ascending indices, with how often it was drawn: few seeds
-        have few samples (3 seeds 10, 5 seeds 126).
-    """
-    import numpy as np
-
-    picks = np.random.default_rng(0).integers(seeds, size=(draws, seeds))
-    samples, counts = np.unique(np.sort(picks, axis=1), axis=0, return_counts=True)
-    return [(tuple(map(int, one)), int(n)) for one, n in zip(samples, counts, strict=True)]
-
-
-def bootstrap_interval(
-    statistic: Callable[[Sequence[int]], float], seeds: int, draws: int, level: float = LEVEL
-) -> tuple[float, float] | None:
-    """Percentile interval of a statistic over resampled seeds (Efron 1979).
-
-    Args:
-        statistic: Its value for a sample of seeds; infinite where it lies beyond what was
-            measured on that side, NaN where it does not exist.
-        seeds: Number of seeds.
-        draws: Number of bootstrap samples.
-        level: Two-sided coverage.
-
-    Returns:
-        Both ends; None with fewer than two seeds, or if an end is not in what was measured.
-    """
-    import numpy as np
-
-    if seeds < 2:
-        return None
-    samples = resampled_seeds(seeds, draws)
-    values = np.array([statistic(sample) for sample, _ in samples])
-    if np.isnan(values).any():
-        return None
-    ends = np.quantile(
-        values,
-        [(1 - level) / 2, (1 + level) / 2],
-        method="inverted_cdf",  # an observed value, so that infinities stay on their side
-        weights=[count for _, count in samples],
-    )
-    low, high = map(float, ends)
-    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def _with_offset(

@@ -207,7 +207,7 @@ def _point_notes(view: View[Options]) -> list[str]:
         return [
             "Points are validation losses along one run for each seed. At all but the last the "
             "learning rate has not finished its decay, as in the paper's figure: a run that "
-            "ended there would have a lower loss. Δ: paired difference over seeds at the same "
+            "ended there would have a lower loss. Δ: paired difference, seed by seed, at the same "
             "step.",
             view.training_note(),
         ]
@@ -218,7 +218,7 @@ def _point_notes(view: View[Options]) -> list[str]:
         f"The size of a model, the axis of the figure, counts {_COUNTED[counted]} "
         f"(column “{COUNTS[counted]}”).",
         f"Loss: cross-entropy in nats per token over {count(tokens)} held-out tokens in windows "
-        f"of {view.suite.seq_len}. Δ: paired difference over seeds at the same shape.",
+        f"of {view.suite.seq_len}. Δ: paired difference, seed by seed, at the same shape.",
         f"Training: {span(budgets)} tokens a run, with the peak learning rate in the column lr.",
     ]
 
@@ -240,8 +240,9 @@ def _curve_notes(options: Options, lines: Sequence[Line]) -> list[str]:
     ]
     if len(lines[0].points[0].seeds) > 1:
         notes.append(
-            "In parentheses: 95% percentile intervals of a bootstrap over seeds, the same ones "
-            "for every point and both rows; of few seeds they are too narrow. Verdicts on ratios "
-            "use a t test of the ratios of single seeds instead."
+            "In parentheses: 95% t intervals of the numbers that single seeds give, over seeds "
+            "alone, as verdicts on ratios have them; their middle is the mean of these, which "
+            "need not be the number of the fit to the means. There is none where the number of a "
+            "seed was not measured, or all are the same."
         )
     return notes

@@ -41,9 +41,6 @@ class Options(Base):
         gt=0,
         le=1,
     )
-    resamples: int = setting(
-        2000, meaning="Bootstrap samples of the seeds behind the intervals of fits", gt=0
-    )
 
     @property
     def suites(self) -> int:  # type: ignore[override]

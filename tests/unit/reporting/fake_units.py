@@ -1,0 +1,46 @@
+"""Values by seed and whole results that know what each was asked."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from difftransformer.provenance.result import Result, Share, Units
+from difftransformer.reporting.collect import Results
+from difftransformer.reporting.document import SeedValue
+
+ITEMS = 6
+
+
+def with_units(
+    values: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+) -> list[SeedValue]:
+    """A seed a line of [S, D]."""
+    seeds = []
+    for seed, line in enumerate(values):
+        given = None if weights is None else weights.tolist()
+        whole = line.sum() / (len(line) if weights is None else weights.sum())
+        units = Units(unit="items", shares=[Share(values=line.tolist(), weights=given)])
+        seeds.append(SeedValue(seed=seed, value=whole, text="", job_ids=[f"j{seed}"], units=units))
+    return seeds
+
+
+def units_everywhere(results: Results) -> Results:
+    """Give every number of an evaluation items, which differ by row, and whose mean it is."""
+
+    def units(run: str, name: str, value: float) -> Units:
+        random = np.random.default_rng(list(f"{run} {name}".encode()))
+        items = random.normal(0, 0.2, ITEMS)
+        values = value + items - items.mean()
+        return Units(unit="items", shares=[Share(values=values.tolist())])
+
+    def asked(result: Result) -> Result:
+        known = {
+            name: units(result.run, name, value)
+            for name, value in result.metrics.items()
+            if value is not None
+        }
+        return result.model_copy(update={"units": known})
+
+    evaluations = {key: asked(result) for key, result in results.evaluations.items()}
+    return replace(results, evaluations=evaluations)

@@ -1,0 +1,80 @@
+"""What each unit adds to a value, and what their choice adds to the chance of a mean."""
+
+import numpy as np
+import pytest
+from fake_units import with_units
+
+from difftransformer.errors import DataError
+from difftransformer.provenance.result import Share, Units
+from difftransformer.reporting.document import SeedValue
+from difftransformer.reporting.statistics import NO_UNITS
+from difftransformer.reporting.units import (
+    chance_of_units,
+    contrast_of,
+    contributions,
+    paired,
+    valued,
+)
+
+
+def test_a_ratio_is_linearised_as_in_survey_sampling() -> None:
+    random = np.random.default_rng(2)
+    weights = random.integers(1, 100, 5000).astype(float)
+    values = weights * random.normal(3, 1, 5000)
+    (seed,) = with_units(values[None], weights)
+    (found,) = contributions(seed).values()
+    assert found.sum() == pytest.approx(0, abs=1e-12)
+    assert seed.value is not None
+    resampled = []
+    for _ in range(400):
+        some = random.integers(0, 5000, 5000)
+        resampled.append(values[some].sum() / weights[some].sum())
+    assert np.sqrt((found**2).sum()) == pytest.approx(np.std(resampled), rel=0.15)
+
+
+def test_units_that_do_not_add_up_are_refused() -> None:
+    (seed,) = with_units(np.ones((1, 4)))
+    with pytest.raises(DataError, match=r"j0: its items add up to 1\.0, its value is 2\.0"):
+        contributions(seed.model_copy(update={"value": 2.0}))
+
+
+def test_the_same_units_in_two_terms_are_added_up_one_by_one() -> None:
+    def accuracy(values: list[float], of: str) -> Units:
+        return Units(unit="items", shares=[Share(values=values, of=of)])
+
+    def parts(one: Units, two: Units, value: float) -> list[list[float]]:
+        units = Units.summed([(100.0, one), (-100.0, two)])
+        seed = SeedValue(seed=0, value=value, text="", job_ids=["j0"], units=units)
+        return [part.tolist() for part in contributions(seed).values()]
+
+    one, two = accuracy([1, 0, 1, 0], "a"), accuracy([0, 0, 0, 0], "a")
+    assert parts(one, two, 50.0) == [[12.5, -12.5, 12.5, -12.5]]
+    assert parts(one, one, 0.0) == [[0, 0, 0, 0]]
+    other = one.model_copy(update={"shares": [one.shares[0].model_copy(update={"of": "b"})]})
+    assert len(parts(one, other, 0.0)) == 2
+
+
+def test_units_are_paired_where_both_rows_were_asked_the_same() -> None:
+    random = np.random.default_rng(0)
+    hard = random.normal(0, 5, 200)  # what makes an item hard is the same for both rows
+    ours, theirs = (with_units(hard + random.normal(0, 0.1, (3, 200))) for _ in "xy")
+    alone, both = chance_of_units(paired(ours, None), ""), chance_of_units(paired(ours, theirs), "")
+    assert alone.variance == pytest.approx(hard.var(ddof=1) / 200, rel=0.01)
+    assert both.variance < 0.01**2 and alone.freedom == both.freedom == 199
+
+
+def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them() -> None:
+    seeds = with_units(np.random.default_rng(3).normal(0, 1, (4, 30)))
+    lost = seeds[0].model_copy(update={"value": None, "units": None})
+    pairs = paired([lost, *seeds[1:]], None)
+    assert chance_of_units(pairs, "") == chance_of_units(paired(seeds[1:], None), "") != NO_UNITS
+    assert valued(pairs) == pairs[1:]
+    unknown = seeds[0].model_copy(update={"units": None})
+    assert chance_of_units(paired([unknown, *seeds[1:]], None), "") == NO_UNITS
+    assert contrast_of(paired([unknown, *seeds[1:]], None), "").freedom == 3
+
+
+def test_seeds_that_were_asked_different_things_are_named() -> None:
+    seeds = with_units(np.ones((2, 8)))
+    with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers of items"):
+        contrast_of(paired([seeds[0], with_units(np.ones((2, 9)))[1]], None), "diff, valid")
