@@ -202,7 +202,8 @@ class _Case:
     def _constant(self) -> bool:
         """Whether every seed of both rows gave the same number, and what was asked did not vary."""
         values = {value for pair in self.pairs for value in pair}
-        return isinstance(self.claim.against, str) and len(values) == 1
+        alike = isinstance(self.claim.against, str) and len(values) == 1
+        return alike and not self.evidence.unit_variance
 
     def _selected(self) -> bool:
         """Whether seeds are missing because they have no value."""

@@ -137,6 +137,17 @@ def test_a_weaker_claim_of_a_family_needs_no_fewer_seeds() -> None:
     assert alone is not None and strongest > alone
 
 
+def test_equal_numbers_of_what_varies_are_testable() -> None:
+    """Rows that answer as many, but not the same items."""
+    found = verdict(
+        claim(),
+        evidence(
+            [70.0] * 4, [70.0] * 4, unit_variance=4.0, unit_freedom=99, unit="items", units=100
+        ),
+    )
+    assert found.verdict == "inconclusive" and found.p == pytest.approx(1.0)
+
+
 def test_a_constant_metric_is_not_testable() -> None:
     found = verdict(claim(), evidence([100.0] * 5, [100.0] * 5))
     assert (found.verdict, found.p, found.direction) == ("not testable here", None, "none")
