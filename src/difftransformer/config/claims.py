@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from difftransformer.config.base import Settings, setting
+from difftransformer.config.base import Name, Settings, setting
 
 Direction = Literal["lower", "higher"]
 Test = Literal["difference", "equivalence", "noninferiority", "time_to_event"]
@@ -84,11 +84,20 @@ class ClaimConfig(Settings, str_strip_whitespace=True):
         [], meaning="What must hold for it to be testable; the first that does not is the reason"
     )
     declared: Declaration = setting(meaning="When, and by which commit")
+    seen_seeds: dict[Name, list[int]] = setting(
+        {},
+        meaning="Seeds by scale whose results had been seen when it was declared: they do not "
+        "judge it, beside the spent seeds of the scale",
+    )
     post_hoc: str | None = setting(
         None,
         meaning="What it rests on that was changed after results were seen, and why; null: nothing",
         min_length=20,
     )
+
+    def seen(self, scale: str) -> list[int]:
+        """Return `seen_seeds` of a scale."""
+        return self.seen_seeds.get(scale, [])
 
     @property
     def one(self) -> str:

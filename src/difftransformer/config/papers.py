@@ -25,7 +25,7 @@ State = Literal[
 
 
 class PaperDifference(Settings):
-    """A difference that is printed as a range, of rows of which no values are printed."""
+    """A difference that is printed, as a number or a range, whatever its rows' values say."""
 
     against: str = setting(meaning="Run that rebuilds the row that was subtracted")
     low: float = setting(meaning="Smaller end, in the unit of the column")
@@ -49,7 +49,7 @@ class PaperRow(Settings):
     label: str = setting(meaning="Name of the row as printed")
     values: dict[str, Number] = setting(meaning="Published values by column id")
     differences: dict[str, PaperDifference] = setting(
-        {}, meaning="Published differences by column id, where the values are not printed"
+        {}, meaning="Published differences by column id, which win over those of the values"
     )
 
 

@@ -45,7 +45,7 @@ class Paper(NamedTuple):
         return float(value) if isinstance(value, int | float) else None
 
     def difference(self, row: str, against: str | None, column: str) -> PaperDifference | None:
-        """Return what is printed of a difference alone, without the values of its rows."""
+        """Return what is printed of a difference, whatever the values of its rows are."""
         found = None if self.table is None else self.table.rows.get(row)
         printed = None if found is None else found.differences.get(column)
         return printed if printed is not None and printed.against == against else None

@@ -5,6 +5,7 @@ together, see `difftransformer.reporting.verdicts`.
 """
 
 from collections.abc import Collection
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from difftransformer.config.artifact_slices import ArtifactSlice
@@ -35,7 +36,9 @@ def gather(artifact: ArtifactSlice, table: TableDocument) -> list[Evidence]:
     """
     paper = Paper(artifact.paper)
     return [
-        _Judged(name, claim, table, paper, artifact.spent_seeds).evidence()
+        _Judged(
+            name, claim, table, paper, {*artifact.spent_seeds, *claim.seen(artifact.scale)}
+        ).evidence()
         for name, claim in artifact.claims.items()
     ]
 
@@ -58,15 +61,15 @@ class _Judged:
         claim = self.claim
         ours = self._unspent(claim.row, claim.metric)
         theirs, published = None, None
-        printed = self.paper.difference(claim.row, str(claim.against), claim.metric)
-        if printed is not None:
-            published = printed.middle
         if isinstance(claim.against, str):
             theirs = self._unspent(claim.against, claim.against_metric or claim.metric)
             if ours.paper_value is not None and theirs.paper_value is not None:
                 published = ours.paper_value - theirs.paper_value
         elif ours.paper_value is not None:
             published = ours.paper_value - claim.against
+        printed = self.paper.difference(claim.row, str(claim.against), claim.metric)
+        if printed is not None:  # rather than that of two numbers that we have read off a curve
+            published = printed.middle
         if self._stands_in():
             published = None  # a difference of other questions
         pairs = _pairs(ours, theirs)
@@ -103,22 +106,29 @@ class _Judged:
 
     def _unmet(self, needed: Requirement, index: int) -> str | None:
         value = self._mean(needed.row, needed.metric, f"requires[{index}].metric")
-        if value is None:
-            return None  # the claim itself has no data then
         for key, sign, word in (("at_least", 1, "below"), ("at_most", -1, "above")):
             limit = getattr(needed, key)
+            if limit is None:
+                continue
             if isinstance(limit, str):
                 limit = self._mean(needed.row, limit, f"requires[{index}].{key}")
-            if limit is not None and sign * value < sign * limit:
+            if value is None or limit is None:
+                return f"{needed.metric} of {needed.row}, which it is to be known by, has no value"
+            if sign * value < sign * limit:
                 return f"{needed.reason} ({plain(value, 3)}, {word} {plain(limit, 3)})"
         return None
 
     def _mean(self, row: str, column: str, key: str) -> float | None:
-        return self._cell(row, column, key).value
+        """What the table says, or where it has spent seeds the mean of the others."""
+        cell = self._unspent(row, column, key)
+        if len(cell.seeds) == len(self._cell(row, column, key).seeds):
+            return cell.value
+        values = [seed.value for seed in cell.seeds if seed.value is not None]
+        return fmean(values) if values else None
 
-    def _unspent(self, row: str, column: str) -> Cell:
+    def _unspent(self, row: str, column: str, key: str = "metric") -> Cell:
         """The cell without the seeds that judge nothing; processes that time have no seeds."""
-        cell = self._cell(row, column, "metric")
+        cell = self._cell(row, column, key)
         if self.claim.over == "processes":
             return cell
         left = [seed for seed in cell.seeds if seed.seed not in self.spent]

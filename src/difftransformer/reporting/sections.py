@@ -131,7 +131,7 @@ def section_of(
 ) -> Section:
     """Make a section of columns and cells, with the view's title and rows where none are given.
 
-    Differences that are printed alone stand beside ours.
+    Differences that are printed as such stand beside ours.
     """
     shown = view.rows if rows is None else rows
     against = {row.run: row.against for row in shown}
@@ -142,7 +142,7 @@ def section_of(
         if column == cell.column or printed is None:
             return cell
         ends = (f"{end:+g}".replace("-", MINUS) for end in (printed.low, printed.high))
-        known = {"paper_value": printed.middle, "paper_text": " to ".join(ends)}
+        known = {"paper_value": printed.middle, "paper_text": " to ".join(dict.fromkeys(ends))}
         return cell.model_copy(update=known)
 
     return Section(

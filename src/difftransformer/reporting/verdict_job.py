@@ -185,8 +185,11 @@ def to_markdown(document: VerdictsDocument) -> str:
 def _why(verdict: Verdict) -> list[str]:
     """The reason of a verdict, and what would decide it."""
     said = [verdict.reason]
-    if verdict.minutes is not None:
-        said.append(f"{_duration(verdict.minutes).capitalize()} here: {verdict.command}")
+    if verdict.command:
+        took = (
+            "" if verdict.minutes is None else f"{_duration(verdict.minutes).capitalize()} here: "
+        )
+        said.append(took + verdict.command)
     return said
 
 
@@ -214,7 +217,10 @@ def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Res
         return verdict
     more = max(verdict.seeds_needed - verdict.seeds, 1)
     given = asked.given or f"--config scale={asked.scale}"
-    command = f"snakemake {verdict.artifact} {given} seeds={verdict.seeds + more}"
+    seen = len(
+        asked.claims[verdict.claim].seen(asked.scale)
+    )  # a count passes over spent ones alone
+    command = f"snakemake {verdict.artifact} {given} seeds={verdict.seeds + more + seen}"
     known = _upstream(verdict.run_ids, jobs)
     if not known:  # of a table that is kept, whose jobs are not among these
         return verdict.model_copy(update={"command": command})

@@ -127,7 +127,8 @@ class _Case:
         effect = _contrast(self.pairs, evidence).effect if self.pairs else None
         counted = tested if self.obstacle is None else None
         name = self._name(adjusted)
-        needed = self._seeds_needed(share) if name == "inconclusive" else None
+        untested = name == "no data" and evidence.spent
+        needed = self._seeds_needed(share) if name == "inconclusive" or untested else None
         return Verdict(
             claim=self.name,
             family=claim.family,
@@ -171,8 +172,9 @@ class _Case:
         claim, seeds = self.claim, len(self.pairs)
         if name == "no data" and self.evidence.spent:
             return (
-                f"seeds {', '.join(map(str, self.evidence.spent))} are spent: they were seen while "
-                "the protocol was chosen, and judge nothing"
+                f"seeds {', '.join(map(str, self.evidence.spent))} are spent: they had been seen "
+                "when the protocol or this claim was chosen, and do not judge it; "
+                + _would_decide(needed, 0, tested=False)
             )
         if name == "no data":
             return f"no {claim.one} has a value on both sides"
@@ -194,7 +196,7 @@ class _Case:
             elif self.tested is not None:
                 words.append(f"{probability(self.tested.p_value)}, in its family {adjusted:.2g}")
             if name == "inconclusive" and claim.over == "seeds":
-                words.append(_would_decide(needed, seeds, self.tested is not None))
+                words.append(_would_decide(needed, seeds, tested=self.tested is not None))
         return "; ".join(words)
 
     def _constant(self) -> bool:
@@ -317,7 +319,7 @@ def _pairs(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
     return [(one, two) for one, two in both if one is not None and two is not None]
 
 
-def _would_decide(needed: int | None, have: int, tested: bool) -> str:
+def _would_decide(needed: int | None, have: int, *, tested: bool) -> str:
     if needed is None:
         return f"no number of seeds up to {MOST_SEEDS} is sure to decide it"
     more = max(needed - have, 1)

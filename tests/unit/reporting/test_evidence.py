@@ -18,6 +18,11 @@ from difftransformer.reporting.document import Cell, Column, Row, Section, SeedV
 from difftransformer.reporting.evidence import contributions, gather
 from difftransformer.reporting.table_job import make_table
 
+CLAIMS = {
+    name: declarations().claim(name)
+    for artifact in declarations().artifacts.values()
+    for name in artifact.claims
+}
 TASKS = ("trec", "trec_fine", "banking77", "clinic150")
 
 
@@ -49,6 +54,16 @@ def test_a_difference_that_is_printed_as_a_range_stands_beside_ours(fake: FakeRe
     published = {found.claim: found.published for found in table.evidence}
     # V2.2 compares the same column with another row, of which nothing is printed.
     assert published == {"V2.1": pytest.approx(-0.025), "V2.2": None}
+
+
+def test_a_printed_difference_wins_over_that_of_points_read_off_a_curve(fake: FakeResults) -> None:
+    artifact = artifact_slice("figure6")
+    table = make_table(artifact, load_results(fake.results, "tiny"))
+    cell = table.find("icl_diff", "trec_fine_plateau_difference")
+    assert cell is not None and (cell.paper_value, cell.paper_text) == (21.6, "+21.6")
+    own = [part.model_copy(update={"stand_in": False}) for part in table.sections]
+    found = gather(artifact, table.model_copy(update={"sections": own}))
+    assert [one.published for one in found[:4]] == [18.0, 21.6, 10.4, 5.2]
 
 
 @pytest.mark.parametrize(
@@ -258,6 +273,77 @@ def test_spent_seeds_are_shown_and_judge_nothing(fake: FakeResults) -> None:
     assert {tuple(found.seeds) for found in table.evidence} == {(2,)}
     assert all(len(found.ours) == 1 for found in table.evidence)
     assert all(found.spent == [0, 1] for found in table.evidence)
+
+
+def with_cell(table: TableDocument, row: str, column: str, **changes: object) -> TableDocument:
+    """The table with one cell changed."""
+    sections = [
+        part.model_copy(
+            update={
+                "cells": [
+                    one.model_copy(update=changes)
+                    if (one.row, one.column) == (row, column)
+                    else one
+                    for one in part.cells
+                ]
+            }
+        )
+        for part in table.sections
+    ]
+    return table.model_copy(update={"sections": sections})
+
+
+def test_a_control_without_a_value_is_an_obstacle(fake: FakeResults) -> None:
+    control = {"row": "transformer_halved_heads", "reason": "not comparable"}
+    asked = asking(
+        A=about(requires=[control | {"metric": "valid_difference", "at_most": 9}]),
+        B=about(requires=[control | {"metric": "valid", "at_least": "valid_difference"}]),
+    )
+    table = make_table(asked, load_results(fake.results, "tiny"))
+    assert [one.obstacle for one in gather(asked, table)] == [None, None]
+    lost = with_cell(table, "transformer_halved_heads", "valid_difference", value=None)
+    assert [one.obstacle for one in gather(asked, lost)] == [
+        f"{metric} of transformer_halved_heads, which it is to be known by, has no value"
+        for metric in ("valid_difference", "valid")
+    ]
+
+
+def test_spent_seeds_of_a_control_count_as_little(fake: FakeResults) -> None:
+    needed = {"row": "transformer", "metric": "valid", "at_most": 4.0, "reason": "too bad"}
+    asked = asking(C=about(requires=[needed]))
+    table = make_table(asked, load_results(fake.results, "tiny"))
+    cell = table.find("transformer", "valid")
+    assert cell is not None
+    seeds = [one.model_copy(update={"value": 99.0 if one.seed == 0 else 3.0}) for one in cell.seeds]
+    table = with_cell(table, "transformer", "valid", seeds=seeds, value=35.0)
+    (found,) = gather(asked, table)
+    assert found.obstacle == "too bad (35.000, above 4.000)"
+    (found,) = gather(asked.model_copy(update={"spent_seeds": [0]}), table)
+    assert found.obstacle is None
+    (found,) = gather(asked.model_copy(update={"spent_seeds": [1]}), table)
+    assert found.obstacle == "too bad (51.000, above 4.000)"
+
+
+def test_a_claim_is_not_judged_by_seeds_that_it_was_declared_after(fake: FakeResults) -> None:
+    asked = asking(A=about(), B=about(seen_seeds={"tiny": [0, 1, 2], "small": [7]}))
+    asked = asked.model_copy(update={"spent_seeds": [1]})
+    table = make_table(asked, load_results(fake.results, "tiny"))
+    assert {one.claim: one.seeds for one in table.evidence} == {"A": [0, 2], "B": []}
+    found = verdicts_of(asked, table)["B"]
+    assert found.verdict == "no data" and found.seeds_needed == 3
+    assert found.reason == (
+        "seeds 0, 1, 2 are spent: they had been seen when the protocol or this claim was chosen, "
+        "and do not judge it; with 3 more seeds it is tested, and how many decide it is known"
+    )
+
+
+def test_claims_that_say_they_were_declared_after_seeds_are_not_judged_by_these() -> None:
+    for claim_id, found in CLAIMS.items():
+        said = re.search(r"[Dd]eclared after .*\(?seeds (\d+) to (\d+)", found.post_hoc or "")
+        if said is not None:
+            first, last = map(int, said.groups())
+            assert found.seen("tiny") == [*range(first, last + 1)], claim_id
+    assert sum(bool(found.seen_seeds) for found in CLAIMS.values()) > 9
 
 
 def test_where_all_seeds_are_spent_the_verdict_says_so(fake: FakeResults) -> None:

@@ -1,7 +1,6 @@
 """Every verdict from verdicts.csv alone, by pandas and scipy, sharing no code with the package."""
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,14 @@ import pandas as pd
 import pytest
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice, declarations
+from judging import claim, evidence, verdict
 from scipy import stats
 from test_tables import TABLES
 
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.reporting import verdict_job
 from difftransformer.reporting.table_job import build_table
-from difftransformer.reporting.verdict_job import build_verdicts
+from difftransformer.reporting.verdict_job import VerdictsDocument, build_verdicts, to_markdown
 
 GIVEN = f"--config scale={SCALE} corpus=local_files"
 
@@ -111,10 +111,24 @@ def test_the_first_columns_are_those_that_readers_look_for(lines: pd.DataFrame) 
 
 def test_what_would_decide_a_claim_keeps_the_settings_of_the_call(judged: Path) -> None:
     found = json.loads((judged / "verdicts.json").read_text())["verdicts"]
-    commands = [one["command"] for one in found if one["seeds_needed"] is not None]
-    assert len(commands) > 1
-    for command in commands:
-        assert re.fullmatch(rf"snakemake \w+ {GIVEN} seeds=\d+", command)
+    undecided = [one for one in found if one["seeds_needed"] is not None]
+    assert len(undecided) > 1
+    for one in undecided:
+        count = max(one["seeds_needed"], one["seeds"] + 1)
+        assert one["command"] == f"snakemake {one['artifact']} {GIVEN} seeds={count}"
+
+
+def test_what_would_decide_it_passes_over_seeds_that_a_claim_was_declared_after() -> None:
+    """A count of seeds passes over those that are spent for all claims alone."""
+    asked = claim(seen_seeds={"tiny": [6, 7], "small": [8]})
+    slice = VerdictsSlice(scale="tiny", claims={"C": asked})
+    spent = verdict(asked, evidence([], [], spent=[6, 7]))
+    some = verdict(asked, evidence([1.0], [0.5], spent=[6, 7]))
+    for one in (spent, some):
+        found = verdict_job._with_command(one, slice, {})
+        assert found.command == "snakemake t --config scale=tiny seeds=5"
+        document = VerdictsDocument(scale="tiny", seeds=3, summary=[], verdicts=[found])
+        assert found.command in to_markdown(document)
 
 
 @pytest.mark.parametrize(("places", "seconds"), [(0, 40.0), (1, 30.0), (2, 22.5)])
