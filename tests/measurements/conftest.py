@@ -1,2 +1,11 @@
+import pytest
 from evaluation_fixtures import *  # noqa: F403 - fixtures
 from reporting_fixtures import *  # noqa: F403
+
+from difftransformer.evaluation import timing_job
+
+
+@pytest.fixture
+def every_process_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a job of timings take the rounds of all its processes here, with what is patched."""
+    monkeypatch.setattr(timing_job, "afresh", lambda _name, work, *given: work(*given))

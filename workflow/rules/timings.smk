@@ -1,6 +1,6 @@
 # Contract: needs nothing; makes {ROOT}/{scale}/timings/{timing}.json, what a measurement times on the machine that it
-# runs on. By the wall clock it takes all cores, so that no other job of the workflow disturbs it. A process is started for
-# it: it tells torch something before it is imported.
+# runs on, in several processes that it starts anew, one after the other. By the wall clock it takes all cores, so that no
+# other job of the workflow disturbs it. It is started anew itself: it tells torch something before it is imported.
 
 
 rule measure_timings:

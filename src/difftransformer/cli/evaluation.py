@@ -175,7 +175,7 @@ def measure_timings(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with reporting(log):
         from difftransformer.config.measurements import TimedSlice
-        from difftransformer.evaluation.timing import identify, measure_timings
+        from difftransformer.evaluation.timing_job import identify, measure_timings
 
         config = read(slice, TimedSlice)
         identity = identify(config, threads, code)

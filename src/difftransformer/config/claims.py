@@ -71,8 +71,10 @@ class ClaimConfig(Settings, str_strip_whitespace=True):
         "times to an event, not all of which were reached"
     )
     alpha: float = setting(0.05, meaning="Error rate of the verdict", gt=0, lt=0.5)
-    over: Literal["seeds", "repeats"] = setting(
-        "seeds", meaning="What the values are of: seeds, or timed repeats within one process"
+    over: Literal["seeds", "processes"] = setting(
+        "seeds",
+        meaning="What the values are of: seeds, or fresh processes that timed the same, of each "
+        "the median of its rounds",
     )
     margin: float | None = setting(
         None, meaning="Largest difference that counts as none, in the unit of the metric", gt=0
@@ -96,6 +98,11 @@ class ClaimConfig(Settings, str_strip_whitespace=True):
     def seen(self, scale: str) -> list[int]:
         """Return `seen_seeds` of a scale."""
         return self.seen_seeds.get(scale, [])
+
+    @property
+    def one(self) -> str:
+        """A single one of what the values are of."""
+        return {"seeds": "seed", "processes": "process"}[self.over]
 
     @property
     def family(self) -> str:

@@ -58,9 +58,19 @@ class Timing(Settings):
         meaning="wall, or cpu: seconds that the process computes, of all threads together, for a "
         "CPU that does other work too.",
     )
-    warmup: int = setting(2, meaning="Untimed rounds before the first timed one.", ge=0)
+    processes: int = setting(
+        5,
+        meaning="Fresh processes that take rounds, one after the other; what is claimed of speeds "
+        "is over them, and fewer than three decide nothing.",
+        ge=3,
+    )
+    warmup: int = setting(
+        2, meaning="Untimed rounds of a process before its first timed one.", ge=0
+    )
     repeats: int = setting(
-        9, meaning="Timed rounds; in each, everything that is timed has one turn.", ge=3
+        3,
+        meaning="Timed rounds of a process; in each, everything that is timed has one turn.",
+        ge=3,
     )
 
     @model_validator(mode="after")

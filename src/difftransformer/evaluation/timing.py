@@ -1,4 +1,4 @@
-"""Timing models beside each other on this machine: turns, clocks, memory, and the one result.
+"""Timing models beside each other on this machine: turns, clocks, and memory.
 
 Every row, backend and mode of a shape has one turn in each round, so that a machine with other
 work to do disturbs all alike; ratios are taken within a round. Models hold random weights and read
@@ -11,22 +11,14 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from itertools import islice
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
-from difftransformer.config.measurements import module_of
-from difftransformer.config.timing import BatchConfig, Timing, TimingSlice
+from difftransformer.config.timing import BatchConfig, Timing
 from difftransformer.evaluation.subject import Metrics
-from difftransformer.models import choices
-from difftransformer.models.device import choose_device
-from difftransformer.models.kernels import choose_backend
 from difftransformer.models.memory import cuda_peak
-from difftransformer.provenance.fingerprint import job_fingerprint
-from difftransformer.provenance.job import Job, JobIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -44,54 +36,17 @@ class Turn(NamedTuple):
     mode: str
 
 
-def identify(slice: TimingSlice, threads: int, code: str) -> JobIdentity:
-    """Return which job times; the machine is recorded in its result and no part of this.
-
-    ``threads``, the cores of the job, are those of one operation unless the settings name others.
-    """
-    return JobIdentity(
-        rule="measure_timings",
-        stage="timings",
-        scale=slice.scale,
-        run=slice.measurement,
-        fingerprint=job_fingerprint("measure_timings", slice, code, "", None),
-        threads=slice.config.threads or threads,
-    )
-
-
-def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
-    """Time what a measurement times and write one result file.
-
-    Everything is tracked but the seconds of single rounds.
-
-    Raises:
-        BackendError: A backend or device that was asked for cannot be used here.
-        UserError: The models are more than the memory that is free.
-    """
-    name, threads = slice.measurement, job.identity.threads
-    torch.set_num_threads(threads)
-    device = choose_device(slice.config.device, f"timings.{name}.device", alone=True)
-    for backend in slice.config.backends:
-        choose_backend(backend, device, slice.config.precision)
-    resolved: dict[str, Any] = {"device": str(device), "threads": threads}
-    if device.type == "cpu":
-        resolved["arithmetic"] = choices.settle()
-    measure = import_module(module_of(name, "measure")).measure
-    metrics: Metrics = measure(slice, device)
-    job.tracker.log_params({"resolved": resolved})
-    settings = slice.model_dump(mode="json") | {"resolved": resolved}
-    tracked = {key: one for key, one in metrics.items() if "seconds/" not in key}
-    job.write_result(output, name, metrics, settings, tracked=tracked)
-
-
 def time_shape(
     shape: str,
     call: BatchConfig,
     steps: Mapping[Turn, Callable[[], object]],
     config: Timing,
     device: torch.device,
+    process: int,
 ) -> Metrics:
     """Time all that has a turn at a shape; a step computes the tokens of one call.
+
+    The orders of the turns are those of the process, by its number among those that take rounds.
 
     Returns:
         seconds/{shape}/{row}/{backend}/{mode}/{round}; tokens_per_second/{shape}/{row}/{backend}/
@@ -103,6 +58,7 @@ def time_shape(
         repeats=config.repeats,
         clock=CLOCKS[config.clock],
         device=device,
+        seed=process,
     )
     metrics: Metrics = {}
     for turn, taken in seconds.items():
@@ -121,23 +77,24 @@ def take_turns(
     repeats: int,
     clock: Clock = time.perf_counter,
     device: torch.device | None = None,
+    seed: int = 0,
 ) -> dict[Key, list[float]]:
     """Time steps round by round, one turn each, so that what disturbs them disturbs all alike.
 
     Args:
-        steps: What is timed, by name. The order is drawn anew for each round, the same for every
-            call, and none follows itself: it would find the processor's caches filled for it. Two
-            alternate.
+        steps: What is timed, by name. The order is drawn anew for each round, and none follows
+            itself: it would find the processor's caches filled for it. Two alternate.
         warmup: Untimed rounds before.
         repeats: Timed rounds.
         clock: Seconds, of the wall or of the process.
         device: Where the steps compute; on CUDA a step ends when the device has done it.
+        seed: Of the orders, the same for every call with it.
 
     Returns:
         Seconds of each step, round by round.
     """
     seconds: dict[Key, list[float]] = {name: [] for name in steps}
-    for turn, order in enumerate(islice(_orders(list(steps)), warmup + repeats)):
+    for turn, order in enumerate(islice(_orders(list(steps), seed), warmup + repeats)):
         for name in order:
             _wait(device)
             started = clock()
@@ -181,9 +138,9 @@ def peak_memory(step: Callable[[], object], device: torch.device) -> int:
     return peak
 
 
-def _orders(names: list[Key]) -> Iterator[list[Key]]:
+def _orders(names: list[Key], seed: int) -> Iterator[list[Key]]:
     """Yield random orders, none of which begins with the last of the one before."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
     while True:
         last = names[-1]
         draw.shuffle(names)

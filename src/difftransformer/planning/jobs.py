@@ -38,7 +38,7 @@ ENTRIES = {
     "pretrain": "difftransformer.training.pretrain",
     "adapt": "difftransformer.training.adapt",
     "evaluate": "difftransformer.evaluation.evaluate",
-    "measure_timings": "difftransformer.evaluation.timing",
+    "measure_timings": "difftransformer.evaluation.timing_job",
     "build_table": "difftransformer.reporting.table_job",
     "build_figure": "difftransformer.reporting.figure_job",
     "build_verdicts": "difftransformer.reporting.verdict_job",

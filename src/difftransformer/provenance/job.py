@@ -20,7 +20,7 @@ from typing import Any
 from difftransformer.errors import UserError
 from difftransformer.machine import slurm
 from difftransformer.machine.locks import open_lock, sign, wait_for_lock
-from difftransformer.provenance.environment import capture
+from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
@@ -97,9 +97,16 @@ class Job:
         beside: Iterable[Path] = (),
         tracked: Mapping[str, float | None] | None = None,
         units: Mapping[str, Units] | None = None,
+        environment: Environment | None = None,
     ) -> None:
-        """Write the result file of this job, and track its metrics, or some, and the file."""
+        """Write the result file of this job, and track its metrics, or some, and the file.
+
+        ``environment`` is of the process that computed, where this one did not.
+        """
         identity = self.identity
+        made = origin(identity.fingerprint, started=self.started, threads=identity.threads)
+        if environment is not None:
+            made = made.model_copy(update=dict(environment))
         result = Result(
             kind=kind,
             job_id=identity.job_id,
@@ -110,7 +117,7 @@ class Job:
             metrics=dict(metrics),
             units=dict(units or {}),
             settings=settings,
-            provenance=origin(identity.fingerprint, started=self.started, threads=identity.threads),
+            provenance=made,
         )
         write_result(path, result, beside)
         points = metrics if tracked is None else tracked

@@ -71,7 +71,7 @@ class _Judged:
         return Evidence(
             claim=self.name,
             seeds=[one.seed for one, _ in pairs],
-            spent=[] if claim.over == "repeats" else sorted(self.spent & set(self.table.seeds)),
+            spent=[] if claim.over == "processes" else sorted(self.spent & set(self.table.seeds)),
             ours=[one.value for one, _ in pairs],
             theirs=[number if two is None else two.value for _, two in pairs],
             beyond=min(beyond) if beyond else None,
@@ -118,9 +118,9 @@ class _Judged:
         return fmean(values) if values else None
 
     def _unspent(self, row: str, column: str, key: str = "metric") -> Cell:
-        """The cell without the seeds that judge nothing; repeats have no seeds."""
+        """The cell without the seeds that judge nothing; processes that time have no seeds."""
         cell = self._cell(row, column, key)
-        if self.claim.over == "repeats":
+        if self.claim.over == "processes":
             return cell
         left = [seed for seed in cell.seeds if seed.seed not in self.spent]
         return cell.model_copy(update={"seeds": left})

@@ -1,10 +1,11 @@
-"""Numbers by round of one job of timings: cells, ratios, and what they were measured on.
+"""Numbers by process and round of one job of timings: cells, ratios, and where they were measured.
 
-Rounds stand where other cells have seeds.
+Processes stand where other cells have seeds; the value of one is the median of its rounds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from statistics import geometric_mean, median, quantiles
 from typing import Any, cast
 
@@ -19,6 +20,9 @@ from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import count, plain
 
 DECIMALS = 3
+
+Rounds = Sequence[Sequence[float]]
+"""A number of each round, process by process."""
 
 
 class Timings:
@@ -56,38 +60,43 @@ class Timings:
         """Another number of a turn (shape, row, backend, mode), such as peak_bytes."""
         return metric(self.result, "/".join((what, *turn)))
 
-    def speeds(self, shape: str, row: str, backend: str, mode: str) -> list[float]:
-        """Tokens per second of each round.
+    def speeds(self, shape: str, row: str, backend: str, mode: str) -> Rounds:
+        """Tokens per second.
 
         Raises:
             UserError: The row was not timed.
         """
         place, call = f"seconds/{shape}/{row}/{backend}/{mode}", self.calls[shape]
         tokens = call.seq_len * call.batch_size
-        return [tokens / defined(self.result, f"{place}/{n}") for n in range(self.config.repeats)]
+        return [
+            [
+                tokens / defined(self.result, f"{place}/{process}/{number}")
+                for number in range(self.config.repeats)
+            ]
+            for process in range(self.config.processes)
+        ]
 
     def is_timed(self, *turn: str) -> bool:
         """Whether a backend took a row; where it did not, the result says so."""
         speed = "/".join(("tokens_per_second", *turn))
         return self.result.metrics.get(speed, 0.0) is not None
 
-    def fastest(self, shape: str, row: str, mode: str) -> list[float]:
+    def fastest(self, shape: str, row: str, mode: str) -> Rounds:
         """Speeds by the backend with the highest median, of those that took the row."""
         turns = [(shape, row, backend, mode) for backend in self.config.backends]
-        return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=median)
+        return max((self.speeds(*one) for one in turns if self.is_timed(*one)), key=middle)
 
-    def ratios(self, shape: str, row: str, against: str, mode: str) -> list[float]:
+    def ratios(self, shape: str, row: str, against: str, mode: str) -> Rounds:
         """Speed of a row over that of another, each by its fastest backend, round by round."""
         ours, theirs = self.fastest(shape, row, mode), self.fastest(shape, against, mode)
-        return [one / two for one, two in zip(ours, theirs, strict=True)]
+        return _round_by_round(lambda pair: pair[0] / pair[1], [ours, theirs])
 
-    def overall(self, shapes: Iterable[str], row: str, against: str, mode: str) -> list[float]:
+    def overall(self, shapes: Iterable[str], row: str, against: str, mode: str) -> Rounds:
         """Geometric mean of these ratios over shapes, round by round."""
         ratios = [self.ratios(shape, row, against, mode) for shape in shapes]
-        rounds = zip(*ratios, strict=True)
-        return [geometric_mean(one) for one in rounds]
+        return _round_by_round(geometric_mean, ratios)
 
-    def speed_cell(self, place: Place, speeds: Sequence[float], paper: Paper | None = None) -> Cell:
+    def speed_cell(self, place: Place, speeds: Rounds, paper: Paper | None = None) -> Cell:
         """Median and quartiles of tokens per second."""
         cell = self._cell(place, speeds, count, 0)
         published = None if paper is None else paper.number(*place)
@@ -96,8 +105,8 @@ class Timings:
         known = {"paper_value": published, "paper_text": plain(published, 0)}
         return cell.model_copy(update=known)
 
-    def ratio_cell(self, place: Place, ratios: Sequence[float]) -> Cell:
-        """Median and quartiles; a verdict takes its interval, of the mean, from the rounds."""
+    def ratio_cell(self, place: Place, ratios: Rounds) -> Cell:
+        """Median and quartiles; a verdict takes its interval, of the mean, from the processes."""
         return self._cell(place, ratios, partial(plain, decimals=DECIMALS), DECIMALS)
 
     def one_cell(self, place: Place, value: float, text: str) -> Cell:
@@ -119,21 +128,23 @@ class Timings:
         config = self.config
         clock = "" if config.clock == "wall" else " Seconds are those of CPU time."
         return (
-            f"median (quartiles) of {config.repeats} rounds after {config.warmup} untimed ones, in "
-            f"each of which every {turns} has one turn; by the backend that is fastest for the row "
-            f"({', '.join(config.backends)}). Rounds are repeats in one process, not independent "
-            f"runs.{clock}"
+            f"median (quartiles) of all rounds of {config.processes} processes, each started anew "
+            f"after the one before. A process takes {config.repeats} rounds after {config.warmup} "
+            f"untimed ones; in each every {turns} has one turn. By the backend that is fastest for "
+            f"the row ({', '.join(config.backends)}). Rounds of a process share its chance, so "
+            f"verdicts are over processes, by the median of each one's rounds.{clock}"
         )
 
     def _cell(
-        self, place: Place, values: Sequence[float], write: Callable[[float], str], decimals: int
+        self, place: Place, rounds: Rounds, write: Callable[[float], str], decimals: int
     ) -> Cell:
-        jobs, (low, high) = [self.result.job_id], map(write, quartiles(values))
+        jobs, (low, high) = [self.result.job_id], map(write, quartiles(every(rounds)))
+        values = [median(one) for one in rounds]
         return Cell(
             row=place.row,
             column=place.column,
-            text=f"{write(median(values))} ({low} to {high})",
-            value=median(values),
+            text=f"{write(middle(rounds))} ({low} to {high})",
+            value=middle(rounds),
             n=len(values),
             seeds=[
                 SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
@@ -142,7 +153,25 @@ class Timings:
         )
 
 
+def every(rounds: Rounds) -> list[float]:
+    """Numbers of the rounds of all processes."""
+    return list(chain.from_iterable(rounds))
+
+
+def middle(rounds: Rounds) -> float:
+    """Median over the rounds of all processes."""
+    return median(every(rounds))
+
+
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """First and third quartile."""
     first, _, third = quantiles(values, n=4, method="inclusive")
     return first, third
+
+
+def _round_by_round(
+    combine: Callable[[Sequence[float]], float], several: Sequence[Rounds]
+) -> Rounds:
+    """Combine the numbers that several have of the same round of the same process."""
+    processes = zip(*several, strict=True)
+    return [[combine(one) for one in zip(*rounds, strict=True)] for rounds in processes]

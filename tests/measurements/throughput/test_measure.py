@@ -1,4 +1,4 @@
-"""Timings of small models: what their one result holds, and how they are interleaved."""
+"""Timings of small models: what the one result of all processes holds."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.config.timing import Models, TimingSlice
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, ConfigError
-from difftransformer.evaluation.timing import identify, measure_timings
+from difftransformer.evaluation.timing_job import identify, measure_timings
 from difftransformer.measurements.throughput import measure
 from difftransformer.measurements.throughput.measure import FLOPS, device_peak, step
 from difftransformer.measurements.throughput.settings import Timing
@@ -25,9 +25,12 @@ from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import read_result
 from difftransformer.training.compiled import compiled_states
 
+pytestmark = pytest.mark.usefixtures("every_process_here")
 CPU = torch.device("cpu")
+PROCESSES = 3
 SETTINGS: dict[str, Any] = {
     "device": "cpu", "backends": ["eager", "blocked"], "warmup": 0, "repeats": 3, "threads": 1,
+    "processes": PROCESSES,
     "shapes": {"short": {"label": "8", "seq_len": 8, "batch_size": 2}},
 }  # fmt: skip
 
@@ -72,8 +75,11 @@ def test_every_row_backend_and_mode_is_in_the_one_result(tmp_path: Path) -> None
         for backend in ("eager", "blocked"):
             for mode in FLOPS:
                 place = f"short/{row}/{backend}/{mode}"
-                seconds = [metrics[f"seconds/{place}/{number}"] for number in range(3)]
-                middle = 16 / sorted(seconds)[1]
+                seconds = [
+                    [metrics[f"seconds/{place}/{process}/{number}"] for number in range(3)]
+                    for process in range(PROCESSES)
+                ]
+                middle = 16 / sorted(sorted(one)[1] for one in seconds)[1]
                 assert math.isclose(metrics[f"tokens_per_second/{place}"], middle, rel_tol=1e-9)
                 assert metrics[f"peak_bytes/{place}"] > 0
                 share = metrics[f"peak_share/{place}"]
@@ -91,9 +97,13 @@ def test_rows_with_their_own_sizes_are_timed_in_rounds_of_their_own(tmp_path: Pa
     metrics = measured(tmp_path, rows, own_sizes=batch)
     timed = {tuple(name.split("/")[1:3]) for name in metrics if "/" in name}
     assert timed == {("short", "transformer"), ("own_sizes", "tda")}
-    seconds = [metrics[f"seconds/own_sizes/tda/eager/training/{number}"] for number in range(3)]
-    speed = metrics["tokens_per_second/own_sizes/tda/eager/training"]
-    assert math.isclose(speed, 4 * 3 / sorted(seconds)[1], rel_tol=1e-9)
+    place = "own_sizes/tda/eager/training"
+    middle = [
+        sorted(metrics[f"seconds/{place}/{process}/{number}"] for number in range(3))[1]
+        for process in range(PROCESSES)
+    ]
+    speed = metrics[f"tokens_per_second/{place}"]
+    assert math.isclose(speed, 4 * 3 / sorted(middle)[1], rel_tol=1e-9)
     with pytest.raises(ConfigError, match=r"'own_sizes' is a setting beside them"):
         config(shapes=SETTINGS["shapes"] | {"own_sizes": batch})
 
@@ -184,7 +194,7 @@ def test_a_backend_that_takes_no_such_heads_is_left_out(
     timed = {name: one for name, one in metrics.items() if name.startswith("tokens_per_second")}
     left_out = {name.split("/", 2)[2] for name, one in timed.items() if one is None}
     assert left_out == {"diff/blocked/training", "diff/blocked/forward"}
-    assert "seconds/short/diff/blocked/training/0" not in metrics
+    assert "seconds/short/diff/blocked/training/0/0" not in metrics
     assert metrics["peak_bytes/short/transformer/blocked/training"]
 
 
@@ -195,6 +205,7 @@ def test_what_cannot_be_timed_is_said(tmp_path: Path) -> None:
     for changes, said in (
         ({"backends": ["flash_attn"]}, "half precision"),
         ({"repeats": 2}, "repeats"),
+        ({"processes": 2}, "processes"),
         ({"clock": "cpu", "device": "auto"}, "clock: cpu"),
         ({"backends": ["sdpa", "sdpa"]}, "distinct"),
         ({"shapes": {}}, "shapes"),
@@ -211,5 +222,5 @@ def test_what_is_timed_compiled_is_one_graph_for_a_row_backend_and_mode(
         measure, "compiled_states", lambda model: compiled_states(model, backend=graphs)
     )
     metrics = measured(tmp_path, backends=["eager", "sdpa"], compile=True, warmup=1)
-    assert graphs.frame_count == len(ROWS) * 2 * len(FLOPS)
+    assert graphs.frame_count == PROCESSES * len(ROWS) * 2 * len(FLOPS)
     assert metrics["tokens_per_second/short/diff/sdpa/training"] > 0

@@ -1,4 +1,4 @@
-"""Timings from made results: ratios by round, the fastest backend, verdicts over repeats."""
+"""Timings from made results: ratios by round, the fastest backend, verdicts over processes."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
-from fake_throughput import REPEATS, SHAPES, throughput
+from fake_throughput import PROCESSES, REPEATS, SHAPES, throughput
 from judging import verdicts_of
 from pictures import picture
 
@@ -16,7 +16,7 @@ from difftransformer.measurements.throughput.report import MODES
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.markdown import to_markdown
-from difftransformer.reporting.rounds import Timings
+from difftransformer.reporting.rounds import Timings, middle
 from difftransformer.reporting.table_job import make_table
 
 
@@ -29,21 +29,31 @@ def test_ratios_are_taken_by_round_between_the_fastest_backends(small: FakeResul
     made = table(small)
     metrics = Timings(load_results(small.results, "tiny"), "throughput").result.metrics
 
-    def seconds(shape: str, row: str, number: int) -> float:
-        found = metrics[f"seconds/{shape}/{row}/blocked/training/{number}"]
+    def seconds(shape: str, row: str, process: int, number: int) -> float:
+        found = metrics[f"seconds/{shape}/{row}/blocked/training/{process}/{number}"]
         assert found is not None
         return float(found)
 
     by_round = [
-        [seconds(shape, "transformer", n) / seconds(shape, "diff", n) for shape in SHAPES]
-        for n in range(REPEATS)
+        [
+            [seconds(shape, "transformer", p, n) / seconds(shape, "diff", p, n) for shape in SHAPES]
+            for n in range(REPEATS)
+        ]
+        for p in range(PROCESSES)
     ]
     overall = made.find("diff", "training_ratio")
     assert overall is not None and overall.value is not None
-    assert math.isclose(overall.value, median(math.sqrt(a * b) for a, b in by_round))
+    every = [math.sqrt(a * b) for rounds in by_round for a, b in rounds]
+    assert math.isclose(overall.value, median(every))
+    # Who judges sees a process: the median of its rounds, each the mean over shapes.
+    assert list(overall.by_seed().values()) == pytest.approx(
+        [median(math.sqrt(a * b) for a, b in rounds) for rounds in by_round]
+    )
     short = made.find("diff", "short_training_ratio")
     assert short is not None
-    assert list(short.by_seed().values()) == pytest.approx([one[0] for one in by_round])
+    assert list(short.by_seed().values()) == pytest.approx(
+        [median(one[0] for one in rounds) for rounds in by_round]
+    )
     assert made.find("transformer", "training_ratio") is None
     memory = made.find("diff/blocked", "short_training_memory")
     assert memory is not None and memory.value == pytest.approx(25 / 1.1)
@@ -63,13 +73,13 @@ def test_a_backend_that_was_left_out_has_no_cell(small: FakeResults) -> None:
 
 
 def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: FakeResults) -> None:
-    start, slower = "short/{}/{}/training", [9.0] * REPEATS
+    start, slower = "short/{}/{}/training", [9.0] * PROCESSES
     ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
     throughput(
         small,
         changes={
             start.format("diff", "sdpa"): ours,
-            start.format("diff", "blocked"): [0.1, *slower[1:]],  # fast in one round alone
+            start.format("diff", "blocked"): [0.1, *slower[1:]],  # fast in one process alone
             start.format("transformer", "sdpa"): slower,
             start.format("transformer", "blocked"): theirs,
         },
@@ -79,16 +89,22 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
     assert ratio is not None and speed is not None
     assert list(ratio.by_seed().values()) == pytest.approx([0.5, 0.25, 1.0, 0.25, 0.5])
     assert (ratio.value, ratio.text) == (0.5, "0.500 (0.250 to 0.500)")
-    assert (ratio.std, ratio.ci_low, ratio.ci_high, ratio.n) == (None, None, None, REPEATS)
+    assert (ratio.std, ratio.ci_low, ratio.ci_high, ratio.n) == (None, None, None, PROCESSES)
     assert list(speed.by_seed().values()) == pytest.approx([128 * 16 / one for one in ours])
 
 
 @pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "contradicted")])
-def test_verdicts_speak_of_repeats(slow: float, verdict: str, small: FakeResults) -> None:
+def test_verdicts_speak_of_processes(slow: float, verdict: str, small: FakeResults) -> None:
     made = table(small, slow)
     found = verdicts_of(artifact_slice("table7"), made).values()
     assert {one.verdict for one in found} == {verdict}
-    assert all(f"over {REPEATS} repeats" in one.reason for one in found)
+    assert all(f"over {PROCESSES} processes" in one.reason for one in found)
+    for claim, column in (("C9.1", "training_ratio"), ("C9.2", "forward_ratio")):
+        (evidence,) = [one for one in made.evidence if one.claim == claim]
+        cell = made.find("diff", column)
+        assert cell is not None
+        assert dict(zip(evidence.seeds, evidence.ours, strict=True)) == cell.by_seed()
+        assert evidence.seeds == list(range(PROCESSES))
     assert "seed" not in to_markdown(made)
 
 
@@ -109,14 +125,14 @@ def test_the_figure_has_published_ratios_beside_ours(small: FakeResults) -> None
         assert hollow == [one for name, one in ratios.items() if name.endswith(mode)]
         marks = {line.get_ydata()[0] for line in axes.lines}
         for shape in SHAPES:
-            assert median(timings.ratios(shape, "diff", "transformer", mode)) in marks
+            assert middle(timings.ratios(shape, "diff", "transformer", mode)) in marks
     assert f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}" in artifact.alt
 
 
 def test_a_round_without_its_seconds_is_refused(small: FakeResults) -> None:
     throughput(small, changes={"short/diff/sdpa/training": [1.0, None]})
     timings = Timings(load_results(small.results, "tiny"), "throughput")
-    with pytest.raises(UserError, match=r"diff/sdpa/training/1 is undefined"):
+    with pytest.raises(UserError, match=r"diff/sdpa/training/1/0 is undefined"):
         timings.fastest("short", "diff", "training")
 
 

@@ -4,7 +4,7 @@ from statistics import median
 
 from fake_results import FakeResults
 from fake_slices import artifact_slice
-from fake_throughput import REPEATS, throughput
+from fake_throughput import PROCESSES, throughput
 from pictures import picture
 
 from difftransformer.reporting.collect import load_results
@@ -22,7 +22,7 @@ def test_a_variant_has_its_speed_of_training_and_the_median_of_its_ratios(
     fake: FakeResults,
 ) -> None:
     ours, theirs = [2.0, 4.0, 3.0, 8.0, 5.0], [1.0, 1.0, 3.0, 2.0, 2.5]
-    slow = [9.0] * REPEATS
+    slow = [9.0] * PROCESSES
     changes = {
         PLACE.format("dint", "sdpa"): ours,
         PLACE.format("dint", "blocked"): slow,

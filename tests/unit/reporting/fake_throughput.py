@@ -14,14 +14,17 @@ SPEED = {
     "transformer_gqa": 1.02, "diff_gqa": 0.95, "diff_v2": 0.9, "dint": 0.88, "shared_diff": 0.92,
     "dex_s_gqa": 0.96,
 }  # fmt: skip
-REPEATS = 5
+PROCESSES, REPEATS = 5, 3
+ROUNDS = list(product(range(PROCESSES), range(REPEATS)))
+DISTURBED = (1.5, 1.0, 0.75)
+"""How many times as long the rounds of a process take: all that is in one alike."""
 Changes = Mapping[str, Sequence[float | None]]
 
 
 def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> None:
     """Write the one result; DIFF is ``slow`` times as fast as otherwise.
 
-    ``changes`` gives seconds of all rounds by the rest of their name.
+    ``changes`` gives the middle seconds of each process by the rest of their name.
     """
     noise = random.Random("throughput")
     metrics: dict[str, float | None] = {}
@@ -32,14 +35,15 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
         for mode, base in (("training", 20_000), ("forward", 60_000)):
             place = f"{shape}/{row}/{backend}/{mode}"
             mean = base * SPEED.get(row, 0.8) * gain * (slow if row == "diff" else 1.0)
-            for number in range(REPEATS):
+            for process, number in ROUNDS:
                 rate = mean * noise.gauss(1, 0.01)
-                metrics[f"seconds/{place}/{number}"] = length * batch / rate
+                metrics[f"seconds/{place}/{process}/{number}"] = length * batch / rate
             metrics[f"peak_bytes/{place}"] = 25e6 / gain
             metrics[f"peak_share/{place}"] = None
     metrics |= rounds(changes)
     config = {
-        "backends": ["blocked", "sdpa"], "repeats": REPEATS, "warmup": 2, "threads": 1,
+        "backends": ["blocked", "sdpa"], "processes": PROCESSES, "repeats": REPEATS, "warmup": 2,
+        "threads": 1,
         "clock": "cpu", "device": "cpu",
         "shapes": {name: {"label": f"{length} tokens", "seq_len": length, "batch_size": batch}
                    for name, (length, batch) in SHAPES.items()},
@@ -58,9 +62,10 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
 
 def rounds(changes: Changes | None) -> dict[str, float | None]:
     return {
-        f"seconds/{place}/{number}": one
+        f"seconds/{place}/{process}/{number}": None if one is None else one * factor
         for place, seconds in (changes or {}).items()
-        for number, one in enumerate(seconds)
+        for process, one in enumerate(seconds)
+        for number, factor in enumerate(DISTURBED)
     }
 
 
@@ -74,19 +79,17 @@ def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9
         for batch in (1, 4):
             for context in (256, 1024):
                 metrics[f"least_bytes/b{batch}_s{context}/{row}"] = 5e8 / batch
-                for number in range(REPEATS):
-                    speed = (
-                        batch * 1000 * SPEED.get(row, 0.91) / context**0.2 * noise.gauss(1, 0.01)
-                    )
-                    place = f"b{batch}_s{context}/{row}/sdpa/decoding"
-                    metrics[f"seconds/{place}/{number}"] = batch * 8 / speed
-                    metrics[f"seconds/{place.replace('sdpa', 'eager')}/{number}"] = (
-                        batch * 9 / speed
-                    )
+                place = f"seconds/b{batch}_s{context}/{row}"
+                for process, number in ROUNDS:
+                    mean = batch * 1000 * SPEED.get(row, 0.91) / context**0.2
+                    speed = mean * noise.gauss(1, 0.01)
+                    metrics[f"{place}/sdpa/decoding/{process}/{number}"] = batch * 8 / speed
+                    metrics[f"{place}/eager/decoding/{process}/{number}"] = batch * 9 / speed
     metrics |= rounds(changes)
     config = {
         "batches": [1, 4], "contexts": [256, 1024], "new_tokens": 8, "backends": ["eager", "sdpa"],
-        "device": "cpu", "clock": "cpu", "warmup": 1, "repeats": REPEATS, "threads": 1,
+        "device": "cpu", "clock": "cpu", "warmup": 1, "processes": PROCESSES, "repeats": REPEATS,
+        "threads": 1,
     }  # fmt: skip
     model = {"d_model": 512, "num_layers": 4, "attention": {"head_dim": 64}}
     fake.write(

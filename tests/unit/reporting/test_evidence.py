@@ -294,7 +294,7 @@ def test_where_all_seeds_are_spent_the_verdict_says_so(fake: FakeResults) -> Non
     assert all(one.reason.startswith("seeds 0, 1 are spent: ") for one in found)
 
 
-def test_repeats_are_no_seeds_that_could_be_spent(fake: FakeResults) -> None:
+def test_processes_are_no_seeds_that_could_be_spent(fake: FakeResults) -> None:
     artifact = artifact_slice("table7")
     results = load_results(fake.results, "tiny")
     every = make_table(artifact.model_copy(update={"spent_seeds": []}), results).evidence

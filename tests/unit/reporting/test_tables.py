@@ -96,7 +96,7 @@ def test_published_values_stand_in_cells_of_every_format(
 def test_one_seed_has_no_interval_and_says_so(
     names: list[str], fake: FakeResults, tmp_path: Path
 ) -> None:
-    timed = {"table7", "v2_decoding", "dex_figure12"}  # their intervals are over repeats of one job
+    timed = {"table7", "v2_decoding", "dex_figure12"}  # their intervals are over processes
     for name in set(names) - timed:
         build_table(artifact_slice(name, seeds=(0,)), fake.results, tmp_path / name)
         text = (tmp_path / f"{name}.md").read_text()

@@ -196,6 +196,10 @@ def test_what_was_changed_is_said_once_for_all_claims_that_it_is_of() -> None:
 
 def test_no_seed_with_a_value_is_no_data_and_a_missing_one_leaves_it_open() -> None:
     assert verdict(claim(), evidence([None] * 3)).verdict == "no data"
+    for over, one in (("seeds", "seed"), ("processes", "process")):
+        asked = claim(over=over)
+        assert verdict(asked, evidence([None] * 3)).reason == f"no {one} has a value on both sides"
+        assert verdict(asked, evidence([0.5])).reason.startswith(f"difference +0.500, of 1 {one}")
     found = verdict(claim(), evidence([-1.0, -1.1, -0.9, None]))
     assert found.verdict == "inconclusive" and found.seeds == 3
     assert "1 of 4 seeds without a value" in found.reason

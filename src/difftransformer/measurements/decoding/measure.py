@@ -24,8 +24,8 @@ _READ = 256
 """Positions of a long context that a model reads itself."""
 
 
-def measure(slice: TimingSlice, device: torch.device) -> Metrics:
-    """Time every row at every batch size and context length.
+def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metrics:
+    """Time every row at every batch size and context length, in the order of turns of a process.
 
     Returns:
         Those of `time_shape`; cache_bytes/{row}: what the tensors of the cache grow by for each
@@ -49,7 +49,7 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
     }
     metrics: Metrics = {"peak_bytes": memory_speed(config, device)}
     for batch, context in config.loads:
-        metrics |= _measure(models, config, batch, context, device)
+        metrics |= _measure(models, config, batch, context, device, process)
     return metrics
 
 
@@ -90,7 +90,12 @@ def _require_memory(
 
 @torch.inference_mode()
 def _measure(
-    models: dict[str, Transformer], config: Timing, batch: int, context: int, device: torch.device
+    models: dict[str, Transformer],
+    config: Timing,
+    batch: int,
+    context: int,
+    device: torch.device,
+    process: int,
 ) -> Metrics:
     """Time all rows at one batch size and context length; their caches exist together."""
     new = config.new_tokens
@@ -101,7 +106,7 @@ def _measure(
         for backend in config.backends
     }
     shape = load_name(batch, context)
-    timed = time_shape(shape, config.timed()[shape], steps, config, device)
+    timed = time_shape(shape, config.timed()[shape], steps, config, device, process)
     for row, model in models.items():
         held = cache_bytes(caches[row], len(model.layers))
         timed[f"cache_bytes/{row}"] = held

@@ -13,7 +13,7 @@ from difftransformer.reporting.document import Column, Section
 from difftransformer.reporting.drawing import legend_below, printable, tidy
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import log_ticks, panels
-from difftransformer.reporting.rounds import Timings, quartiles
+from difftransformer.reporting.rounds import Timings, every, middle, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -43,7 +43,8 @@ def figure(view: View[Options]) -> "Figure":
     figure, (places,) = panels(1, len(batches), (4.2 * len(batches), 3.9))
     for axes, batch in zip(places, batches, strict=True):
         for row in view.rows:
-            speeds = [timings.fastest(load_name(batch, one), row.run, MODE) for one in contexts]
+            names = [load_name(batch, one) for one in contexts]
+            speeds = [every(timings.fastest(name, row.run, MODE)) for name in names]
             curve = Curve(contexts, speeds, median, quartiles)
             draw(axes, curve, view.look[row.run], printable(row.label))
         log_ticks(axes, contexts, list(map(str, contexts)))
@@ -120,7 +121,7 @@ def _shares(view: View[Options], timings: Timings) -> list[Section]:
     cells = []
     for row, name in product(view.rows, timings.calls):
         needed = defined(timings.result, f"least_bytes/{name}/{row.run}")
-        share = median(timings.fastest(name, row.run, MODE)) * needed / peak
+        share = middle(timings.fastest(name, row.run, MODE)) * needed / peak
         cells.append(timings.one_cell(Place(row.run, f"{name}_share"), share, plain(share, 3)))
     note = (
         "Weights, once for all sequences of a step, and the keys and values of each, over the "

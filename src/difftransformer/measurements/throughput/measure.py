@@ -37,14 +37,15 @@ FLOPS = {"training": training_flops, "forward": forward_flops}
 """What is timed, and its operations for each token, by formula."""
 
 
-def measure(slice: TimingSlice, device: torch.device) -> Metrics:
-    """Time every row at every shape.
+def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metrics:
+    """Time every row at every shape, in the order of turns of a process by its number.
 
     Returns:
         {what}/{shape}/{row}/{backend}/{mode}: those of `time_shape`, tokens_per_second alone and
-        None where a backend does not take the row; peak_bytes that one call
-        allocates beside the weights; flops_per_token by formula, of the pairs that a causal model
-        has; peak_share, of the device's peak_flops, where those are known.
+        None where a backend does not take the row; peak_bytes that one call allocates beside the
+        weights, of the first process alone, since they are the same in all; flops_per_token by
+        formula, of the pairs that a causal model has; peak_share, of the device's peak_flops, where
+        those are known.
 
     The peak of a GPU is that of its data sheet, of a CPU the speed of a large product in this job.
     """
@@ -56,7 +57,7 @@ def measure(slice: TimingSlice, device: torch.device) -> Metrics:
     metrics: Metrics = {"peak_flops": peak}
     for name, call in config.timed().items():
         rows = {row: one[name] for row, one in slice.models.items() if name in one}
-        metrics |= _measure(name, call, rows, config, device, peak)
+        metrics |= _measure(name, call, rows, config, device, peak, process)
     return metrics
 
 
@@ -83,6 +84,7 @@ def _measure(
     config: Timing,
     device: torch.device,
     peak: float | None,
+    process: int,
 ) -> Metrics:
     """Time all rows at one shape; their models exist together, and no longer than this."""
     size = (call.batch_size, call.seq_len + 1)
@@ -105,7 +107,7 @@ def _measure(
             f"{name}: {', '.join(refused)}: no backend of {', '.join(config.backends)} takes its "
             "heads: add sdpa"
         )
-    metrics = time_shape(name, call, able, config, device)
+    metrics = time_shape(name, call, able, config, device, process)
     left_out = ("/".join((name, *turn)) for turn in steps if turn not in able)
     metrics |= {f"tokens_per_second/{place}": None for place in left_out}
     for turn, run in able.items():
@@ -115,7 +117,8 @@ def _measure(
         speed = metrics[f"tokens_per_second/{place}"]
         assert speed is not None, place
         metrics[f"flops_per_token/{place}"] = flops
-        metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
+        if process == 0:
+            metrics[f"peak_bytes/{place}"] = peak_memory(run, device)
         metrics[f"peak_share/{place}"] = None if peak is None else speed * flops / peak
     return metrics
 

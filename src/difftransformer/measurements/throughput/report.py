@@ -11,7 +11,7 @@ from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.rounds import DECIMALS, Timings, quartiles
+from difftransformer.reporting.rounds import DECIMALS, Timings, every, quartiles
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -162,7 +162,7 @@ def _draw_measured(
 ) -> None:
     assert row.against is not None
     for place, shape in enumerate(timings.config.shapes):
-        ratios = timings.ratios(shape, row.run, row.against, mode)
+        ratios = every(timings.ratios(shape, row.run, row.against, mode))
         x = place + aside
         axes.plot([x] * len(ratios), ratios, ".", color=look.colour, ms=3, alpha=0.35, mew=0)
         axes.plot([x, x], quartiles(ratios), color=look.colour, lw=2)

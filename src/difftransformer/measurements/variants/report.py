@@ -1,7 +1,6 @@
 """What each variant costs and what it scores as columns, and as a forest plot."""
 
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from difftransformer.config.artifact_slices import RowSlice
@@ -22,7 +21,7 @@ from difftransformer.reporting.drawing import INK, Look
 from difftransformer.reporting.forest import estimate, name_lines, seed_signs, sign
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import panels
-from difftransformer.reporting.rounds import Timings
+from difftransformer.reporting.rounds import Timings, middle
 from difftransformer.reporting.sections import section_of
 from difftransformer.reporting.view import View
 
@@ -108,7 +107,7 @@ def _speeds(view: View[Options]) -> tuple[list[Cell], list[str]]:
         speeds = timings.fastest(OWN_SIZES, row.run, "training")
         cells.append(timings.speed_cell(Place(row.run, "speed"), speeds))
         if row.against:
-            ratio = median(timings.ratios(OWN_SIZES, row.run, row.against, "training"))
+            ratio = middle(timings.ratios(OWN_SIZES, row.run, row.against, "training"))
             cells.append(timings.one_cell(Place(row.run, SPEED_RATIO), ratio, plain(ratio, 2)))
     return cells, [
         f"Training tokens/s: forward, loss and backward at {timed.label}, batch of "

@@ -1,0 +1,144 @@
+"""Work in a process that starts anew: with nothing of this one but its environment.
+
+It says what went wrong as this process would have said it, its log is this process's log, and it
+ends with this one however that ends.
+"""
+
+import logging
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging.handlers import QueueHandler
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.connection import Connection
+from typing import Any, Literal, TypeVar
+
+from difftransformer.errors import UserError, in_one_line
+from difftransformer.machine import slurm
+
+T = TypeVar("T")
+Message = tuple[Literal["log", "gave", "raised"], Any]
+
+_FOR_WHO_STARTED_IT = (signal.SIGINT, signal.SIGTERM, getattr(signal, slurm.TIME_IS_NEARLY_OVER))
+"""Signals that reach all processes of a job: its first one acts, and ends the others."""
+
+
+def afresh(name: str, work: Callable[..., T], *given: Any) -> T:
+    """Do a work in a new process and wait for what it gives.
+
+    Args:
+        name: What the process is, for messages, such as `process 2 of 5`.
+        work: A function of a module, which the process imports.
+        given: What it is called with; that and what it gives can be pickled.
+
+    Raises:
+        UserError: The process was ended from outside.
+        Exception: What ``work`` raised; a note holds its traceback there.
+    """
+    new = get_context("spawn")
+    ours, theirs = new.Pipe(duplex=False)
+    level = logging.getLogger("difftransformer").level
+    process = new.Process(target=_run, args=(theirs, level, work, given))
+    with ours:
+        try:
+            with theirs, _unheard():
+                process.start()
+            last = _listen(ours)
+        except BaseException:  # this process is to stop, too
+            if process.pid is not None:
+                process.kill()
+            raise
+        finally:
+            if process.pid is not None:
+                process.join()
+    if last is None:
+        raise UserError(_ended(name, process.exitcode or 0))
+    kind, answer = last
+    if kind == "raised":
+        raise answer
+    found: T = answer
+    return found
+
+
+def _listen(ours: Connection) -> Message | None:
+    """Log what the process logs, until it gives or raises something, or is no more."""
+    while True:
+        try:
+            message: Message = ours.recv()
+        except EOFError:
+            return None
+        if message[0] != "log":
+            return message
+        record: logging.LogRecord = message[1]
+        logging.getLogger(record.name).handle(record)
+
+
+def _ended(name: str, status: int) -> str:
+    if status >= 0:
+        return f"{name} ended with status {status} and without a word: start it again"
+    how = signal.Signals(-status).name
+    want = ", most likely for want of memory" if -status == signal.SIGKILL else ""
+    return f"{name} was ended by {how}{want}: nothing of it is kept; start it again"
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Start a process that never hears what all of a job are told: who started it does, and acts.
+
+    A handler is this process's alone, what is blocked is not.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_WHO_STARTED_IT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# --- in the new process
+
+
+class _ToParent(QueueHandler):
+    """Sends records as they are to be said."""
+
+    def __init__(self, theirs: Connection) -> None:
+        super().__init__(theirs)  # type: ignore[arg-type]  # it is asked for nothing but `enqueue`
+        self._theirs = theirs
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._theirs.send(("log", record))
+
+
+def _run(theirs: Connection, level: int, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    handler = _ToParent(theirs)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("difftransformer").setLevel(level)
+    try:
+        message: Message = ("gave", work(*given))
+    except Exception as error:
+        message = ("raised", _portable(error))
+    logging.getLogger().removeHandler(handler)
+    theirs.send(message)
+
+
+def _end_with_parent() -> None:
+    """End when the parent is killed: in the middle of its work it would not look for it."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that the parent can raise, with where it was raised here."""
+    where = "".join(traceback.format_exception(error))
+    try:
+        found: Exception = pickle.loads(pickle.dumps(error))
+    except Exception:  # of a library, made of more than its text
+        found = RuntimeError(in_one_line(error))
+    found.add_note(where)
+    return found

@@ -1,0 +1,100 @@
+"""Real processes that start anew: what they give, raise and say, and how they end."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from difftransformer.errors import BackendError, UserError
+from difftransformer.machine.fresh import afresh
+
+NAME = "process 2 of 5"
+STARTS = """
+import os, signal, sys
+from difftransformer.machine.fresh import afresh
+
+def stop(number, frame):  # as every job does
+    raise SystemExit(128 + number)
+
+signal.signal(signal.SIGTERM, stop)
+afresh("it", exec, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+"""
+
+
+def test_it_has_nothing_of_this_process_but_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DIFFTRANSFORMER_GPUS_TAKEN", "3")
+    monkeypatch.setattr(sys, "here_alone", True, raising=False)
+    asked = "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_TAKEN'],"
+    asked += " hasattr(__import__('sys'), 'here_alone'))"
+    first, second = (afresh(NAME, eval, asked) for _ in range(2))
+    assert len({os.getpid(), first[0], second[0]}) == 3
+    assert first[1:] == second[1:] == ("3", False)
+
+
+def test_it_raises_what_was_raised_there() -> None:
+    raised = "from difftransformer.errors import BackendError; raise BackendError('no such card')"
+    with pytest.raises(BackendError) as error:
+        afresh(NAME, exec, raised)
+    assert str(error.value) == "no such card"
+    assert 'File "<string>", line 1' in error.value.__notes__[0]
+
+
+def test_an_error_that_cannot_be_handed_over_is_named() -> None:
+    raised = "class Own(Exception): pass\nraise Own('two lines\\nof them')"
+    with pytest.raises(RuntimeError) as error:
+        afresh(NAME, exec, raised, {})
+    assert str(error.value) == "Own: two lines"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, most likely for want of memory: noth"),
+        ("os.kill(os.getpid(), 11)", "was ended by SIGSEGV: nothing of it is kept; start it again"),
+        ("os._exit(3)", "ended with status 3 and without a word: start it again"),
+    ],
+)
+def test_one_that_is_ended_is_said_in_one_line(ends: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        afresh(NAME, exec, f"import os; {ends}")
+    line = str(error.value)
+    assert line.startswith(f"{NAME} {said}") and "\n" not in line
+
+
+def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "difftransformer")
+    says = "import logging; log = logging.getLogger('difftransformer.there');"
+    afresh(NAME, exec, f"{says} log.debug('unheard'); log.info('%d tokens', 7)")
+    assert [(one.name, one.getMessage()) for one in caplog.records] == [
+        ("difftransformer.there", "7 tokens")
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_it_ends_with_who_started_it(how: signal.Signals, all_of_them: bool) -> None:
+    job = subprocess.Popen(
+        [sys.executable, "-c", STARTS],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert job.stdout is not None and job.stderr is not None
+    process = int(job.stdout.readline())
+    if all_of_them and how != signal.SIGKILL:
+        os.killpg(job.pid, how)
+    else:
+        job.send_signal(how)
+    said = job.stderr.read()  # until nobody is left who could write
+    assert job.wait(10) == (128 + how if how == signal.SIGTERM else -how)
+    assert said.count("Traceback") == (how == signal.SIGINT)  # that of `job`, whose it is to say
+    limit = time.monotonic() + 10
+    while Path(f"/proc/{process}").exists() and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{process}").exists()
