@@ -16,6 +16,7 @@ from difftransformer.config.scales import is_adapted, not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
+from difftransformer.planning.fit import check_suites
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -49,6 +50,8 @@ class Artifacts:
         """
         place = f"{self._declarations.place}/{name}.yaml"
         self._declarations.check(name)
+        for index, part in enumerate(self.known[name].sections):
+            check_suites(self.jobs.catalogue, part, f"{place}: sections[{index}].suites")
         for suite, run in self.evaluations(name):
             lookup(self.jobs.catalogue.suites, suite, "suite", place)
             self.jobs.check_evaluation(suite, run, place)

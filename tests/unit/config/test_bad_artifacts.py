@@ -31,6 +31,14 @@ CASES: dict[str, Case] = {
         lambda content: content["sections"][0].update(suites=["recal"]),
         ["artifacts/table6.yaml", "unknown suite 'recal'; did you mean 'recall'?"],
     ),
+    "a suite of another measurement": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(suites=["outliers"]),
+        [
+            "artifacts/table6.yaml: sections[0].suites: 'outliers' is a suite of outliers, not of "
+            "validation_slices; allowed: validation_slices"
+        ],
+    ),
     "an artifact with an unknown measurement": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(measurement="validation_slice"),
