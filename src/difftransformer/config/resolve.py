@@ -32,7 +32,7 @@ from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.tokenizers import vocabulary
 from difftransformer.config.validation import lookup, validate, validate_part
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.yaml_files import read_yaml, yaml_files
 from difftransformer.errors import ConfigError
 
 S = TypeVar("S", bound=Settings)
@@ -64,7 +64,7 @@ class Catalogue:
             ConfigError: At the first thing that cannot be used, in one line.
         """
         project, said = load_project(folder, overrides or {})
-        files = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
+        files = yaml_files(folder / "scales")
         file = lookup(files, project.scale, "scale", f"{said.origin(('scale',))}: scale")
         place = str(file)
 

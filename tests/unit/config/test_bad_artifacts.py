@@ -1,9 +1,14 @@
 """What a user can get wrong about tables, claims, stand-ins and what others found is one line."""
 
+import re
 from pathlib import Path
 
 import pytest
 from refused_config import Case, assert_one_line, put
+
+from difftransformer.config.artifacts import TAKEN
+from difftransformer.errors import ConfigError
+from difftransformer.planning.plan import Plan
 
 CLAIM = {
     "text": "t", "source": "s", "metric": "n1_r1", "row": "recall_diff",
@@ -78,6 +83,11 @@ CASES: dict[str, Case] = {
         "artifacts/table6.yaml",
         put("claims", "T6.1", "paper", value="diff_v3"),
         ["table6.yaml: claims.T6.1.paper: unknown paper 'diff_v3'; did you mean 'diff_v"],
+    ),
+    "a claim with a blank in its id": (
+        "artifacts/table6.yaml",
+        lambda content: content["claims"].update({"my claim": CLAIM}),
+        ["artifacts/table6.yaml: claims: 'my claim' is no id: take letters, digits, _, . and -"],
     ),
     "a margin without a reason": (
         "artifacts/table6.yaml",
@@ -173,3 +183,28 @@ def test_it_is_one_line_that_names_the_place(
 ) -> None:
     monkeypatch.chdir(config_folder)  # where there is no data/
     assert_one_line(CASES[case], config_folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("all.yaml", "all is the name of a group of artifacts; rename the file"),
+        ("dex.yaml", "dex is the name of a paper; rename the file"),
+        ("pretrain.yaml", "pretrain is the name of a rule of the workflow; rename the file"),
+        ("mine.yml", "files end in .yaml here; rename it to mine.yaml"),
+    ],
+)
+def test_a_file_that_could_not_be_asked_for_is_one_line(
+    file: str, said: str, config_folder: Path
+) -> None:
+    path = config_folder / "artifacts" / file
+    path.write_bytes((config_folder / "artifacts" / "table9.yaml").read_bytes())
+    with pytest.raises(ConfigError) as caught:
+        Plan.load(config_folder)
+    assert str(caught.value) == f"{path}: {said}"
+
+
+def test_every_rule_of_the_workflow_is_known(repository: Path) -> None:
+    files = [repository / "Snakefile", *(repository / "workflow" / "rules").glob("*.smk")]
+    rules = {name for file in files for name in re.findall(r"(?m)^rule (\w+):", file.read_text())}
+    assert rules | {"all", "sweeps"} == TAKEN.keys()
