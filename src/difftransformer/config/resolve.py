@@ -224,7 +224,7 @@ class Catalogue:
         place = f"{self.runs_place}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
-        lookup(self.scale.setups, setup, "setup", f"{self.scale_file}: setups")
+        lookup(self.scale.setups, setup, "setup", self._setup_place(chain))
         layers = Layers()
         for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
@@ -238,6 +238,13 @@ class Catalogue:
         layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
+
+    def _setup_place(self, chain: dict[str, RunEntry]) -> str:
+        """Place that gives a run its setup: its own, or that of its nearest base, for errors."""
+        owner = next((name for name in reversed(chain) if chain[name].setup), list(chain)[-1])
+        by_scale = "setup" in self.scale.runs.get(owner, {})
+        runs = f"{self.scale_file}: runs" if by_scale else self.runs_place
+        return f"{runs}.{owner}.setup: scale {self.project.scale}"
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values
