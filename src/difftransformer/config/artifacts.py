@@ -230,6 +230,32 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     return part.model_copy(update={"options": options})
 
 
+def check_labels(
+    artifacts: Mapping[str, ArtifactConfig], labels: Mapping[str, str], place: str
+) -> None:
+    """Check that a reader can tell the rows of each section apart.
+
+    Args:
+        artifacts: As they are written; what a scale makes of them may name several rows alike.
+        labels: Run id -> label.
+        place: The folder of the artifacts.
+
+    Raises:
+        ConfigError: Two rows have one label and no twins that differ.
+    """
+    sections = [(name, *one) for name in artifacts for one in enumerate(artifacts[name].sections)]
+    for name, index, part in sections:
+        shown: dict[tuple[str | None, str | None], str] = {}
+        for number, row in enumerate(part.rows):
+            label = row.label or labels.get(row.run)  # an unknown run is refused by its name
+            other = shown.setdefault((label, row.twin), row.run)
+            if label is not None and other != row.run and not part.asked.swept:
+                raise ConfigError(
+                    f"{place}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is shown as "
+                    f"'{label}', as {other} is; give one of them a `label`"
+                )
+
+
 def declared_claims(artifacts: Mapping[str, ArtifactConfig], place: str) -> dict[str, str]:
     """Return claim -> the artifact that declares it; ``place`` is the folder of all of them.
 

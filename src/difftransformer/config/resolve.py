@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from difftransformer.config import retokenised, scales
-from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
+from difftransformer.config.artifacts import ArtifactConfig, check_labels, read_artifacts
 from difftransformer.config.base import Settings
 from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
@@ -83,6 +83,8 @@ class Catalogue:
         scales.check_not_testable(scale.not_testable, artifacts, claims, place)
         for name in scale.seeds:
             lookup(artifacts, name, "artifact", f"{place}: seeds")
+        labels = {name: entry.label for name, entry in runs.items()}
+        check_labels(artifacts, labels, str(folder / "artifacts"))
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(

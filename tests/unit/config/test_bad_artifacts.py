@@ -21,6 +21,14 @@ CASES: dict[str, Case] = {
         lambda content: content["sections"][0]["rows"].append({"run": "difff"}),
         ["table6.yaml: sections[0].rows[10].run: unknown run 'difff'; did you mean 'diff'?"],
     ),
+    "two rows that look the same": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0]["rows"].append({"run": "recall_diff"}),
+        [
+            "artifacts/table6.yaml: sections[0].rows[10]: recall_diff is shown as 'DIFF', as diff "
+            "is; give one of them a `label`"
+        ],
+    ),
     "rows as names": (
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(rows=["diff"]),
