@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_layers import build, inputs
+from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
 from difftransformer.measurements.quantised.rounding import (
@@ -14,8 +14,10 @@ from difftransformer.measurements.quantised.rounding import (
     rounded_logits,
 )
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.attention.registry import configure, norms_heads
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.kernels import blocked, fused
+from difftransformer.models.normalisation import RMSNorm
 
 CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked"]
 LENGTHS = [13, 70] if fused.interpreted() else [1, 2, 13, 65, 130]
@@ -32,6 +34,13 @@ def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
     for module in build(options, CPU_BACKENDS[0]).modules():
         loose = [name for name, value in vars(module).items() if isinstance(value, torch.Tensor)]
         assert not loose, f"{loose}: make each an nn.Parameter, or a buffer if it is not to train"
+
+
+def test_what_tables_say_of_the_norm_of_heads_is_so(options: dict[str, Any]) -> None:
+    layer = build(options, CPU_BACKENDS[0])
+    has_norm = any(isinstance(module, RMSNorm) for module in layer.modules())
+    said = norms_heads(configure(options, D_MODEL).model_dump())
+    assert said in (None, has_norm)
 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)

@@ -17,10 +17,23 @@ from difftransformer.config.measurement import Options
 from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import PapersFile, PaperTable
 from difftransformer.config.validation import lookup, validate
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.yaml_files import read_yaml, yaml_files
 from difftransformer.errors import ConfigError
 
 Kind = Literal["table", "figure"]
+
+TAKEN = {
+    **dict.fromkeys(("headline", "all", "sweeps"), "a group of artifacts"),
+    **dict.fromkeys(
+        (
+            *("train_tokenizer", "tokenise", "count_ngrams", "pretrain", "adapt", "evaluate"),
+            *("judge_answers", "measure_timings", "build_table", "build_figure"),
+            *("build_verdicts", "build_report", "initialise_tracking"),
+        ),
+        "a rule of the workflow",
+    ),
+}
+"""Targets of the command line that no artifact may be called by, beside the names of papers."""
 
 
 class RowConfig(Settings):
@@ -142,7 +155,7 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
         ConfigError: A file that cannot be used, a claim that two declare or none, or that names an
             unknown paper.
     """
-    paths = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    paths = yaml_files(folder)
     if not paths:
         raise ConfigError(f"{folder}: no artifacts; restore it or name another folder")
     printed = [item.artifact for paper in papers.papers.values() for item in paper.items]
@@ -151,6 +164,8 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
     for name in order:
         if not re.fullmatch(r"\w{1,100}", name, re.ASCII):
             raise ConfigError(f"{paths[name]}: a name has letters, digits and _ alone; rename it")
+        if taken := "a paper" if name in papers.papers else TAKEN.get(name):
+            raise ConfigError(f"{paths[name]}: {name} is the name of {taken}; rename the file")
         artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
         for claim_id, claim in artifacts[name].claims.items():
             if claim.paper is not None:
@@ -172,6 +187,10 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
     """
     artifact = validate(ArtifactConfig, raw, place)
     for name, claim in artifact.claims.items():
+        if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
+            raise ConfigError(
+                f"{place}: claims: '{name}' is no id: take letters, digits, _, . and - alone"
+            )
         if "post_hoc" in claim.model_fields_set and claim.post_hoc is None:
             raise ConfigError(
                 f"{place}: claims.{name}.post_hoc: say what was changed after results were seen, "
@@ -209,6 +228,32 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     if options.needs_family and part.family is None:
         raise ConfigError(f"{place}.family: measurement {found.name} needs one")
     return part.model_copy(update={"options": options})
+
+
+def check_labels(
+    artifacts: Mapping[str, ArtifactConfig], labels: Mapping[str, str], place: str
+) -> None:
+    """Check that a reader can tell the rows of each section apart.
+
+    Args:
+        artifacts: As they are written; what a scale makes of them may name several rows alike.
+        labels: Run id -> label.
+        place: The folder of the artifacts.
+
+    Raises:
+        ConfigError: Two rows have one label and no twins that differ.
+    """
+    sections = [(name, *one) for name in artifacts for one in enumerate(artifacts[name].sections)]
+    for name, index, part in sections:
+        shown: dict[tuple[str | None, str | None], str] = {}
+        for number, row in enumerate(part.rows):
+            label = row.label or labels.get(row.run)  # an unknown run is refused by its name
+            other = shown.setdefault((label, row.twin), row.run)
+            if label is not None and other != row.run and not part.asked.swept:
+                raise ConfigError(
+                    f"{place}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is shown as "
+                    f"'{label}', as {other} is; give one of them a `label`"
+                )
 
 
 def declared_claims(artifacts: Mapping[str, ArtifactConfig], place: str) -> dict[str, str]:

@@ -291,14 +291,13 @@ class Options(Settings):
         """
 
     def facts(self, run: RunSlice) -> dict[str, Fact]:
-        """What a row is, shown and not measured."""
+        """What a row is, shown and not measured, beside what its variant says of itself."""
         attention = run.model.attention
         return {
             "d_model": run.model.d_model,
             "layers": run.model.num_layers,
             "heads": attention["num_heads"],
             "head_dim": attention["head_dim"],
-            "norm": attention.get("norm", False),
         }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from difftransformer.config import retokenised, scales
-from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
+from difftransformer.config.artifacts import ArtifactConfig, check_labels, read_artifacts
 from difftransformer.config.base import Settings
 from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
@@ -32,7 +32,7 @@ from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.tokenizers import vocabulary
 from difftransformer.config.validation import lookup, validate, validate_part
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.yaml_files import read_yaml, yaml_files
 from difftransformer.errors import ConfigError
 
 S = TypeVar("S", bound=Settings)
@@ -64,7 +64,7 @@ class Catalogue:
             ConfigError: At the first thing that cannot be used, in one line.
         """
         project, said = load_project(folder, overrides or {})
-        files = {path.stem: path for path in sorted((folder / "scales").glob("*.yaml"))}
+        files = yaml_files(folder / "scales")
         file = lookup(files, project.scale, "scale", f"{said.origin(('scale',))}: scale")
         place = str(file)
 
@@ -83,6 +83,8 @@ class Catalogue:
         scales.check_not_testable(scale.not_testable, artifacts, claims, place)
         for name in scale.seeds:
             lookup(artifacts, name, "artifact", f"{place}: seeds")
+        labels = {name: entry.label for name, entry in runs.items()}
+        check_labels(artifacts, labels, str(folder / "artifacts"))
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
@@ -224,7 +226,7 @@ class Catalogue:
         place = f"{self.runs_place}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
-        lookup(self.scale.setups, setup, "setup", f"{self.scale_file}: setups")
+        lookup(self.scale.setups, setup, "setup", self._setup_place(chain))
         layers = Layers()
         for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
@@ -238,6 +240,13 @@ class Catalogue:
         layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
+
+    def _setup_place(self, chain: dict[str, RunEntry]) -> str:
+        """Place that gives a run its setup: its own, or that of its nearest base, for errors."""
+        owner = next((name for name in reversed(chain) if chain[name].setup), list(chain)[-1])
+        by_scale = "setup" in self.scale.runs.get(owner, {})
+        runs = f"{self.scale_file}: runs" if by_scale else self.runs_place
+        return f"{runs}.{owner}.setup: scale {self.project.scale}"
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from difftransformer.config.base import LONGEST_NAME, distinct
+from difftransformer.config.known_keys import Schema, anywhere, beside, inside
 from difftransformer.errors import ConfigError
 
 T = TypeVar("T")
@@ -24,10 +25,13 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean 'lr'?``, or the allowed names when none is close."""
     names = sorted(allowed)
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    close = get_close_matches(str(name), names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean '{close[0]}'?"
+    if close := _closest(str(name), names):
+        return f"; did you mean '{close}'?"
     return f"; allowed: {', '.join(names[:MOST_NAMES])}{more}" if names else ""
+
+
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.6)), None)
 
 
 def known_names(allowed: Collection[str], what: str) -> Callable[[list[str]], list[str]]:
@@ -115,9 +119,27 @@ def _describe(
     place = (origin(tuple(map(str, path))) if origin else "") or where
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     key = key.removeprefix(".")
-    text = f"{place}: {key + ': ' if key else ''}{_problem(detail, adapter)}"
-    rest = len(details) - 1
+    here = [one for one in details if one is detail or _is_beside(one, detail, raw)]
+    text = f"{place}: {key + ': ' if key else ''}{_any_of(here, path, adapter)}"
+    rest = len(details) - len(here)
     return text + (f" (and {rest} more)" if rest else "")
+
+
+def _is_beside(one: ErrorDetails, other: ErrorDetails, raw: Any) -> bool:
+    """Whether errors are of one value, which is none of what a union of types takes."""
+    of_keys = "[key]" in (*one["loc"], *other["loc"])
+    return not of_keys and _path_in(raw, one["loc"]) == _path_in(raw, other["loc"])
+
+
+def _any_of(
+    details: list[ErrorDetails], path: tuple[int | str, ...], adapter: TypeAdapter[Any]
+) -> str:
+    """Say what each type of a union wants of a value, and once what was found."""
+    found = f", got {_short(details[0].get('input'))}"
+    told = [_problem(one, path, adapter).partition(found) for one in details]
+    wanted, hints = (dict.fromkeys(part[index] for part in told) for index in (0, 2))
+    got = found if any(part[1] for part in told) else ""
+    return ", or ".join(wanted) + got + "".join(hints)
 
 
 def _path_in(raw: Any, loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
@@ -153,13 +175,12 @@ _NEEDED = {
 """What a type is called in YAML, by pydantic's name of the error."""
 
 
-def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
-    key = str(detail["loc"][-1]) if detail["loc"] else ""
+def _problem(detail: ErrorDetails, path: tuple[int | str, ...], adapter: TypeAdapter[Any]) -> str:
     found, kind = detail.get("input"), detail["type"]
     got = f"got {_short(found)}"
     match kind:
         case "extra_forbidden":
-            return f"unknown key{_inside(adapter, key) or nearest(key, _field_names(adapter, key))}"
+            return f"unknown key{_known_key(adapter.json_schema(), path)}"
         case "missing" if isinstance(found, list | tuple):
             text = f"an item is missing, got {_short(list(found))}"
         case "missing":
@@ -177,6 +198,15 @@ def _problem(detail: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
         case _:
             text = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, {got}"
     return text
+
+
+def _known_key(schema: Schema, path: tuple[int | str, ...]) -> str:
+    """Hint for an unknown key: one of its mapping, or of any that is much like it."""
+    key = str(path[-1])
+    if belongs := inside(schema, key):
+        return belongs
+    near, all_keys = beside(schema, path) - {key}, anywhere(schema) - {key}
+    return nearest(key, near if _closest(key, near) or not _closest(key, all_keys) else all_keys)
 
 
 def _hint(kind: str, found: Any) -> str:
@@ -236,29 +266,6 @@ def _number(text: str) -> float | None:
     factor = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}[parts[2].lower()]
     value = float(digits.replace(",", "")) * factor
     return value if isfinite(value) else None
-
-
-def _field_names(adapter: TypeAdapter[Any], key: str) -> set[str]:
-    """Every key the type knows at any depth, but the misspelt one."""
-    names: set[str] = set()
-    schema = adapter.json_schema()
-    for part in (schema, *schema.get("$defs", {}).values()):
-        names.update(part.get("properties", {}))
-    return names - {key}
-
-
-def _inside(adapter: TypeAdapter[Any], key: str) -> str:
-    """Hint for a key that belongs into one of the groups beside it; '' for any other."""
-    schema = adapter.json_schema()
-    for group, one in schema.get("properties", {}).items():
-        if key in one.get("holds", ()):
-            return f"; did you mean '{group}.{key}'?"
-        inner = schema.get("$defs", {}).get(one.get("$ref", "").rpartition("/")[2], {})
-        for name, field in inner.get("properties", {}).items():
-            if key in (name, *field.get("holds", ())):
-                path = f"{group}.{key}" if key == name else f"{group}.{name}.{key}"
-                return f"; did you mean '{path}'?"
-    return ""
 
 
 def _short(value: Any) -> str:

@@ -22,6 +22,17 @@ _ODD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)
 """What YAML 1.1 reads as an octal number or as hours and minutes."""
 
 
+def yaml_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by their names without the ending.
+
+    Raises:
+        ConfigError: One has another ending that YAML is known by; nothing would read it.
+    """
+    for path in sorted(folder.glob("*.yml")):
+        raise ConfigError(f"{path}: files end in .yaml here; rename it to {path.stem}.yaml")
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
 class _Strict(yaml.constructor.SafeConstructor):
     """Safe construction without its traps: keys twice, odd numbers, aliases without end."""
 

@@ -72,7 +72,8 @@ def _whole_file(path: Path, start: int) -> Iterator[Record]:
     if start == 0:
         content = b"".join(_pieces(path))
         try:
-            yield Record(0, content.decode("utf-8"), None)
+            # A byte order mark is no text; taken away behind, so that errors count from the start.
+            yield Record(0, content.decode("utf-8").removeprefix("\ufeff"), None)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
 

@@ -15,7 +15,8 @@ from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import is_adapted, not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
-from difftransformer.models.attention.registry import interpretation, variant_location
+from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
+from difftransformer.planning.fit import check_suites
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.planning.slices import Declarations
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -49,6 +50,8 @@ class Artifacts:
         """
         place = f"{self._declarations.place}/{name}.yaml"
         self._declarations.check(name)
+        for index, part in enumerate(self.known[name].sections):
+            check_suites(self.jobs.catalogue, part, f"{place}: sections[{index}].suites")
         for suite, run in self.evaluations(name):
             lookup(self.jobs.catalogue.suites, suite, "suite", place)
             self.jobs.check_evaluation(suite, run, place)
@@ -261,10 +264,11 @@ class Artifacts:
         if not self.jobs.trained(run):
             return {}
         slice, timing = self.jobs.run(run), part.asked.timing
-        facts = part.asked.facts(slice)
+        attention = slice.model.attention
+        facts = part.asked.facts(slice) | {"norm": norms_heads(attention)}
         if timing is not None:
             facts["timed"] = run in self._timed(timing, own=part.measurement != timing)
-        reason = interpretation(slice.model.attention["variant"])
+        reason = interpretation(attention["variant"])
         return facts if reason is None else facts | {INTERPRETATION: reason}
 
     def _sweep_rows(self, name: str) -> dict[str, list[SweepRow]]:

@@ -1,7 +1,10 @@
-"""What no entry shows by itself: whether a run fits its data and its parent."""
+"""What no entry shows by itself: whether runs fit their data and parents, suites their sections."""
 
+from difftransformer.config.artifacts import SectionConfig
+from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
+from difftransformer.config.validation import lookup, nearest
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.upstream import upstream_options
 from difftransformer.training.methods import configure
@@ -84,3 +87,21 @@ def check_token_ids(catalogue: Catalogue, dataset: str, run: RunSlice, place: st
             f"{place}: dataset {dataset} has other token ids than {run.dataset} of "
             f"run {run.run}: give it `base: {owner}`, or use a dataset that has it as base"
         )
+
+
+def check_suites(catalogue: Catalogue, part: SectionConfig, place: str) -> None:
+    """Check that a section's suites are of its measurement, if that has suites of its own.
+
+    Raises:
+        ConfigError: One is not, or is unknown.
+    """
+    kinds = {suite: catalogue.suite(suite).kind for suite in catalogue.suites}
+    has_own = measurement(part.measurement).suite is not None
+    for suite in part.suites:
+        kind = lookup(kinds, suite, "suite", place)
+        if has_own and kind != part.measurement:
+            own = [name for name, kind in kinds.items() if kind == part.measurement]
+            raise ConfigError(
+                f"{place}: '{suite}' is a suite of {kind}, not of {part.measurement}"
+                f"{nearest(suite, own)}"
+            )

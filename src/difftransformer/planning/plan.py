@@ -247,8 +247,7 @@ class Plan:
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
         """Return the file of the slice of the verdicts on artifacts and on those that are kept."""
         asked = [*artifacts, *self.kept(artifacts)]
-        # Where results lie is no part of a verdict: a build beside another has the same ones.
-        given = self._config(without=("seeds", "results"))
+        given = self._config(without=("seeds",))  # a command that decides a claim has its own
         return self.jobs.write("verdicts", self.artifacts.verdicts(asked, given))
 
     def verdicts_code(self) -> str:

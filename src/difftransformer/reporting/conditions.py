@@ -55,8 +55,9 @@ def _leak_note(trained: Sequence[Result]) -> str:
     documents, tokens = (span([text[key] for text in found]) for key in ("documents", "tokens"))
     lengths = span([text["n"] for text in found])
     share = span([text["leak"] for text in found], "{:.2%}".format)
+    noun = "document" if documents == "1" else "documents"
     note = (
-        f" Held-out text: {documents} documents, {tokens} tokens, {share} of which lie in "
+        f" Held-out text: {documents} {noun}, {tokens} tokens, {share} of which lie in "
         f"{lengths}-grams that stand in the training text"
     )
     curves = curve_tokens(trained)

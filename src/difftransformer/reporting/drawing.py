@@ -30,22 +30,26 @@ class Look(NamedTuple):
     marker: str
 
 
-def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
-    """Look of each row by its number: a palette that colour-blind readers can tell apart.
+def look_numbers(rows: Mapping[str, int | None]) -> dict[str, int]:
+    """Number of each row's look, another one for each.
 
     A row without a number, or with that of one before it, takes the smallest that is free.
     """
+    owners = {number: row for row, number in reversed(list(rows.items())) if number is not None}
+    free = (number for number in count() if number not in owners)
+    return {
+        row: number if number is not None and owners[number] == row else next(free)
+        for row, number in rows.items()
+    }
+
+
+def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
+    """Look of each row by its number: a palette that colour-blind readers can tell apart."""
     import seaborn
 
     # Yellow and sky blue are too pale for lines on white; grey goes to the first, the baseline.
     order = (7, 0, 2, 3, 1, 4, 5)
     palette = [seaborn.color_palette("colorblind").as_hex()[index] for index in order]
-    owners = {number: row for row, number in reversed(list(rows.items())) if number is not None}
-    free = (number for number in count() if number not in owners)
-    numbers = {
-        row: number if number is not None and owners[number] == row else next(free)
-        for row, number in rows.items()
-    }
 
     def look(number: int) -> Look:
         turn, place = divmod(number, len(palette))
@@ -55,7 +59,7 @@ def looks(rows: Mapping[str, int | None]) -> dict[str, Look]:
             _MARKERS[(place + turn) % len(_MARKERS)],
         )
 
-    return {row: look(number) for row, number in numbers.items()}
+    return {row: look(number) for row, number in look_numbers(rows).items()}
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import Result, read_document, read_result
 from difftransformer.reporting.document import Evidence, TableDocument
-from difftransformer.reporting.formats.markdown import escape
-from difftransformer.reporting.formats.wording import SYMBOLS
+from difftransformer.reporting.formats.markdown import escape, prose
+from difftransformer.reporting.formats.wording import SYMBOLS, duration
 from difftransformer.reporting.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
@@ -150,14 +150,14 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
         cheapest = min(open_ones, key=lambda one: (not one.primary, one.minutes))
         lines.append(
             f"Next: `{cheapest.command}` to decide {cheapest.claim}, "
-            f"{_duration(cheapest.minutes or 0)} here."
+            f"{duration(cheapest.minutes or 0)} here."
         )
     return lines
 
 
 def to_markdown(document: VerdictsDocument) -> str:
     """Write them for readers, those that compare the same runs together."""
-    parts = [f"# Verdicts at scale {document.scale}", "\n\n".join(map(escape, document.summary))]
+    parts = [f"# Verdicts at scale {document.scale}", "\n\n".join(map(prose, document.summary))]
     for group in dict.fromkeys(one.group for one in document.verdicts):
         grouped = [one for one in document.verdicts if one.group == group]
         rows = [
@@ -166,7 +166,7 @@ def to_markdown(document: VerdictsDocument) -> str:
                 escape(one.text),
                 f"{SYMBOLS[one.verdict]} {one.verdict}",
                 one.direction,
-                escape(". ".join(_why(one))),
+                prose(". ".join(_why(one))),
             ]
             for one in grouped
         ]
@@ -186,16 +186,9 @@ def _why(verdict: Verdict) -> list[str]:
     """The reason of a verdict, and what would decide it."""
     said = [verdict.reason]
     if verdict.command:
-        took = (
-            "" if verdict.minutes is None else f"{_duration(verdict.minutes).capitalize()} here: "
-        )
-        said.append(took + verdict.command)
+        took = "" if verdict.minutes is None else f"{duration(verdict.minutes).capitalize()} here: "
+        said.append(f"{took}`{verdict.command}`")
     return said
-
-
-def _duration(minutes: float) -> str:
-    rounded = round(minutes)
-    return f"some {rounded} minutes" if rounded > 1 else "about a minute"
 
 
 def _evidence(asked: VerdictsSlice, tables: Sequence[TableDocument]) -> dict[str, Evidence]:

@@ -1,9 +1,14 @@
 """What a user can get wrong about tables, claims, stand-ins and what others found is one line."""
 
+import re
 from pathlib import Path
 
 import pytest
 from refused_config import Case, assert_one_line, put
+
+from difftransformer.config.artifacts import TAKEN
+from difftransformer.errors import ConfigError
+from difftransformer.planning.plan import Plan
 
 CLAIM = {
     "text": "t", "source": "s", "metric": "n1_r1", "row": "recall_diff",
@@ -15,6 +20,14 @@ CASES: dict[str, Case] = {
         "artifacts/table6.yaml",
         lambda content: content["sections"][0]["rows"].append({"run": "difff"}),
         ["table6.yaml: sections[0].rows[10].run: unknown run 'difff'; did you mean 'diff'?"],
+    ),
+    "two rows that look the same": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0]["rows"].append({"run": "recall_diff"}),
+        [
+            "artifacts/table6.yaml: sections[0].rows[10]: recall_diff is shown as 'DIFF', as diff "
+            "is; give one of them a `label`"
+        ],
     ),
     "rows as names": (
         "artifacts/table6.yaml",
@@ -30,6 +43,14 @@ CASES: dict[str, Case] = {
         "artifacts/table6.yaml",
         lambda content: content["sections"][0].update(suites=["recal"]),
         ["artifacts/table6.yaml", "unknown suite 'recal'; did you mean 'recall'?"],
+    ),
+    "a suite of another measurement": (
+        "artifacts/table6.yaml",
+        lambda content: content["sections"][0].update(suites=["outliers"]),
+        [
+            "artifacts/table6.yaml: sections[0].suites: 'outliers' is a suite of outliers, not of "
+            "validation_slices; allowed: validation_slices"
+        ],
     ),
     "an artifact with an unknown measurement": (
         "artifacts/table6.yaml",
@@ -70,6 +91,11 @@ CASES: dict[str, Case] = {
         "artifacts/table6.yaml",
         put("claims", "T6.1", "paper", value="diff_v3"),
         ["table6.yaml: claims.T6.1.paper: unknown paper 'diff_v3'; did you mean 'diff_v"],
+    ),
+    "a claim with a blank in its id": (
+        "artifacts/table6.yaml",
+        lambda content: content["claims"].update({"my claim": CLAIM}),
+        ["artifacts/table6.yaml: claims: 'my claim' is no id: take letters, digits, _, . and -"],
     ),
     "a margin without a reason": (
         "artifacts/table6.yaml",
@@ -165,3 +191,28 @@ def test_it_is_one_line_that_names_the_place(
 ) -> None:
     monkeypatch.chdir(config_folder)  # where there is no data/
     assert_one_line(CASES[case], config_folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("all.yaml", "all is the name of a group of artifacts; rename the file"),
+        ("dex.yaml", "dex is the name of a paper; rename the file"),
+        ("pretrain.yaml", "pretrain is the name of a rule of the workflow; rename the file"),
+        ("mine.yml", "files end in .yaml here; rename it to mine.yaml"),
+    ],
+)
+def test_a_file_that_could_not_be_asked_for_is_one_line(
+    file: str, said: str, config_folder: Path
+) -> None:
+    path = config_folder / "artifacts" / file
+    path.write_bytes((config_folder / "artifacts" / "table9.yaml").read_bytes())
+    with pytest.raises(ConfigError) as caught:
+        Plan.load(config_folder)
+    assert str(caught.value) == f"{path}: {said}"
+
+
+def test_every_rule_of_the_workflow_is_known(repository: Path) -> None:
+    files = [repository / "Snakefile", *(repository / "workflow" / "rules").glob("*.smk")]
+    rules = {name for file in files for name in re.findall(r"(?m)^rule (\w+):", file.read_text())}
+    assert rules | {"all", "sweeps"} == TAKEN.keys()

@@ -45,6 +45,16 @@ CASES: dict[str, Case] = {
         put("runs", "diff", "set", "model", "attention", "variant", value="diff_v11"),
         ["runs.diff", "diff_v11", "diff_v1"],
     ),
+    "a word where one word or a number may stand": (
+        "runs.yaml",
+        put("runs", "diff", "set", "model", "attention", "lambda_init", value="high"),
+        ["lambda_init: input should be 'exponential', or needs a number, got 'high'"],
+    ),
+    "an unknown key of a group": (
+        "runs.yaml",
+        put("runs", "diff", "set", value={"training": {"learning_rate": 0.002}}),
+        ["runs.diff.set: training.learning_rate: unknown key; allowed: backend, ", " lr, "],
+    ),
     "missing base": (
         "runs.yaml",
         put("runs", "diff", "base", value="transformr"),
@@ -63,7 +73,10 @@ CASES: dict[str, Case] = {
     "unknown setup": (
         "runs.yaml",
         put("runs", "transformer", "setup", value="ablatoin"),
-        ["unknown setup 'ablatoin'; did you mean 'ablation'?"],
+        [
+            "runs.yaml: runs.transformer.setup: ",
+            "unknown setup 'ablatoin'; did you mean 'ablation'?",
+        ],
     ),
     "a number as text": (
         "scales/tiny.yaml",

@@ -50,6 +50,18 @@ def test_a_text_file_is_one_record(tmp_path: Path, kind: str, suffix: str) -> No
     assert texts(path, start=1) == []
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone \xef\xbb\xbf two")
+    assert texts(path) == ["one \ufeff two"]
+    path.write_bytes(b"\xef\xbb\xbfone\xff")
+    with pytest.raises(DataError, match="not UTF-8 at byte 6"):
+        texts(path)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + LINES.encode())
+    assert texts(path) == TEXTS
+
+
 def test_parquet(tmp_path: Path) -> None:
     many = [f"text {n}" for n in range(1000)]
     path = tmp_path / "a.parquet"

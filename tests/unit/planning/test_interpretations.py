@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from difftransformer.config.artifact_slices import MARK, ArtifactSlice, Kind
+from difftransformer.models.attention import registry
 from difftransformer.models.attention.registry import interpretation, variants
 from difftransformer.planning.plan import Plan
 
@@ -30,3 +31,18 @@ def test_what_is_ours_reaches_every_table_and_figure(
             assert row.label.endswith(MARK) == (variant in OURS), (name, row.label)
             shown.setdefault(name, set()).add(variant)
     assert OURS and shown["v2_sinks"] >= OURS
+
+
+def test_tables_say_of_the_norm_of_heads_what_is_known(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan.load(repository / "config", {"scale": "smoke"})
+
+    def norms() -> dict[str, object]:
+        sections = plan.artifacts.slice("v2_loss", "table").sections
+        return {row.run: row.facts["norm"] for part in sections for row in part.rows}
+
+    assert norms() == {"transformer_gqa": False, "diff_gqa": True, "diff_v2": False}
+    silent = registry._VARIANTS["diff_v2"]._replace(norms_heads=None)
+    monkeypatch.setitem(registry._VARIANTS, "diff_v2", silent)
+    assert norms()["diff_v2"] is None

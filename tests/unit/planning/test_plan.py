@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.planning import plan as planning
 from difftransformer.planning.artifacts import Artifacts
@@ -125,3 +126,13 @@ def test_a_place_that_cannot_be_written_is_named_and_nothing_is_made(
 def _without_timings(catalogue: Catalogue) -> Artifacts:
     untimed = catalogue.scale.model_copy(update={"timings": {}})
     return Plan(replace(catalogue, scale=untimed)).artifacts
+
+
+def test_what_would_decide_a_claim_builds_where_the_call_did(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"scale": "smoke", "results": "aside", "seeds": 2}
+    plan = Plan.load(repository / "config", given)
+    slice = VerdictsSlice.model_validate_json(Path(plan.verdicts_slice(["table6"])).read_bytes())
+    assert slice.given == "--config scale=smoke results=aside"

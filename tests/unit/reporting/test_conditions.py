@@ -26,7 +26,7 @@ def note(fake: FakeResults, seeds: tuple[int, ...] = (0, 1), runs: Sequence[str]
 
 def changed(path: Path, part: str, name: str, value: float) -> None:
     content = json.loads(path.read_text())
-    place = content["settings"]["training"] if part == "training" else content[part]
+    place = content["settings"][part] if part in content["settings"] else content[part]
     place[name] = value
     rewrite(path, json.dumps(content))
 
@@ -67,6 +67,9 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
     found = note(small, seeds=(0,))
     assert "325 documents, 0.273M tokens, 0.20% to 0.49% of which lie in 32-grams" in found
     assert found.endswith("training text; losses while training: its first 16.4K tokens.")
+    for path in trained:
+        changed(path, "held_out", "documents", 1)
+    assert "Held-out text: 1 document, " in note(small, seeds=(0,))
     changed(trained[0], "training", "validation_tokens", None)
     changed(trained[1], "training", "validation_tokens", None)
     assert note(small, seeds=(0,)).endswith("that stand in the training text.")

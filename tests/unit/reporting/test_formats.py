@@ -110,6 +110,19 @@ def test_any_text_survives_escaping(text: str) -> None:
     assert bare.count("{") == bare.count("}")
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("run `snakemake a_b` of a_b", r"run `snakemake a_b` of a\_b"),
+        ("a `b|c`", r"a \`b\|c\`"),  # would end a cell
+        ("one ` alone", r"one \` alone"),
+        ("a & `b & c`\n", r"a &amp; `b & c`"),
+    ],
+)
+def test_what_stands_in_backticks_is_code(text: str, written: str) -> None:
+    assert markdown.prose(text) == written
+
+
 @given(st.floats(-1e6, 1e6, allow_nan=False), st.integers(0, 6))
 def test_numbers_read_back(value: float, decimals: int) -> None:
     for text in (plain(value, decimals), signed(value, decimals)):

@@ -13,6 +13,7 @@ from difftransformer.config.artifact_slices import KeptSlice, ReportSlice
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
+from difftransformer.reporting.drawing import look_numbers
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.report_job import build_report
@@ -109,6 +110,17 @@ def test_the_one_page_needs_nothing_beside_it(
     assert "<link" not in whole and not re.search(r"<script[^>]* src", whole)
     assert all(one.startswith("data:") for one in re.findall(r'src="([^"]*)', whole))
     assert all(text in whole for name, text in site.items() if name.startswith("data/"))
+
+
+def test_dots_of_rows_have_the_colours_of_a_figure_of_them(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    slice = report_slice(["table6"], ["table6"])
+    alike = {run: one.model_copy(update={"look": 1}) for run, one in slice.runs.items()}
+    site = build(built, fake, tmp_path / "index.html", "table6", runs=alike)
+    dots = re.findall(r'title="run (\w+)"><span class="dot c(\d)"', site["table6.html"])
+    numbers = look_numbers({row.run: 1 for row in slice.tables[0].sections[0].rows})
+    assert dots == [(run, str(number % 7)) for run, number in numbers.items()]
 
 
 def test_every_number_leads_to_its_job(built: Path, fake: FakeResults, tmp_path: Path) -> None:

@@ -194,6 +194,18 @@ def test_what_was_changed_is_said_once_for_all_claims_that_it_is_of() -> None:
     assert f"C.1, C.2, changed after results were seen: {seen}" in text
 
 
+def test_commands_are_shown_as_code() -> None:
+    (found,) = judge(
+        VerdictsSlice(scale="tiny", claims={"C": claim()}), {"C": evidence([-1.0, 1.1, -0.9])}
+    )
+    known = {"minutes": 0.6, "command": "snakemake my_table --config scale=tiny seeds=5"}
+    timed = found.model_copy(update=known)
+    summary = [f"Next: `{timed.command}` to decide my_claim."]
+    text = to_markdown(VerdictsDocument(scale="tiny", seeds=3, summary=summary, verdicts=[timed]))
+    assert f"Next: `{timed.command}` to decide my\\_claim." in text
+    assert f"About a minute here: `{timed.command}` |" in text
+
+
 def test_no_seed_with_a_value_is_no_data_and_a_missing_one_leaves_it_open() -> None:
     assert verdict(claim(), evidence([None] * 3)).verdict == "no data"
     for over, one in (("seeds", "seed"), ("processes", "process")):

@@ -7,6 +7,7 @@ contract tests, tables) follows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,15 +31,17 @@ class Variant(NamedTuple):
     """What its source leaves open, and what ours does there; tables and reports say so."""
     upstream: str | None = None
     """Model type of transformers' own that a whole model of it is."""
+    norms_heads: bool | None = None
+    """Whether it norms its heads, where no setting `norm` says so; None: tables say nothing."""
 
 
 _VARIANTS = {
     "softmax": Variant("softmax:SoftmaxAttention", upstream="llama"),
     "diff_v1": Variant("diff_v1:DifferentialAttention", upstream="diffllama"),
-    "diff_v2": Variant("diff_v2:DifferentialAttentionV2"),
-    "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention"),
-    "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention"),
-    "gated": Variant("gated:GatedAttention"),
+    "diff_v2": Variant("diff_v2:DifferentialAttentionV2", norms_heads=False),
+    "gpt_oss_sink": Variant("gpt_oss_sink:SinkAttention", norms_heads=False),
+    "softmax_off_by_one": Variant("softmax_off_by_one:OffByOneAttention", norms_heads=False),
+    "gated": Variant("gated:GatedAttention", norms_heads=False),
     "dint": Variant(
         "dint:DintAttention",
         "the source's mean over all rows would show a decoder what follows, so ours runs over the "
@@ -63,6 +66,7 @@ _VARIANTS = {
         "dex_s:DexAttention",
         "the source says no more than that Dex is attached from the beginning; that all heads are "
         "changed and that lambda is learned without annealing are ours",
+        norms_heads=False,
     ),
 }
 UPSTREAM = {one.upstream: name for name, one in _VARIANTS.items() if one.upstream is not None}
@@ -90,6 +94,16 @@ def interpretation(name: str) -> str | None:
         ConfigError: no variant of that name.
     """
     return _variant(name).interpretation
+
+
+def norms_heads(options: Mapping[str, Any]) -> bool | None:
+    """Whether attention norms its heads, by its settings or its variant; None: neither says so.
+
+    Raises:
+        ConfigError: no variant of that name.
+    """
+    found: bool | None = options.get("norm", _variant(options["variant"]).norms_heads)
+    return found
 
 
 def _variant(name: str, place: str = "model.attention.variant") -> Variant:
@@ -123,6 +137,8 @@ def attention_class(name: str) -> type[Attention]:
         raise ConfigError(
             f"{place}: {attribute} of {file} is no Attention with a config_class; see {_PAGE}"
         )
+    for method in sorted(getattr(found, "__abstractmethods__", ())):
+        raise ConfigError(f"{place}: {attribute} of {file} has no {method}; write it, see {_PAGE}")
     return found
 
 

@@ -1,5 +1,7 @@
 """Markdown with pipe tables."""
 
+import re
+
 from tabulate import tabulate
 
 from difftransformer.reporting.document import Section, TableDocument
@@ -21,7 +23,17 @@ def to_markdown(table: TableDocument) -> str:
 
 def escape(text: str) -> str:
     """Take the meaning from characters that Markdown or its HTML would read."""
-    return " ".join(text.split()).replace("&", "&amp;").translate(_SPECIAL)
+    return _escaped(" ".join(text.split()))
+
+
+def prose(text: str) -> str:
+    """Escape a text but for what stands in backticks, which is shown as code."""
+    parts = re.split(r"(`[^`|]+`)", " ".join(text.split()))
+    return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").translate(_SPECIAL)
 
 
 def _grid(section: Section) -> str:

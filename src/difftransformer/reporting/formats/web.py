@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.formats.wording import SYMBOLS, remarks
+from difftransformer.reporting.formats.wording import SYMBOLS, duration, remarks
 from difftransformer.reporting.numbers import signed
 
 
@@ -39,6 +39,7 @@ def environment(folder: str) -> Environment:
     )
     environment.filters["anchor"] = anchor
     environment.filters["difference"] = lambda value: "" if value is None else signed(value, 3)
+    environment.filters["duration"] = duration
     environment.globals["remarks"] = remarks
     environment.globals["symbols"] = SYMBOLS
     return environment

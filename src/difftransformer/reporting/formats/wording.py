@@ -18,6 +18,12 @@ def cell_text(cell: Cell | None) -> str:
     return cell.text if cell.paper_text is None else f"{cell.text} [{cell.paper_text}]"
 
 
+def duration(minutes: float) -> str:
+    """Say how long something takes, about."""
+    rounded = round(minutes)
+    return f"some {rounded} minutes" if rounded > 1 else "about a minute"
+
+
 def remarks(table: TableDocument) -> list[str]:
     """Sentences under the table: scale, seeds, published numbers, how each section was measured."""
     lines = [f"Scale {table.scale}.", *table.notes]

@@ -12,6 +12,8 @@ from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.claims import VerdictName
 from difftransformer.provenance.atomic import write_text
 from difftransformer.reporting.collect import Results
+from difftransformer.reporting.document import Section
+from difftransformer.reporting.drawing import look_numbers
 from difftransformer.reporting.formats.web import environment
 from difftransformer.reporting.formats.wording import remarks
 from difftransformer.reporting.origins import Origins
@@ -159,6 +161,11 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         encoded = base64.b64encode(pictures[name].svg.encode()).decode("ascii")
         return f"data:image/svg+xml;base64,{encoded}"
 
+    def row_looks(section: Section) -> dict[str, int]:
+        """Numbers of the looks that a figure of these rows gives them."""
+        known = site.report.runs
+        return look_numbers({r.run: known[r.run].look for r in section.rows if r.run in known})
+
     values: dict[str, Any] = {
         "site": site,
         "report": site.report,
@@ -169,6 +176,7 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         "styles": [(name, _asset(name)) for name in _STYLES],
         "scripts": [(f"assets/{name}", _asset(name)) for name in scripts],
         "datasets": [(f"data/{_file(name)}", site.data[name]) for name in needed],
+        "row_looks": row_looks,
         "remarks": remarks,
         "mark": mark,
         "claimed": claimed,

@@ -1,0 +1,61 @@
+"""Which keys a mapping may have, by the JSON schema of its type: for hints to an unknown one."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def beside(schema: Schema, path: Sequence[int | str]) -> set[str]:
+    """Return the keys that may stand in the mapping that the last key of ``path`` stands in."""
+    groups = list(_branches(schema, schema))
+    for key in path[:-1]:
+        inner = (_inner(group, key) for group in groups)
+        groups = [one for part in inner if part for one in _branches(part, schema)]
+    return {name for group in groups for name in group.get("properties", {})}
+
+
+def anywhere(schema: Schema) -> set[str]:
+    """Return every key at any depth."""
+    parts = (schema, *schema.get("$defs", {}).values())
+    return {name for part in parts for name in part.get("properties", {})}
+
+
+def inside(schema: Schema, key: str) -> str:
+    """Hint for a key that belongs into one of the groups beside it; '' for any other."""
+    for group, one in schema.get("properties", {}).items():
+        if key in one.get("holds", ()):
+            return f"; did you mean '{group}.{key}'?"
+        inner = _referred(one, schema)
+        for name, field in inner.get("properties", {}).items():
+            if key in (name, *field.get("holds", ())):
+                path = f"{group}.{key}" if key == name else f"{group}.{name}.{key}"
+                return f"; did you mean '{path}'?"
+    return ""
+
+
+def _branches(part: Schema, schema: Schema) -> Iterator[Schema]:
+    """What a part may be: itself, what it refers to, or each type of a union."""
+    if "$ref" in part:
+        yield from _branches(_referred(part, schema), schema)
+    elif "anyOf" in part:
+        for one in part["anyOf"]:
+            yield from _branches(one, schema)
+    else:
+        yield part
+
+
+def _inner(group: Schema, key: int | str) -> Schema | None:
+    """What a list holds, or a mapping below a key; None: nothing is known of it."""
+    if isinstance(key, int):
+        return group.get("items")
+    named = group.get("patternProperties", {}).values()  # one pattern, that of names
+    found = group.get("properties", {}).get(key, next(iter(named), None))
+    found = group.get("additionalProperties") if found is None else found
+    return found if isinstance(found, dict) else None
+
+
+def _referred(part: Schema, schema: Schema) -> Schema:
+    """What a part refers to; nothing where it stands for itself."""
+    found: Schema = schema.get("$defs", {}).get(part.get("$ref", "").rpartition("/")[2], {})
+    return found
