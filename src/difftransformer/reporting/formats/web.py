@@ -13,12 +13,7 @@ from difftransformer.reporting.numbers import signed
 
 def to_page(table: TableDocument) -> str:
     """Write a self-contained page; each cell opens to its seeds and the jobs behind them."""
-    return render("table_page.html.j2", table=table)
-
-
-def render(template: str, **values: Any) -> str:
-    """Fill a template; everything from data is escaped, an unknown name is an error."""
-    return environment("templates").get_template(template).render(**values)
+    return environment("templates").get_template("table.html.j2").render(table=table)
 
 
 def anchor(text: str) -> str:
@@ -28,7 +23,10 @@ def anchor(text: str) -> str:
 
 @cache
 def environment(folder: str) -> Environment:
-    """Return what fills the templates of a folder of this room."""
+    """Return what fills the templates of a folder of this room.
+
+    Everything from data is escaped; an unknown name is an error.
+    """
     environment = Environment(
         loader=PackageLoader("difftransformer.reporting", folder),
         autoescape=True,
