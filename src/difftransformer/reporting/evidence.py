@@ -12,6 +12,7 @@ from difftransformer.config.claims import ClaimSlice, Requirement
 from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.result import Share, Units
+from difftransformer.provenance.sums import adds_up, total
 from difftransformer.reporting.cells import Paper
 from difftransformer.reporting.document import Cell, Evidence, SeedValue, TableDocument
 from difftransformer.reporting.numbers import plain
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Asked = tuple[str, int]
 """A set of units: its name and their number."""
-_ROUNDING = 1e-6  # relative; sums of shares and the metric are added up in another order
 
 
 def gather(artifact: ArtifactSlice, table: TableDocument) -> list[Evidence]:
@@ -173,19 +173,17 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
 
     assert seed.units is not None and seed.value is not None
     found: dict[Asked, NDArray[np.float64]] = {}
-    total = 0.0
     for share in seed.units.shares:
         values = np.asarray(share.values, dtype=float)
         weights = _weights(share)
         ratio = values.sum() / weights.sum()
-        total += share.coefficient * ratio
         added = share.coefficient * (values - ratio * weights) / weights.sum()
         key = (share.of, len(values))
         found[key] = found[key] + added if key in found else added
-    if abs(total - seed.value) > _ROUNDING * max(1.0, abs(seed.value)):
+    if not adds_up(seed.units, seed.value):
         raise DataError(
-            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total}, its value is "
-            f"{seed.value}: rerun the job"
+            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total(seed.units)}, its "
+            f"value is {seed.value}: rerun the job"
         )
     return found
 
