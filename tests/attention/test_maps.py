@@ -33,7 +33,7 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
     x, rope = inputs(layer, 13)
     (rows,) = layer.row_blocks(x, rope, 13)
     if rows.pair is None:
-        assert layer.queries_per_head == 1 and layer.learned_lambdas(x) is None
+        _require_no_two_maps(layer, x)
         return
     first, second = rows.pair
     lam = layer.learned_lambdas(x)
@@ -45,6 +45,30 @@ def test_the_weights_are_the_first_map_less_lambda_times_the_second(
         counts = torch.arange(1, 14)[:, None]
         made += lam.mT.unsqueeze(-1) * first.cumsum(2) / counts
     torch.testing.assert_close(rows.weights, made)
+
+
+def _require_no_two_maps(layer: Attention, x: torch.Tensor) -> None:
+    name = type(layer).__name__
+    assert layer.queries_per_head != 2, (
+        f"{name}.pair gives None, and its heads have two maps: let it give the one that is "
+        "kept and the one that is subtracted"
+    )
+    subtracts = layer.queries_per_head > 1
+    assert subtracts or layer.learned_lambdas(x) is None, (
+        f"{name}.learned_lambdas gives the factor of a map that is subtracted, and heads have one"
+    )
+
+
+@pytest.mark.parametrize("maps", [1, 2, 3])
+def test_heads_of_two_maps_alone_need_a_pair(maps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = build({"variant": "softmax", "head_dim": 6}, "eager")
+    monkeypatch.setattr(layer, "queries_per_head", maps)
+    x, _ = inputs(layer, 3)
+    if maps == 2:
+        with pytest.raises(AssertionError, match=r"SoftmaxAttention\.pair gives None.*two maps"):
+            _require_no_two_maps(layer, x)
+    else:
+        _require_no_two_maps(layer, x)
 
 
 @torch.no_grad()

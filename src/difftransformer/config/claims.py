@@ -37,8 +37,20 @@ class Requirement(Settings, str_strip_whitespace=True):
 class Declaration(Settings):
     """When a claim was declared as it is tested now."""
 
-    date: str = setting(meaning="Day of the commit", pattern=r"^\d{4}-\d\d-\d\d$")
-    commit: str = setting(meaning="Commit that brought it", pattern=r"^[0-9a-f]{7,40}$")
+    date: str = setting(
+        meaning="Day of the commit; without one, the day it was written",
+        pattern=r"^\d{4}-\d\d-\d\d$",
+    )
+    commit: str | None = setting(
+        None,
+        meaning="Commit of this history that brought it as it is; null: it is in none yet",
+        pattern=r"^[0-9a-f]{7,40}$",
+    )
+
+    @property
+    def words(self) -> str:
+        """Day and commit for a reader."""
+        return f"{self.date} {self.commit}" if self.commit else f"{self.date}, not in a commit yet"
 
 
 class ClaimConfig(Settings, str_strip_whitespace=True):

@@ -13,7 +13,6 @@ import torch
 from difftransformer.config.measurement import Suite
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.run import PretrainedModel
-from difftransformer.config.validation import nearest
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.tokenizer import require_own_tokenizer
 from difftransformer.errors import CheckpointError, ConfigError
@@ -22,8 +21,9 @@ from difftransformer.evaluation.memory import (
     require_memory_for_files,
     require_memory_to_evaluate,
 )
+from difftransformer.evaluation.returned import as_measured, require_named, require_units
 from difftransformer.evaluation.scorer import Scorer
-from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject
+from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.models import choices
 from difftransformer.models.checkpoint import adapted_model, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
@@ -105,11 +105,12 @@ def evaluate(
     job.tracker.log_params({"resolved": resolved})
     # The measurement is found by its name, so that a suite's imports are its own.
     measure = import_module(module_of(slice.config.kind, "measure")).measure
-    found: Metrics | Measured = measure(slice.config, subject)
-    metrics, units = found if isinstance(found, Measured) else (found, {})
+    found = as_measured(measure(slice.config, subject), slice.config.kind)
+    metrics, units = found
     _require_finite(metrics, subject, slice.run if model is None else str(model))
     if model is not None and foreign is None:
-        _require_named(metrics, slice.config.metric_names(read_config(model)), slice.config.kind)
+        require_named(metrics, slice.config.metric_names(read_config(model)), slice.config.kind)
+    require_units(found, slice.config.kind)
     shutil.rmtree(details, ignore_errors=True)
     aside.rename(details)
     settings = slice.model_dump(mode="json")
@@ -166,20 +167,6 @@ def _require_finite(metrics: Metrics, subject: Subject | PretrainedSubject, mode
         f"{model}: {odd} is {metrics[odd]}: the model's weights are damaged or diverged; train it "
         "again"
     )
-
-
-def _require_named(metrics: Metrics, promised: Collection[str], kind: str) -> None:
-    """Hold a measurement to the names that its settings promise; some of them may not fit."""
-    unnamed = [name for name in metrics if name not in promised]
-    if unnamed:
-        raise ConfigError(
-            f"measurements/{kind}: measure returns {unnamed[0]}, which metric_names in its "
-            f"settings.py does not have{nearest(unnamed[0], promised)}"
-        )
-    missing = [name for name in promised if name not in metrics]
-    if missing:
-        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
-        logger.warning("%s measured no %s%s of its metric_names", kind, missing[0], more)
 
 
 def _headline(metrics: Metrics, means: Collection[str]) -> str:

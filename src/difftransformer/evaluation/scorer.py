@@ -4,7 +4,7 @@ Shapes: B = sequences, T = positions, R = chosen positions, D = d_model, V = voc
 L = layers, H = heads, S = positions of a row of attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -124,13 +124,25 @@ class Scorer:
 
         All tokens are appended to the cache, as in `next_choice`.
         """
-        logits = self._logits(self.states(torch.tensor([tokens]), cache)[0, -1])
-        return logits.float().log_softmax(-1).cpu()
+        return self._log_probabilities(self.states(torch.tensor([tokens]), cache)[0, -1]).cpu()
+
+    def log_probabilities(self, tokens: Tensor, chunk: int) -> Iterator[Tensor]:
+        """Yield log-probabilities of what follows each position of [B, T], in order, [C, V].
+
+        In float32 and where the model is; C is ``chunk``, of the last ones fewer. The logits of C
+        positions exist at one time.
+        """
+        for hidden in torch.split(self.states(tokens).flatten(0, 1), chunk):
+            yield self._log_probabilities(hidden)
 
     def read(self, tokens: Sequence[int], cache: Cache, chunk: int) -> None:
         """Append tokens to the cache, ``chunk`` positions at a time."""
         for start in range(0, len(tokens), chunk):
             self.states(torch.tensor([tokens[start : start + chunk]]), cache)
+
+    @torch.inference_mode()
+    def _log_probabilities(self, hidden: Tensor) -> Tensor:
+        return self._logits(hidden).float().log_softmax(-1)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         weight = self.model.output_weight

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from difftransformer.errors import DataError
 from difftransformer.provenance.result import Share
+from difftransformer.provenance.sums import adds_up, total
 from difftransformer.reporting.document import SeedValue
 from difftransformer.reporting.statistics import (
     NO_UNITS,
@@ -25,7 +26,6 @@ Asked = tuple[str, int]
 """A set of units: its name and their number."""
 Pair = tuple[SeedValue, SeedValue | None]
 """A seed in a row and in the one it is compared with; None: it is compared with no row."""
-_ROUNDING = 1e-6  # relative; sums of shares and the metric are added up in another order
 
 
 def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue] | None) -> list[Pair]:
@@ -96,19 +96,17 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
 
     assert seed.units is not None and seed.value is not None
     found: dict[Asked, NDArray[np.float64]] = {}
-    total = 0.0
     for share in seed.units.shares:
         values = np.asarray(share.values, dtype=float)
         weights = _weights(share)
         ratio = values.sum() / weights.sum()
-        total += share.coefficient * ratio
         added = share.coefficient * (values - ratio * weights) / weights.sum()
         key = (share.of, len(values))
         found[key] = found[key] + added if key in found else added
-    if abs(total - seed.value) > _ROUNDING * max(1.0, abs(seed.value)):
+    if not adds_up(seed.units, seed.value):
         raise DataError(
-            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total}, its value is "
-            f"{seed.value}: rerun the job"
+            f"{', '.join(seed.job_ids)}: its {seed.units.unit} add up to {total(seed.units)}, its "
+            f"value is {seed.value}: rerun the job"
         )
     return found
 

@@ -146,7 +146,7 @@ class _Case:
             seeds_needed=needed,
             p=counted.p_value if counted is not None else None,
             p_adjusted=adjusted if counted is not None else None,
-            declared=f"{claim.declared.date} {claim.declared.commit}",
+            declared=claim.declared.words,
             run_ids=evidence.job_ids,
             claimed=claim.direction,
             **claim.model_dump(

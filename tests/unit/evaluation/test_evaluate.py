@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
@@ -22,6 +23,7 @@ from difftransformer.config.measurements import (
 )
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
+from difftransformer.evaluation.subject import Measured, means
 from difftransformer.measurements.validation_slices.measure import load_frequent
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.provenance.tracking import NullTracker
@@ -175,6 +177,66 @@ def test_a_metric_that_no_setting_names_is_refused(
         "measurements/recall: measure returns acuracy_n2, which metric_names in its settings.py "
         "does not have; did you mean 'accuracy_n2'?"
     )
+
+
+def returning(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the recall suite's own function return something else."""
+    module = import_module(module_of("recall", "measure"))
+    monkeypatch.setattr(module, "measure", lambda *args: found)
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ([0.5], "a list where metrics should be: return a dict of numbers by their names"),
+        (None, "a NoneType where metrics should be"),
+        (Measured([0.5], {}), "a list where metrics should be"),  # type: ignore[arg-type]
+        ({"accuracy_n2": [0.5]}, "a list as accuracy_n2: make it one number, or None"),
+        ({"accuracy_n2": torch.ones(2)}, "a Tensor as accuracy_n2: make it one number, or None"),
+    ],
+)
+def test_what_is_no_metrics_is_refused_by_name(
+    found: Any,
+    line: str,
+    tmp_path: Path,
+    recall: Path,
+    recall_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    returning(found, monkeypatch)
+    said = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
+    assert said.startswith(f"measurements/recall: measure returns {line}")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "weights", "line"),
+    [
+        ("accuracy_n2", [1.0, 0.0], None, None),
+        ("accuracy_n2", [2.0, 0.0], [3.0, 1.0], None),
+        ("accuracy_n2", [1.0, 1.0], None, "0.5 as accuracy_n2, and rows of it that make 1: let"),
+        ("accuracy_n2", [1.0, 1.0], [0.0, 0.0], "and rows of it that make nan: let the metric"),
+        ("accuracy_n1", [1.0, 1.0], None, None),  # an undefined one
+        ("acuracy_n2", [1.0], None, "units of acuracy_n2, which is none of its metrics; did you"),
+    ],
+)
+def test_units_that_do_not_make_their_metric_are_refused_when_measured(
+    name: str,
+    values: list[float],
+    weights: list[float] | None,
+    line: str | None,
+    tmp_path: Path,
+    recall: Path,
+    recall_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    units = {name: means("rows", values, weights)}
+    returning(Measured({"accuracy_n1": None, "accuracy_n2": 0.5}, units), monkeypatch)
+    inputs = {"model": recall_run, "dataset": recall}
+    if line is None:
+        assert run(tmp_path / "r", RECALLS, **inputs).units == units
+        return
+    said = refused(tmp_path / "r", ConfigError, RECALLS, **inputs)
+    assert said.startswith("measurements/recall: measure returns ") and line in said
 
 
 def test_a_metric_that_is_promised_and_not_measured_is_told(

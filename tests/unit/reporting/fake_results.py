@@ -20,6 +20,7 @@ from fake_mathematics import mathematics
 from fake_needles import needle_results
 from fake_outliers import outliers
 from fake_quantised import quantised
+from fake_rest import the_rest
 from fake_slices import CATALOGUE, SCALE, SWEPT, base, sweep, width
 from fake_throughput import decoding, throughput
 from fake_understanding import understanding
@@ -55,6 +56,7 @@ class FakeResults:
     def __post_init__(self) -> None:
         self.results: list[Path] = []
         self.histories: list[Path] = []
+        self.places: dict[tuple[str | None, str, int], Path] = {}  # by suite, run and seed
 
     def everything(self, seeds: tuple[int, ...] = (0, 1, 2)) -> "FakeResults":
         """Write what every artifact reads, made once in a process and copied then."""
@@ -63,6 +65,10 @@ class FakeResults:
         for mine, theirs in ((self.results, made.results), (self.histories, made.histories)):
             mine += [self.root / path.relative_to(made.root) for path in theirs]
         return self
+
+    def runs(self, suite: str | None) -> list[str]:
+        """Runs with results of a suite; None: with trainings."""
+        return list(dict.fromkeys(run for one, run, _ in self.places if one == suite))
 
     def make(self, seeds: tuple[int, ...]) -> "FakeResults":
         for row in SHAPES:
@@ -98,6 +104,7 @@ class FakeResults:
                 if run != row:
                     self.language_model(run, seed)
             self.language_model(f"{row}_more_tokens", seed)
+        the_rest(self, seeds)
         return self
 
     def mathematics(self, seed: int) -> None:
@@ -304,6 +311,7 @@ class FakeResults:
         }
         publish(path, result, _beside(path))
         self.results.append(path)
+        self.places[suite, run, seed] = path
 
 
 @cache

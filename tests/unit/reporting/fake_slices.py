@@ -47,8 +47,21 @@ def artifact_slice(
         scale=SCALE,
         seeds=seeds,
         facts={run: facts(run) for run in declared.labels},
-        sweeps={run: sweep(run) for run in (*SWEPT, *SWEPT_HOT, *METHODS)},
+        sweeps={run: sweep(run) for run in swept_runs()},
     )
+
+
+def swept_runs() -> tuple[str, ...]:
+    """Runs whose learning rates are swept."""
+    return (*SWEPT, *SWEPT_HOT, *METHODS)
+
+
+def timed_rows(name: str, *, own_sizes: bool) -> list[str]:
+    """Rows of all sections that show timings, at the sizes of their own runs or of the scale."""
+    parts = [part for artifact in CATALOGUE.artifacts.values() for part in artifact.sections]
+    shown = [part for part in parts if part.asked.timing == name]
+    asked = [part for part in shown if (part.measurement != name) == own_sizes]
+    return list(dict.fromkeys(row.run for part in asked for row in part.rows))
 
 
 def facts(run: str) -> dict[str, int | float | bool | str | None]:

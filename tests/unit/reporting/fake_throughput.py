@@ -1,10 +1,11 @@
 """Results of timings, with the shape of real ones."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from fake_slices import timed_rows
 from fake_v2 import MORE_WORK, ROWS
 
 SHAPES = {"short": (128, 16), "long": (1024, 2)}
@@ -28,8 +29,10 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
     """
     noise = random.Random("throughput")
     metrics: dict[str, float | None] = {}
-    timed = [(shape, row) for shape in SHAPES for row in SPEED]
-    timed += [("own_sizes", row) for row in (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))]
+    rows = _with_others(SPEED, "throughput")
+    own = (*ROWS, *(f"{row}_equal_flops" for row in MORE_WORK))
+    timed = [(shape, row) for shape in SHAPES for row in rows]
+    timed += [("own_sizes", row) for row in _with_others(own, "throughput", own_sizes=True)]
     for (shape, row), (backend, gain) in product(timed, (("blocked", 1.1), ("sdpa", 1.0))):
         length, batch = SHAPES.get(shape, OWN_SIZES)
         for mode, base in (("training", 20_000), ("forward", 60_000)):
@@ -53,11 +56,16 @@ def throughput(fake: Any, slow: float = 1.0, changes: Changes | None = None) -> 
         "d_model": 128, "num_layers": 2, "ffn_dim": 384, "vocab_size": 1024,
         "attention": {"head_dim": 32},
     }  # fmt: skip
-    models = {row: dict.fromkeys(SHAPES, model) for row in SPEED}
+    models = {row: dict.fromkeys(SHAPES, model) for row in rows}
     fake.write(
         fake.root / "timings" / "throughput.json", "throughput", "throughput", 0, None, metrics,
         {"config": config, "models": models},
     )  # fmt: skip
+
+
+def _with_others(rows: Iterable[str], name: str, *, own_sizes: bool = False) -> list[str]:
+    """Rows and what else is timed, such as a row of an added table."""
+    return list(dict.fromkeys((*rows, *timed_rows(name, own_sizes=own_sizes))))
 
 
 def rounds(changes: Changes | None) -> dict[str, float | None]:
@@ -73,7 +81,8 @@ def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9
     """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
     metrics: dict[str, float | None] = {"peak_bytes": peak}
-    rows = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2", "dex_s_gqa")
+    own = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2", "dex_s_gqa")
+    rows = _with_others(own, "decoding")
     for row in rows:
         metrics[f"cache_bytes/{row}"] = 2048.0
         for batch in (1, 4):

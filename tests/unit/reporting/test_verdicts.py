@@ -266,6 +266,19 @@ def test_a_family_is_corrected_together(effects: list[float]) -> None:
         assert one.verdict in ("inconclusive", alone.verdict)
 
 
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"date": "2026-11-22", "commit": "0123abc"}, "2026-11-22 0123abc"),
+        ({"date": "2026-11-22"}, "2026-11-22, not in a commit yet"),
+    ],
+)
+def test_a_verdict_says_since_when_its_claim_is_declared(
+    declared: dict[str, str], words: str
+) -> None:
+    assert verdict(claim(declared=declared), evidence([-1.0, -1.2, -0.9])).declared == words
+
+
 def test_claims_that_were_not_built_count_as_undecided() -> None:
     claims = {"C": claim(primary=True), "D": claim(primary=True, artifact="another")}
     found = judge(VerdictsSlice(scale="tiny", claims=claims), {"C": evidence([-1.0, -1.2, -0.9])})

@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     Attributes:
         start: Position of the first query.
         weights: What each head gives to the values, signed, [B, H, b, start + b].
-        pair: The two maps that it is made of, each like the weights; None: the head has one.
+        pair: The two maps that it is made of, each like the weights; None: they are not two.
         seen: Which keys each query sees, bool [b, start + b]; the weights of others are 0.
         layer: 0-based index of the layer.
     """
@@ -180,7 +180,8 @@ class Attention(nn.Module, ABC):
     def pair(self, q: Tensor, k: Tensor, further: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the map of each head that is kept and the one that is subtracted, for analysis.
 
-        Each [B, H, T, S] and before any factor; arguments as for `weights`. None: heads have one.
+        Each [B, H, T, S] and before any factor; arguments as for `weights`. None: a head has not
+        two maps, but one or more than two.
         """
         return None
 

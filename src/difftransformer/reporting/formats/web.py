@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -1,0 +1,72 @@
+"""What a measurement returned, held to what it has to be before it becomes a result."""
+
+import logging
+from collections.abc import Collection
+
+from difftransformer.config.validation import nearest
+from difftransformer.errors import ConfigError
+from difftransformer.evaluation.subject import Measured, Metrics
+from difftransformer.provenance.sums import adds_up, total
+
+logger = logging.getLogger(__name__)
+
+
+def as_measured(found: object, kind: str) -> Measured:
+    """Return what ``measure`` of a kind returned, with the units that there are.
+
+    Raises:
+        ConfigError: It is neither metrics nor `Measured`.
+    """
+    metrics, units = found if isinstance(found, Measured) else (found, {})
+    place = f"measurements/{kind}: measure returns"
+    if not isinstance(metrics, dict):
+        raise ConfigError(
+            f"{place} a {type(metrics).__name__} where metrics should be: return a dict of numbers "
+            "by their names, or Measured(metrics, units)"
+        )
+    for name, value in metrics.items():
+        if not _is_number(value):
+            raise ConfigError(
+                f"{place} a {type(value).__name__} as {name}: make it one number, or None where it "
+                "is undefined"
+            )
+    return Measured(metrics, units)
+
+
+def require_named(metrics: Metrics, promised: Collection[str], kind: str) -> None:
+    """Hold a measurement to the names that its settings promise; some of them may not fit."""
+    unnamed = [name for name in metrics if name not in promised]
+    if unnamed:
+        raise ConfigError(
+            f"measurements/{kind}: measure returns {unnamed[0]}, which metric_names in its "
+            f"settings.py does not have{nearest(unnamed[0], promised)}"
+        )
+    missing = [name for name in promised if name not in metrics]
+    if missing:
+        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
+        logger.warning("%s measured no %s%s of its metric_names", kind, missing[0], more)
+
+
+def require_units(found: Measured, kind: str) -> None:
+    """Hold units to the metrics that they are of."""
+    metrics, place = found.metrics, f"measurements/{kind}: measure returns"
+    for name, one in found.units.items():
+        if name not in metrics:
+            raise ConfigError(
+                f"{place} units of {name}, which is none of its metrics{nearest(name, metrics)}"
+            )
+        value = metrics[name]
+        if value is not None and not adds_up(one, value):
+            raise ConfigError(
+                f"{place} {value:g} as {name}, and {one.unit} of it that make {total(one):g}: let "
+                "the metric be the sum of their values by that of their weights (their mean, where "
+                "none are given), or leave its units out"
+            )
+
+
+def _is_number(value: object) -> bool:
+    """Whether it becomes one number in a result, as a tensor of one element does, or is None."""
+    try:
+        return value is None or isinstance(float(value), float)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return False

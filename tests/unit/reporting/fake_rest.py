@@ -1,0 +1,148 @@
+"""Results that artifacts read and no other file here makes up, so that an added one is tested, too.
+
+A result is like the nearest there is: of the run that a run is based on, else of a neighbour in
+its section, else of any, each number a little smaller. The numbers of a measurement that nobody
+makes up are named by its `metric_names`.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fake_slices
+import pytest
+
+from difftransformer.config.artifacts import Kind, SectionConfig
+from difftransformer.config.judges import judged_suite
+from difftransformer.planning.jobs import Jobs
+
+LEFT_OUT: dict[str, str] = {}
+"""Measurement -> file of tests/measurements that builds its tables and figures instead.
+
+For one whose report reads more than numbers by name, such as files beside a result.
+"""
+
+
+def the_rest(fake: Any, seeds: Sequence[int]) -> None:
+    """Write what is missing; it is nothing while every row has a file here that makes it up."""
+    for artifact in fake_slices.CATALOGUE.artifacts.values():
+        for part in artifact.sections:
+            runs = _runs(part)
+            for suite, run in _read(part, runs):
+                for seed in seeds:
+                    if (suite, run, seed) not in fake.places:
+                        _write(fake, suite, run, seed, runs)
+
+
+def left_out(name: str) -> str | None:
+    """Say why nothing here makes up what an artifact reads; None: it is made up."""
+    swept = fake_slices.swept_runs()
+    for part in fake_slices.CATALOGUE.artifacts[name].sections:
+        if part.measurement in LEFT_OUT:
+            return f"tests/measurements/{LEFT_OUT[part.measurement]} builds {part.measurement}"
+        if part.asked.swept and not any(row.run in swept for row in part.rows):
+            return "swept_runs of fake_slices.py has none of its rows"
+    return None
+
+
+def made_up(kind: Kind) -> list[str]:
+    """Return the artifacts that are built of made-up results."""
+    known = fake_slices.CATALOGUE.artifacts.items()
+    return [name for name, one in known if getattr(one, kind) and left_out(name) is None]
+
+
+def skipped(kind: Kind) -> list[Any]:
+    """Return the others as parameters of a test that is left out, and says why."""
+    known = fake_slices.CATALOGUE.artifacts.items()
+    return [
+        pytest.param(name, marks=pytest.mark.skip(reason=f"{name}: {why}"))
+        for name, one in known
+        if getattr(one, kind) and (why := left_out(name)) is not None
+    ]
+
+
+def _runs(part: SectionConfig) -> list[str]:
+    members = fake_slices.CATALOGUE.members
+    return [run for row in part.rows for run in members(row.run, part.family)]
+
+
+def _read(part: SectionConfig, runs: Sequence[str]) -> Iterator[tuple[str | None, str]]:
+    """Suites, and None for trainings, with the runs whose results a section reads.
+
+    Sweeps are made up from `fake_slices.sweep`, timings from all rows that are timed.
+    """
+    if part.asked.swept:
+        return
+    twins = [row.twin for row in part.rows if row.twin is not None]
+    judges = fake_slices.declarations().judges
+    for run in (*runs, *twins):
+        if part.asked.trained:
+            yield None, run
+        for suite in part.asked.twin_suites if run in twins else part.suites:
+            said = judges.get(suite)
+            yield from ((name, run) for name in _judged(suite, said) or [suite])
+
+
+def _judged(suite: str, judges: Sequence[str] | None) -> list[str]:
+    return [judged_suite(suite, judge) for judge in judges or ()]
+
+
+def _write(fake: Any, suite: str | None, run: str, seed: int, neighbours: Sequence[str]) -> None:
+    known = [suite] if suite is None else [suite, *_of_the_same_kind(suite, fake)]
+    places = (
+        fake.places.get((one, other, seed))
+        for one in known
+        for other in (run, *_bases(run), *neighbours, *fake.runs(one))
+    )
+    path = next((place for place in places if place is not None), None)
+    if path is None:
+        assert suite is not None, f"{run}: no training to make one up from"
+        _by_names(fake, suite, run, seed)
+        return
+    content = json.loads(path.read_text())
+    if suite is None:
+        target = path.parents[1].with_name(run) / str(seed) / path.name
+        _copy_history(fake, path.parent, target.parent)
+    else:
+        asked = path.parents[1]
+        asked = asked if content["suite"] == suite else asked.with_name(suite)
+        target = asked / run / path.name
+        if path.with_suffix("").is_dir():
+            shutil.copytree(path.with_suffix(""), target.with_suffix(""))
+    draw = random.Random(f"{suite}{run}{seed}")
+    metrics = {
+        name: value * draw.uniform(0.98, 1.0) if isinstance(value, float) else value
+        for name, value in content["metrics"].items()
+    }
+    fake.write(target, content["kind"], run, seed, suite, metrics, content["settings"])
+
+
+def _copy_history(fake: Any, source: Path, target: Path) -> None:
+    if (history := source / "history.csv").is_file():
+        target.mkdir(parents=True, exist_ok=True)
+        fake.histories.append(Path(shutil.copy(history, target)))
+
+
+def _of_the_same_kind(suite: str, fake: Any) -> list[str]:
+    suites = fake_slices.CATALOGUE.suites
+    kind = suites[suite]["kind"] if suite in suites else None
+    known = dict.fromkeys(one for one, _, _ in fake.places if one in suites)
+    return [one for one in known if suites[one]["kind"] == kind]
+
+
+def _bases(run: str) -> Iterator[str]:
+    """What a run is based on, the nearest first."""
+    runs = fake_slices.CATALOGUE.runs
+    while run in runs and (base := runs[run].base) is not None:
+        yield (run := base)
+
+
+def _by_names(fake: Any, suite: str, run: str, seed: int) -> None:
+    asked = fake_slices.CATALOGUE.suite(suite)
+    model = Jobs(fake_slices.CATALOGUE).run(run).model
+    draw = random.Random(f"{suite}{run}{seed}")
+    metrics = {name: draw.uniform(0.2, 0.8) for name in asked.metric_names(model)}
+    fake.evaluation(run, seed, suite, metrics, asked.model_dump(mode="json"))

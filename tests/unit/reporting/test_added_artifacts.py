@@ -1,0 +1,97 @@
+"""A run, a suite and a table that someone adds need no made-up results of their own."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import fake_rest
+import fake_slices
+import pytest
+from fake_rest import LEFT_OUT, made_up, skipped, the_rest
+from fake_results import FakeResults
+from fake_slices import SCALE, artifact_slice, declarations
+from pictures import picture
+
+from difftransformer.config.resolve import Catalogue
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.table_job import build_table, make_table
+
+SEEDS = (0, 1)
+SECTIONS = {
+    "mine": {"validation_slices": "validation_slices", "sinks": "sinks"},
+    "anew": {"my_slices": "validation_slices"},
+}
+"""Of each artifact: suites with their measurements."""
+SUITE = "  my_slices: {kind: validation_slices, seq_len: 64, n: 2, max_count: 9}\n"
+
+
+@pytest.fixture
+def added(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The run of the page beside its base in two tables; no other artifact is there."""
+    page = (repository / "docs" / "adding.md").read_text()
+    entry = page.partition("```yaml\n")[2].partition("```")[0]
+    run = entry.partition(":")[0].strip()
+    config = Path(shutil.copytree(repository / "config", tmp_path / "config"))
+    for name, head, text in (("runs", "runs:\n", entry), ("evaluations", "suites:\n", SUITE)):
+        file = config / f"{name}.yaml"
+        file.write_text(file.read_text().replace(f"\n{head}", f"\n{head}{text}", 1))
+    rows = [{"run": one} for one in ("transformer", "diff", run)]
+    for name, asked in SECTIONS.items():
+        parts = [
+            {"title": suite, "measurement": measurement, "suites": [suite], "rows": rows}
+            for suite, measurement in asked.items()
+        ]
+        form = {"table": {"caption": "Mine."}, "figure": {"caption": "Mine.", "alt": "Mine."}}
+        artifact = {"title": name, "description": name, "sections": parts, **form}
+        (config / "artifacts" / f"{name}.yaml").write_text(json.dumps(artifact))
+    whole = Catalogue.load(config, {"scale": SCALE})
+    alone = replace(whole, artifacts={name: whole.artifacts[name] for name in SECTIONS})
+    monkeypatch.setattr(fake_slices, "CATALOGUE", alone)
+    return run
+
+
+def test_an_added_artifact_is_built_of_results_like_those_there_are(
+    added: str, small: FakeResults, tmp_path: Path
+) -> None:
+    for run in ("transformer", "diff"):
+        for seed in SEEDS:
+            small.language_model(run, seed)
+    before = len(small.results)
+    the_rest(small, SEEDS)
+    # A training of the run, one suite of it, and two suites of all three rows.
+    assert len(small.results) - before == len(SEEDS) * (1 + 1 + 3 + 3)
+    assert made_up("table") == made_up("figure") == [*SECTIONS]
+    results = load_results(small.results, SCALE)
+    for name in SECTIONS:
+        artifact = artifact_slice(name, seeds=SEEDS)
+        build_table(artifact, small.results, tmp_path / name)
+        for part in make_table(artifact, results).sections:
+            own = [cell for cell in part.cells if cell.row == added]
+            assert own and all(cell.n == len(SEEDS) for cell in own if cell.value is not None)
+        assert picture(name, small, SEEDS).axes
+    for seed in SEEDS:
+        ours, base = (
+            results.evaluation("validation_slices", run, seed).metrics["loss"]
+            for run in (added, "diff")
+        )
+        assert ours is not None and base is not None and 0.98 < ours / base < 1
+
+
+def test_the_run_of_the_page_looks_like_no_row_of_its_table(added: str, repository: Path) -> None:
+    shipped = Catalogue.load(repository / "config", {"scale": SCALE})
+    beside = {shipped.look(run) for run in shipped.artifacts["table6"].runs()}
+    assert declarations().look(added) not in {None, *beside}
+
+
+@pytest.mark.usefixtures("added")
+def test_what_is_left_out_says_who_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fake_rest.LEFT_OUT, "sinks", "sinks/test_measure.py")
+    assert made_up("table") == ["anew"]
+    ((mark,),) = [one.marks for one in skipped("table")]
+    assert mark.kwargs["reason"] == "mine: tests/measurements/sinks/test_measure.py builds sinks"
+
+
+def test_what_is_left_out_has_tests_of_its_own(repository: Path) -> None:
+    for measurement, file in LEFT_OUT.items():
+        assert (repository / "tests" / "measurements" / file).is_file(), measurement
