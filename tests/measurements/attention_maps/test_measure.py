@@ -11,7 +11,8 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from scipy.spatial.distance import cosine, jensenshannon
-from scipy.stats import entropy, norm, pearsonr, rankdata, spearmanr
+from scipy.special import softmax
+from scipy.stats import entropy, pearsonr, spearmanr
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
 from difftransformer.data.packed import PackedDataset
@@ -79,25 +80,22 @@ def slow(asked: Suite, one: Subject) -> dict[str, float]:
     return {name: float(np.mean(found)) for name, found in values.items()}
 
 
-def _slow_noise(place: int) -> float:
+def _slow_noise(place: int) -> int:
     """SplitMix64 in whole numbers."""
     z = place * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
-    return float(norm.ppf((((z ^ z >> 31) >> 11) + 0.5) / 2**53))
+    z ^= z >> 31
+    return z - 2**64 if z >= 2**63 else z
 
 
 def _slow_alike(x: Any, y: Any, first_place: int) -> Any:
-    """The values of y, ordered by what goes with x as one pair of normal variables."""
-    if not np.ptp(x) or not np.ptp(y):
+    """Another y about the same line over x, by logarithms."""
+    if not (x > 0).all() or not (y > 0).all() or not np.ptp(x):
         return np.full_like(y, np.nan)
-    a, b = (norm.ppf((rankdata(one) - 0.5) / len(one)) for one in (x, y))
-    r = pearsonr(a, b).statistic
-    noise = np.array([_slow_noise(first_place + key) for key in range(len(x))])
-    drawn = r * a + np.sqrt(max(1 - r**2, 0)) * noise
-    found = np.empty_like(y)
-    found[np.argsort(drawn)] = np.sort(y)
-    return found
+    line = np.polynomial.Polynomial.fit(np.log(x), np.log(y), 1)(np.log(x))
+    order = sorted(range(len(x)), key=lambda key: _slow_noise(first_place + key))
+    return softmax(line + (np.log(y) - line)[order])
 
 
 def _slow_row(asked: Suite, rows: Any, window: int, h: int, i: int, add: Any) -> None:

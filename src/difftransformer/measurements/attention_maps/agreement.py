@@ -9,19 +9,36 @@ Shapes: K = keys; a row has values for all of them and ``seen`` says which ones 
 leaves undefined, as the correlation of one whose values are all equal, is NaN.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from difftransformer.measurements.attention_maps.settings import salient
 
+_ROUNDING = 1e-12
+"""Of logarithms."""
 
-def agreement(first: Tensor, second: Tensor, seen: Tensor) -> dict[str, Tensor]:
-    """Every kind, float64 [..., K] with ``seen`` bool [..., K] -> [...]."""
+
+class Ranked(NamedTuple):
+    """A map and the ranks of its weights in each row, float64 [..., K] both."""
+
+    weights: Tensor
+    ranks: Tensor
+
+
+def ranked(weights: Tensor, seen: Tensor) -> Ranked:
+    """Rank the weights of rows among what is seen."""
+    return Ranked(weights, ranks(weights, seen))
+
+
+def agreement(first: Ranked, second: Ranked, seen: Tensor) -> dict[str, Tensor]:
+    """Every kind, with ``seen`` bool [..., K] -> [...]."""
     return {
-        "rank": correlation(ranks(first, seen), ranks(second, seen), seen),
-        "pearson": correlation(first, second, seen),
-        "js": divergence(first, second, seen),
-        "cosine": cosine_distance(first, second, seen),
+        "rank": correlation(first.ranks, second.ranks, seen),
+        "pearson": correlation(first.weights, second.weights, seen),
+        "js": divergence(first.weights, second.weights, seen),
+        "cosine": cosine_distance(first.weights, second.weights, seen),
     }
 
 
@@ -82,35 +99,40 @@ def entropy(distribution: Tensor) -> Tensor:
 def alike_everywhere(first: Tensor, second: Tensor, seen: Tensor, noise: Tensor) -> Tensor:
     """A second map, drawn, whose likeness to the first is the same for all tokens (ours).
 
-    It has the values of ``second`` in another order. Its ranks go with those of ``first`` as two
-    correlated normal variables do, with the correlation that the normal scores of both maps have in
-    the row. Where salient tokens agree less because they are few and their values a narrow range,
-    they do so in these maps, too.
+    In each row the logarithms of its weights lie about the line by which those of ``second`` go
+    with those of ``first``, as far from it as those of ``second``, but in another order: residuals
+    are permuted (Freedman and Lane 1983). Where salient tokens agree less because they are few and
+    their weights a narrow range, they do so in these maps, too.
 
     Args:
         first: The map that is kept, float64 [..., K].
         second: The map that is subtracted, float64 [..., K].
-        seen: Which tokens count, bool [..., K].
-        noise: Independent standard normal numbers, float64 [..., K].
+        seen: Which tokens count, bool [..., K]; may lack leading dimensions.
+        noise: Numbers without order, [..., K].
 
     Returns:
-        float64 [..., K]; 0 of what is not seen; NaN where a row has no correlation.
+        float64 [..., K], 0 of what is not seen; NaN in a row where a weight is 0, or all of
+        ``first`` are equal.
     """
     number = seen.sum(dim=-1, keepdim=True)
-    x, y = (
-        torch.special.ndtri((ranks(one, seen) - 0.5) / number).where(seen, 0)
-        for one in (first, second)
-    )
-    together = correlation(x, y, seen).unsqueeze(-1)
-    drawn = together * x + (1 - together.square()).clamp_min(0).sqrt() * noise
-    order = drawn.masked_fill(~seen, torch.inf).argsort(dim=-1)
-    values = second.masked_fill(~seen, torch.inf).sort(dim=-1).values
-    found = torch.empty_like(second).scatter_(-1, order, values).where(seen, 0)
-    return found.masked_fill(together.isnan(), torch.nan)
+
+    def centred(weights: Tensor) -> Tensor:
+        logs = weights.log().where(seen, 0)
+        return (logs - logs.sum(dim=-1, keepdim=True) / number).where(seen, 0)
+
+    x, y = centred(first), centred(second)
+    x = x.masked_fill((x.abs() < _ROUNDING).all(dim=-1, keepdim=True), torch.nan)
+    line = (x * y).sum(-1, keepdim=True) / x.square().sum(-1, keepdim=True) * x
+    # Both have the places that are seen before all others.
+    places = (~seen).byte().argsort(dim=-1, stable=True).expand_as(x)
+    others = noise.masked_fill(~seen, torch.iinfo(noise.dtype).max).argsort(dim=-1)
+    residuals = torch.empty_like(x).scatter_(-1, places, (y - line).gather(-1, others))
+    drawn = (line + residuals).masked_fill(~seen, -torch.inf)
+    return drawn.softmax(dim=-1)
 
 
-def normal_numbers(places: Tensor) -> Tensor:
-    """Independent standard normal numbers, float64, one for each int64, always the same for it.
+def without_order(places: Tensor) -> Tensor:
+    """Numbers that seem drawn at random, int64, one for each int64, always the same for it.
 
     So they are alike on each device, and however rows are put together. By SplitMix64 (Steele, Lea
     and Flood 2014).
@@ -118,8 +140,7 @@ def normal_numbers(places: Tensor) -> Tensor:
     bits = places * -0x61C8864680B583EB
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
         bits = (bits ^ (bits >> shift & (1 << 64 - shift) - 1)) * factor
-    found: Tensor = torch.special.ndtri(((bits >> 11 & (1 << 53) - 1).double() + 0.5) / (1 << 53))
-    return found
+    return bits
 
 
 def most_salient(salience: Tensor, seen: Tensor, share: float) -> tuple[Tensor, Tensor]:

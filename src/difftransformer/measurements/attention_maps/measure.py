@@ -34,8 +34,9 @@ from difftransformer.measurements.attention_maps.agreement import (
     alike_everywhere,
     entropy,
     most_salient,
-    normal_numbers,
+    ranked,
     shares,
+    without_order,
 )
 from difftransformer.measurements.attention_maps.settings import (
     ALIKE,
@@ -190,21 +191,26 @@ def _add_pair(tally: Tally, suite: Suite, rows: Rows, before: int) -> None:
     first, second, seen = first[:, :, late], second[:, :, late], seen[late]
     if not len(seen):
         return
-    taken = (first - rows.weights[:, :, late].double()).sum(-1, keepdim=True)
-    factor = taken / second.sum(-1, keepdim=True)
     seen_by_all = seen.expand_as(first)
-    drawn = alike_everywhere(first, second, seen_by_all, _noise(suite, rows, before)[:, :, late])
-    for end, other in (("", second), (ALIKE, drawn)):
-        kinds = {"both": first + other, "first": first, "weights": first - factor * other}
-        at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
-        top = first.gather(-1, at), other.gather(-1, at), counted.expand_as(at)
-        for part, compared in zip(PARTS, ((first, other, seen_by_all), top), strict=True):
+    kept, subtracted = ranked(first, seen_by_all), ranked(second, seen_by_all)
+    noise = _noise(suite, rows, before)[:, :, late]
+    drawn = ranked(alike_everywhere(first, second, seen, noise), seen_by_all)
+    factor = (first - rows.weights[:, :, late]).sum(-1, keepdim=True) / second.sum(-1, keepdim=True)
+    for end, other in (("", subtracted), (ALIKE, drawn)):
+        if not end or suite.salient_by != "first":  # which is the same beside both
+            kinds = {"first": first, "both": first + other.weights}
+            kinds["weights"] = first - factor * other.weights
+            at, counted = most_salient(kinds[suite.salient_by], seen, suite.top_share)
+            counted = counted.expand_as(at)
+        top = [ranked(one.gather(-1, at), counted) for one in (first, other.weights)]
+        by_part = ((kept, other, seen_by_all), (top[0], top[1], counted))
+        for part, compared in zip(PARTS, by_part, strict=True):
             for kind, values in agreement(*compared).items():
                 tally.add(f"{kind}_{part}{end}", layer, values, ~values.isnan())
 
 
 def _noise(suite: Suite, rows: Rows, before: int) -> Tensor:
-    """Normal numbers for the weights of some rows, the same in batches and blocks of any size."""
+    """Numbers for the weights of some rows, the same in batches and blocks of any size."""
     sizes, device = rows.weights.shape, rows.weights.device
     window, head, query, key = (
         torch.arange(size, device=device).view(-1, *[1] * (3 - axis))
@@ -217,7 +223,7 @@ def _noise(suite: Suite, rows: Rows, before: int) -> Tensor:
         (suite.seq_len, key),
     ):
         places = places * counted + place
-    return normal_numbers(places)
+    return without_order(places)
 
 
 def _add_distances(tally: Tally, apart: Tensor, heads: Mapping[int, int]) -> None:

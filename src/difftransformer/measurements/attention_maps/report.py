@@ -92,8 +92,8 @@ def _agreement(view: View[Options]) -> Section:
         f"tokens that a query sees, and over the {view.suite.top_share:.0%} most salient of them, "
         f"{_SALIENT[view.suite.salient_by]}, from position {view.suite.first_query} on. Whatever "
         "the maps, the few tokens of largest weight agree less than all; beyond alike: by how much "
-        "top − all lies beyond that of maps with the same weights whose likeness is the same for "
-        "all tokens, drawn by one normal correlation a row (ours). "
+        "top − all lies beyond that of second maps whose likeness to the first is the same for "
+        "all tokens: logarithms of weights about one line a row, with residuals permuted (ours). "
     )
     return _table(view, metrics, 3, note)
 
