@@ -5,7 +5,7 @@ refers to nothing else.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -228,6 +228,38 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     if options.needs_family and part.family is None:
         raise ConfigError(f"{place}.family: measurement {found.name} needs one")
     return part.model_copy(update={"options": options})
+
+
+def check_seen_seeds(
+    scale: str,
+    known: Iterable[str],
+    spent: Collection[int],
+    artifacts: Mapping[str, ArtifactConfig],
+    place: str,
+) -> None:
+    """Check that seeds by which claims are not judged are those of a scale, and not spent anyway.
+
+    Args:
+        scale: The scale in use.
+        known: All scales.
+        spent: Seeds of the scale in use that judge no claim.
+        artifacts: With their claims.
+        place: The folder of the artifacts.
+
+    Raises:
+        ConfigError: One line with the key path, the unknown name and the nearest one.
+    """
+    scales = dict.fromkeys(known)
+    for name, artifact in artifacts.items():
+        for claim, one in artifact.claims.items():
+            key = f"{place}/{name}.yaml: claims.{claim}.seen_seeds"
+            for other in one.seen_seeds:
+                lookup(scales, other, "scale", key)
+            if both := sorted(set(one.seen(scale)) & set(spent)):
+                raise ConfigError(
+                    f"{key}.{scale}: {both[0]} judges no claim at this scale, by its spent_seeds; "
+                    "leave it out here"
+                )
 
 
 def check_labels(

@@ -1,10 +1,10 @@
 """Claims of the papers and of ours: what would confirm or contradict them, declared beforehand."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
-from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.base import Name, Settings, distinct, setting
 
 Direction = Literal["lower", "higher"]
 Test = Literal["difference", "equivalence", "noninferiority", "time_to_event"]
@@ -96,7 +96,7 @@ class ClaimConfig(Settings, str_strip_whitespace=True):
         [], meaning="What must hold for it to be testable; the first that does not is the reason"
     )
     declared: Declaration = setting(meaning="When, and by which commit")
-    seen_seeds: dict[Name, list[int]] = setting(
+    seen_seeds: dict[Name, Annotated[list[int], AfterValidator(distinct)]] = setting(
         {},
         meaning="Seeds by scale whose results had been seen when it was declared: they do not "
         "judge it, beside the spent seeds of the scale",

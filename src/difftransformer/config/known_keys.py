@@ -38,8 +38,8 @@ def _branches(part: Schema, schema: Schema) -> Iterator[Schema]:
     """What a part may be: itself, what it refers to, or each type of a union."""
     if "$ref" in part:
         yield from _branches(_referred(part, schema), schema)
-    elif "anyOf" in part:
-        for one in part["anyOf"]:
+    elif kinds := part.get("anyOf", part.get("oneOf")):
+        for one in kinds:
             yield from _branches(one, schema)
     else:
         yield part

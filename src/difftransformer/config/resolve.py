@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from difftransformer.config import retokenised, scales
-from difftransformer.config.artifacts import ArtifactConfig, check_labels, read_artifacts
+from difftransformer.config.artifacts import (
+    ArtifactConfig,
+    check_labels,
+    check_seen_seeds,
+    read_artifacts,
+)
 from difftransformer.config.base import Settings
 from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
@@ -81,6 +86,9 @@ class Catalogue:
         }
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
         scales.check_not_testable(scale.not_testable, artifacts, claims, place)
+        check_seen_seeds(
+            project.scale, files, scale.spent_seeds, artifacts, str(folder / "artifacts")
+        )
         for name in scale.seeds:
             lookup(artifacts, name, "artifact", f"{place}: seeds")
         labels = {name: entry.label for name, entry in runs.items()}

@@ -61,7 +61,7 @@ class Timing(Settings):
     processes: int = setting(
         5,
         meaning="Fresh processes that take rounds, one after the other; what is claimed of speeds "
-        "is over them, and fewer than three decide nothing.",
+        "is over them.",
         ge=3,
     )
     warmup: int = setting(

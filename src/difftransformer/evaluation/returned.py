@@ -6,6 +6,7 @@ from collections.abc import Collection
 from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Measured, Metrics
+from difftransformer.provenance.result import Units
 from difftransformer.provenance.sums import adds_up, total
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,16 @@ def as_measured(found: object, kind: str) -> Measured:
                 f"{place} a {type(value).__name__} as {name}: make it one number, or None where it "
                 "is undefined"
             )
-    return Measured(metrics, units)
+    if not isinstance(units, dict) or not all(isinstance(one, Units) for one in units.values()):
+        raise ConfigError(
+            f"{place} a {type(units).__name__} of other things where units should be: return "
+            "a dict of what `means` gives, by the names of metrics"
+        )
+    plain = int | float | None
+    return Measured(
+        {name: one if isinstance(one, plain) else float(one) for name, one in metrics.items()},
+        units,
+    )
 
 
 def require_named(metrics: Metrics, promised: Collection[str], kind: str) -> None:
@@ -66,6 +76,8 @@ def require_units(found: Measured, kind: str) -> None:
 
 def _is_number(value: object) -> bool:
     """Whether it becomes one number in a result, as a tensor of one element does, or is None."""
+    if isinstance(value, str | bytes):
+        return False
     try:
         return value is None or isinstance(float(value), float)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):

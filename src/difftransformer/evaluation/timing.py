@@ -50,7 +50,7 @@ def time_shape(
 
     Returns:
         seconds/{shape}/{row}/{backend}/{mode}/{round}; tokens_per_second/{shape}/{row}/{backend}/
-        {mode}, median over rounds.
+        {mode}, median over the rounds of this process.
     """
     seconds = take_turns(
         steps,

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Literal, TypeVar
 
@@ -91,6 +91,7 @@ def _unheard() -> Iterator[None]:
 
     A handler is this process's alone, what is blocked is not.
     """
+    resource_tracker.ensure_running()  # the first start would do so, and lets SIGTERM through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_WHO_STARTED_IT)
     try:
         yield

@@ -76,8 +76,13 @@ class JobIdentity:
         }
         tags["mlflow.source.git.commit"] = environment.git_commit
         tags |= {f"version.{name}": text for name, text in environment.versions.items()}
-        tags |= {f"hardware.{name}": value for name, value in environment.hardware.items()}
+        tags |= hardware_tags(environment)
         return {name: value for name, value in tags.items() if value is not None}
+
+
+def hardware_tags(environment: Environment) -> dict[str, Any]:
+    """Labels of the MLflow run that say on what it ran."""
+    return {f"hardware.{name}": value for name, value in environment.hardware.items()}
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ class Job:
         made = origin(identity.fingerprint, started=self.started, threads=identity.threads)
         if environment is not None:
             made = made.model_copy(update=dict(environment))
+            self.tracker.set_tags(hardware_tags(environment))
         result = Result(
             kind=kind,
             job_id=identity.job_id,

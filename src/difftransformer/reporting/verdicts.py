@@ -107,7 +107,8 @@ class _Case:
     def __init__(self, asked: VerdictsSlice, name: str, evidence: Evidence) -> None:
         self.name, self.evidence = name, evidence
         self.claim: ClaimSlice = asked.claims[name]
-        self.obstacle = asked.not_testable.get(name) or evidence.obstacle
+        self.untestable = asked.not_testable.get(name)
+        self.obstacle = self.untestable or evidence.obstacle
         self.pairs = _pairs(self.claim, evidence)
         self.tested = None
         if len(self.pairs) >= FEWEST_PAIRS:
@@ -127,8 +128,7 @@ class _Case:
         effect = _contrast(self.pairs, evidence).effect if self.pairs else None
         counted = tested if self.obstacle is None else None
         name = self._name(adjusted)
-        untested = name == "no data" and evidence.spent
-        needed = self._seeds_needed(share) if name == "inconclusive" or untested else None
+        needed = self._seeds_needed(share) if name == "inconclusive" or self._spent() else None
         return Verdict(
             claim=self.name,
             family=claim.family,
@@ -170,7 +170,7 @@ class _Case:
 
     def _reason(self, name: VerdictName, adjusted: float, needed: int | None) -> str:
         claim, seeds = self.claim, len(self.pairs)
-        if name == "no data" and self.evidence.spent:
+        if self._spent():
             return (
                 f"seeds {', '.join(map(str, self.evidence.spent))} are spent: they had been seen "
                 "when the protocol or this claim was chosen, and do not judge it; "
@@ -198,6 +198,10 @@ class _Case:
             if name == "inconclusive" and claim.over == "seeds":
                 words.append(_would_decide(needed, seeds, tested=self.tested is not None))
         return "; ".join(words)
+
+    def _spent(self) -> bool:
+        """Whether it lacks nothing but seeds that may judge it."""
+        return not self.pairs and bool(self.evidence.spent) and not self.untestable
 
     def _constant(self) -> bool:
         """Whether every seed of both rows gave the same number, and what was asked did not vary."""

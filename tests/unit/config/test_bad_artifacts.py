@@ -117,6 +117,21 @@ CASES: dict[str, Case] = {
         put("claims", "T6.1", "post_hoc", value=" " * 30),
         ["table6.yaml: claims.T6.1.post_hoc: string should have at least 20 characters"],
     ),
+    "seeds seen at an unknown scale": (
+        "artifacts/table6.yaml",
+        put("claims", "T6.1", "seen_seeds", value={"tinny": [6]}),
+        ["table6.yaml: claims.T6.1.seen_seeds: unknown scale 'tinny'; did you mean 'tiny'?"],
+    ),
+    "seeds seen that are spent anyway": (
+        "artifacts/table6.yaml",
+        put("claims", "T6.1", "seen_seeds", value={"tiny": [6, 1]}),
+        ["table6.yaml: claims.T6.1.seen_seeds.tiny: 1 judges no claim at this scale"],
+    ),
+    "a seed seen twice": (
+        "artifacts/table6.yaml",
+        put("claims", "T6.1", "seen_seeds", value={"tiny": [6, 6]}),
+        ["table6.yaml: claims.T6.1.seen_seeds.tiny: must be distinct, got [6, 6]"],
+    ),
     "a declaration without a commit": (
         "artifacts/table6.yaml",
         put("claims", "T6.1", "declared", "commit", value="HEAD"),

@@ -1,9 +1,9 @@
 """Hints to an unknown key are the keys of its own mapping, wherever that stands."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from difftransformer.config.base import Name, Settings
 from difftransformer.config.known_keys import beside
@@ -17,12 +17,23 @@ class Other(Settings):
     b: int
 
 
+class First(Settings):
+    kind: Literal["first"]
+    c: int
+
+
+class Second(Settings):
+    kind: Literal["second"]
+    d: int
+
+
 class Outer(Settings):
     one: Inner
     listed: list[Inner]
     named: dict[Name, Inner]
     any_name: dict[str, Inner]
     either: Annotated[Inner | Other | None, "a union"]
+    told: Annotated[First | Second, Field(discriminator="kind")]
     open: dict[str, object]
 
 
@@ -35,6 +46,7 @@ class Outer(Settings):
         (("named", "n", "x"), {"a"}),
         (("any_name", "n", "x"), {"a"}),
         (("either", "x"), {"a", "b"}),
+        (("told", "x"), {"kind", "c", "d"}),
         (("open", "n", "x"), set()),
     ],
 )

@@ -193,6 +193,9 @@ def returning(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (Measured([0.5], {}), "a list where metrics should be"),  # type: ignore[arg-type]
         ({"accuracy_n2": [0.5]}, "a list as accuracy_n2: make it one number, or None"),
         ({"accuracy_n2": torch.ones(2)}, "a Tensor as accuracy_n2: make it one number, or None"),
+        ({"accuracy_n2": "0.5"}, "a str as accuracy_n2: make it one number, or None"),
+        (Measured({"accuracy_n2": 0.5}, {"accuracy_n2": [1.0]}), "a dict of other things where"),  # type: ignore[dict-item]
+        (Measured({"accuracy_n2": 0.5}, [1.0]), "a list of other things where units should"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_metrics_is_refused_by_name(

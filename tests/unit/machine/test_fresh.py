@@ -78,6 +78,20 @@ def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_none_hears_what_all_of_a_job_are_told() -> None:
+    """Not the first one that a process starts, either."""
+    asks = "from difftransformer.machine.fresh import afresh\n"
+    asks += "for _ in range(2): print(afresh('it', eval, \"open('/proc/self/status').read()\"))"
+    said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    blocked = [line for line in said.stdout.splitlines() if line.startswith("SigBlk:")]
+    assert len(blocked) == 2
+    for line in blocked:
+        mask = int(line.split()[1], 16)
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            assert mask >> (one - 1) & 1, one
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("all_of_them", [False, True])
 def test_it_ends_with_who_started_it(how: signal.Signals, all_of_them: bool) -> None:

@@ -208,6 +208,13 @@ def test_commands_are_shown_as_code() -> None:
 
 def test_no_seed_with_a_value_is_no_data_and_a_missing_one_leaves_it_open() -> None:
     assert verdict(claim(), evidence([None] * 3)).verdict == "no data"
+
+
+def test_seeds_are_not_asked_for_where_none_would_do() -> None:
+    spent = evidence([], [], spent=[6, 7])
+    assert verdict(claim(), spent).seeds_needed == 3
+    found = verdict(claim(), spent, not_testable={"C": "too small"})
+    assert (found.verdict, found.seeds_needed) == ("no data", None) and "spent" not in found.reason
     for over, one in (("seeds", "seed"), ("processes", "process")):
         asked = claim(over=over)
         assert verdict(asked, evidence([None] * 3)).reason == f"no {one} has a value on both sides"

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from difftransformer.reporting.formats.wording import duration
 from difftransformer.reporting.verdicts import Verdict
 
 _ARROWS = {"lower": "↓ lower", "higher": "↑ higher"}
@@ -58,7 +59,7 @@ def decides(verdict: Verdict) -> str:
     if verdict.verdict in ("confirmed", "contradicted"):
         return "decided here"
     if verdict.seeds_needed is not None:
-        time = "" if verdict.minutes is None else f", some {max(1, round(verdict.minutes))} min"
+        time = "" if verdict.minutes is None else f", {duration(verdict.minutes)}"
         return f"{verdict.seeds_needed} seeds{time}"
     if verdict.verdict == "inconclusive":
         return "no number of seeds that is feasible"
