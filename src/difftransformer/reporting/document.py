@@ -52,6 +52,9 @@ class Cell(Settings):
     paper_value: float | None = None
     paper_text: str | None = None
     seeds: list[SeedValue] = Field(default=[])
+    each: str = Field(
+        default="seed", description="What `seeds` are, one of them: a seed, or a process"
+    )
 
     def job_ids(self) -> list[str]:
         """Jobs behind the cell, sorted, each once."""

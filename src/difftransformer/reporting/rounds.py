@@ -111,7 +111,7 @@ class Timings:
 
     def one_cell(self, place: Place, value: float, text: str) -> Cell:
         """A number that was found once."""
-        once = SeedValue(seed=0, value=value, text=text, job_ids=[self.result.job_id])
+        once = SeedValue(seed=0, value=value, text="", job_ids=[self.result.job_id])
         return Cell(row=place.row, column=place.column, text=text, value=value, n=1, seeds=[once])
 
     def machine_note(self) -> str:
@@ -146,6 +146,7 @@ class Timings:
             text=f"{write(middle(rounds))} ({low} to {high})",
             value=middle(rounds),
             n=len(values),
+            each="process",
             seeds=[
                 SeedValue(seed=number, value=value, text=plain(value, decimals), job_ids=jobs)
                 for number, value in enumerate(values)

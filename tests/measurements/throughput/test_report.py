@@ -16,6 +16,7 @@ from difftransformer.measurements.throughput.report import MODES
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.markdown import to_markdown
+from difftransformer.reporting.formats.web import to_page
 from difftransformer.reporting.rounds import Timings, middle
 from difftransformer.reporting.table_job import make_table
 
@@ -106,6 +107,7 @@ def test_verdicts_speak_of_processes(slow: float, verdict: str, small: FakeResul
         assert dict(zip(evidence.seeds, evidence.ours, strict=True)) == cell.by_seed()
         assert evidence.seeds == list(range(PROCESSES))
     assert "seed" not in to_markdown(made)
+    assert "process 0: " in to_page(made) and "seed 0: " not in to_page(made)
 
 
 def test_timings_that_are_missing_name_the_command(small: FakeResults) -> None:

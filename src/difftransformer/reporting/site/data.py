@@ -82,6 +82,7 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
                     else [_short(cell.ci_low), _short(cell.ci_high)],
                     "published": cell.paper_text,
                     "seeds": [[seed.seed, seed.text, seed.job_ids] for seed in cell.seeds],
+                    "each": cell.each,
                 }
                 for cell in section.cells
                 if cell.column in headers and cell.seeds

@@ -65,7 +65,7 @@
     const ids = [...new Set(cell.seeds.flatMap(([, , jobs]) => jobs))];
     document.getElementById("panel-title").textContent = `${section.rows[run] ?? run}: ${cell.header}`;
     const seeds = cell.seeds.filter(([, text]) => text).map(([seed, text]) =>
-      element("tr", {}, element("th", {scope: "row"}, `seed ${seed}`), element("td", {}, text)));
+      element("tr", {}, element("th", {scope: "row"}, `${cell.each} ${seed}`), element("td", {}, text)));
     const files = ids.map((id) => report.jobs.jobs[id]?.at(-1)).filter(Boolean);
     const differences = differing(run, section.rows);
     const heading = (text) => element("h3", {}, text);
