@@ -6,12 +6,12 @@ ends with this one however that ends.
 
 import logging
 import os
-import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import QueueHandler
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
@@ -136,10 +136,12 @@ def _end_with_parent() -> None:
 
 def _portable(error: Exception) -> Exception:
     """Return an error that the parent can raise, with where it was raised here."""
-    where = "".join(traceback.format_exception(error))
-    try:
-        found: Exception = pickle.loads(pickle.dumps(error))
-    except Exception:  # of a library, made of more than its text
-        found = RuntimeError(in_one_line(error))
-    found.add_note(where)
+    kind = type(error)
+    known = getattr(sys.modules[kind.__module__], kind.__qualname__, None) is kind
+    plain = all(isinstance(one, str | int | float | None) for one in error.args)
+    found: Exception = RuntimeError(in_one_line(error))
+    if known and plain:
+        with suppress(TypeError):  # of a library, made of more than what it keeps
+            found = kind(*error.args)
+    found.add_note("".join(traceback.format_exception(error)))
     return found
