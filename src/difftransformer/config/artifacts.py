@@ -5,7 +5,7 @@ refers to nothing else.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,25 +15,12 @@ from difftransformer.config.base import Name, Settings, setting
 from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.measurement import Options
 from difftransformer.config.measurements import measurement
-from difftransformer.config.papers import PapersFile, PaperTable
+from difftransformer.config.papers import TARGETS, PapersFile, PaperTable
 from difftransformer.config.validation import lookup, validate
 from difftransformer.config.yaml_files import read_yaml, yaml_files
 from difftransformer.errors import ConfigError
 
 Kind = Literal["table", "figure"]
-
-TAKEN = {
-    **dict.fromkeys(("headline", "all", "sweeps"), "a group of artifacts"),
-    **dict.fromkeys(
-        (
-            *("train_tokenizer", "tokenise", "count_ngrams", "pretrain", "adapt", "evaluate"),
-            *("judge_answers", "measure_timings", "build_table", "build_figure"),
-            *("build_verdicts", "build_report", "initialise_tracking"),
-        ),
-        "a rule of the workflow",
-    ),
-}
-"""Targets of the command line that no artifact may be called by, beside the names of papers."""
 
 
 class RowConfig(Settings):
@@ -164,7 +151,7 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
     for name in order:
         if not re.fullmatch(r"\w{1,100}", name, re.ASCII):
             raise ConfigError(f"{paths[name]}: a name has letters, digits and _ alone; rename it")
-        if taken := "a paper" if name in papers.papers else TAKEN.get(name):
+        if taken := "a paper" if name in papers.papers else TARGETS.get(name):
             raise ConfigError(f"{paths[name]}: {name} is the name of {taken}; rename the file")
         artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
         for claim_id, claim in artifacts[name].claims.items():
@@ -228,64 +215,6 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     if options.needs_family and part.family is None:
         raise ConfigError(f"{place}.family: measurement {found.name} needs one")
     return part.model_copy(update={"options": options})
-
-
-def check_seen_seeds(
-    scale: str,
-    known: Iterable[str],
-    spent: Collection[int],
-    artifacts: Mapping[str, ArtifactConfig],
-    place: str,
-) -> None:
-    """Check that seeds by which claims are not judged are those of a scale, and not spent anyway.
-
-    Args:
-        scale: The scale in use.
-        known: All scales.
-        spent: Seeds of the scale in use that judge no claim.
-        artifacts: With their claims.
-        place: The folder of the artifacts.
-
-    Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one.
-    """
-    scales = dict.fromkeys(known)
-    for name, artifact in artifacts.items():
-        for claim, one in artifact.claims.items():
-            key = f"{place}/{name}.yaml: claims.{claim}.seen_seeds"
-            for other in one.seen_seeds:
-                lookup(scales, other, "scale", key)
-            if both := sorted(set(one.seen(scale)) & set(spent)):
-                raise ConfigError(
-                    f"{key}.{scale}: {both[0]} judges no claim at this scale, by its spent_seeds; "
-                    "leave it out here"
-                )
-
-
-def check_labels(
-    artifacts: Mapping[str, ArtifactConfig], labels: Mapping[str, str], place: str
-) -> None:
-    """Check that a reader can tell the rows of each section apart.
-
-    Args:
-        artifacts: As they are written; what a scale makes of them may name several rows alike.
-        labels: Run id -> label.
-        place: The folder of the artifacts.
-
-    Raises:
-        ConfigError: Two rows have one label and no twins that differ.
-    """
-    sections = [(name, *one) for name in artifacts for one in enumerate(artifacts[name].sections)]
-    for name, index, part in sections:
-        shown: dict[tuple[str | None, str | None], str] = {}
-        for number, row in enumerate(part.rows):
-            label = row.label or labels.get(row.run)  # an unknown run is refused by its name
-            other = shown.setdefault((label, row.twin), row.run)
-            if label is not None and other != row.run and not part.asked.swept:
-                raise ConfigError(
-                    f"{place}/{name}.yaml: sections[{index}].rows[{number}]: {row.run} is shown as "
-                    f"'{label}', as {other} is; give one of them a `label`"
-                )
 
 
 def declared_claims(artifacts: Mapping[str, ArtifactConfig], place: str) -> dict[str, str]:

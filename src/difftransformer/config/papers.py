@@ -23,6 +23,19 @@ State = Literal[
     "nothing to measure",
 ]
 
+TARGETS = {
+    **dict.fromkeys(("headline", "all", "sweeps"), "a group of artifacts"),
+    **dict.fromkeys(
+        (
+            *("train_tokenizer", "tokenise", "count_ngrams", "pretrain", "adapt", "evaluate"),
+            *("judge_answers", "measure_timings", "build_table", "build_figure"),
+            *("build_verdicts", "build_report", "initialise_tracking"),
+        ),
+        "a rule of the workflow",
+    ),
+}
+"""Targets of the command line by whose names no paper and no artifact may go."""
+
 
 class PaperDifference(Settings):
     """A difference that is printed, as a number or a range, whatever its rows' values say."""
@@ -216,14 +229,14 @@ class PaperStatus(Settings):
 
 
 def check_papers(papers: PapersFile, artifacts: Mapping[str, object], place: str) -> None:
-    """Check that all artifacts and papers that are named exist, and no paper is named as a target.
+    """Check that artifacts and papers that are named exist, and none has the name of a target.
 
     Raises:
         ConfigError: One line with the key path, the unknown name and the nearest one.
     """
     for name, paper in papers.papers.items():
-        if name in {"headline", "all", "sweeps", *artifacts}:
-            raise ConfigError(f"{place}: papers.{name}: a target has this name; rename the paper")
+        if name in TARGETS:
+            raise ConfigError(f"{place}: papers.{name} is the name of {TARGETS[name]}; rename it")
         for index, item in enumerate(paper.items):
             if item.artifact is not None:
                 where = f"{place}: papers.{name}.items[{index}]"

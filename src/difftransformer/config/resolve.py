@@ -11,12 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from difftransformer.config import retokenised, scales
-from difftransformer.config.artifacts import (
-    ArtifactConfig,
-    check_labels,
-    check_seen_seeds,
-    read_artifacts,
-)
+from difftransformer.config.artifact_checks import check_artifacts
+from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
 from difftransformer.config.base import Settings
 from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
@@ -81,18 +77,9 @@ class Catalogue:
         runs |= scales.scale_runs(runs, scale, place)
         papers = read(PapersFile, folder / "papers.yaml")
         artifacts = read_artifacts(folder / "artifacts", papers)
-        claims = {
-            name: one for artifact in artifacts.values() for name, one in artifact.claims.items()
-        }
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
-        scales.check_not_testable(scale.not_testable, artifacts, claims, place)
-        check_seen_seeds(
-            project.scale, files, scale.spent_seeds, artifacts, str(folder / "artifacts")
-        )
-        for name in scale.seeds:
-            lookup(artifacts, name, "artifact", f"{place}: seeds")
         labels = {name: entry.label for name, entry in runs.items()}
-        check_labels(artifacts, labels, str(folder / "artifacts"))
+        check_artifacts(artifacts, labels, scale, files, project.scale, str(folder / "artifacts"))
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
@@ -234,7 +221,8 @@ class Catalogue:
         place = f"{self.runs_place}.{name}"
         if setup is None:
             raise ConfigError(f"{place}: no setup, neither here nor in a base; add `setup: ...`")
-        lookup(self.scale.setups, setup, "setup", self._setup_place(chain))
+        said = scales.setup_place(self.runs, self.scale, name, self.runs_place, self.scale_file)
+        lookup(self.scale.setups, setup, "setup", f"{said}: scale {self.project.scale}")
         layers = Layers()
         for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
@@ -248,13 +236,6 @@ class Catalogue:
         layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
         layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
         return self._run_slice(name, layers, place)
-
-    def _setup_place(self, chain: dict[str, RunEntry]) -> str:
-        """Place that gives a run its setup: its own, or that of its nearest base, for errors."""
-        owner = next((name for name in reversed(chain) if chain[name].setup), list(chain)[-1])
-        by_scale = "setup" in self.scale.runs.get(owner, {})
-        runs = f"{self.scale_file}: runs" if by_scale else self.runs_place
-        return f"{runs}.{owner}.setup: scale {self.project.scale}"
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values

@@ -47,6 +47,14 @@ def setup_of(runs: Runs, name: str, where: str) -> str | None:
     return next((entry.setup for entry in chain if entry.setup), None)
 
 
+def setup_place(runs: Runs, scale: ScaleConfig, name: str, where: str, scale_file: str) -> str:
+    """Return where a run's setup was said, for errors."""
+    chain = reversed(ancestry(runs, name, where))
+    owner = next((one for one in chain if runs[one].setup), name)
+    by_scale = "setup" in scale.runs.get(owner, {})
+    return f"{f'{scale_file}: runs' if by_scale else where}.{owner}.setup"
+
+
 def tuned_as(
     runs: Runs, rates: Mapping[str, float], name: str, setup: str, where: str
 ) -> str | None:
@@ -170,28 +178,6 @@ def stand_in(
                 what = "no rows are left" if not left else f"a run stands twice among {left}"
                 raise ConfigError(f"{where}: section '{part.title}': {what}")
     return replaced
-
-
-def check_not_testable(
-    reasons: Mapping[str, str],
-    artifacts: Mapping[str, ArtifactConfig],
-    claims: Mapping[str, ClaimConfig],
-    place: str,
-) -> None:
-    """Check that what a scale cannot test exists, and that each has its reason.
-
-    Raises:
-        ConfigError: One line with the key path, the unknown name and the nearest one.
-    """
-    for name, reason in reasons.items():
-        lookup(
-            {"all": None, **artifacts, **claims},
-            name,
-            "claim or artifact",
-            f"{place}: not_testable",
-        )
-        if not reason.strip():
-            raise ConfigError(f"{place}: not_testable.{name}: say why, the report shows it")
 
 
 def not_testable(reasons: Mapping[str, str], claim: str, artifact: str) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from refused_config import Case, assert_one_line, put
 
-from difftransformer.config.artifacts import TAKEN
+from difftransformer.config.papers import TARGETS
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
@@ -230,4 +230,4 @@ def test_a_file_that_could_not_be_asked_for_is_one_line(
 def test_every_rule_of_the_workflow_is_known(repository: Path) -> None:
     files = [repository / "Snakefile", *(repository / "workflow" / "rules").glob("*.smk")]
     rules = {name for file in files for name in re.findall(r"(?m)^rule (\w+):", file.read_text())}
-    assert rules | {"all", "sweeps"} == TAKEN.keys()
+    assert rules | {"all", "sweeps"} == TARGETS.keys()

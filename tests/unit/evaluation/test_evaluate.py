@@ -1,7 +1,6 @@
 """The whole job: from folders to a result file, and what stops it."""
 
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
@@ -168,91 +166,32 @@ def test_a_number_that_is_none_of_sound_weights_names_the_measurement(
     assert "measure should return None for what is undefined" in line
 
 
-def test_a_metric_that_no_setting_names_is_refused(
-    tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measuring({"acuracy_n2": 0.5}, monkeypatch)
-    line = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
-    assert line == (
-        "measurements/recall: measure returns acuracy_n2, which metric_names in its settings.py "
-        "does not have; did you mean 'accuracy_n2'?"
-    )
-
-
 def returning(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the recall suite's own function return something else."""
     module = import_module(module_of("recall", "measure"))
     monkeypatch.setattr(module, "measure", lambda *args: found)
 
 
-@pytest.mark.parametrize(
-    ("found", "line"),
-    [
-        ([0.5], "a list where metrics should be: return a dict of numbers by their names"),
-        (None, "a NoneType where metrics should be"),
-        (Measured([0.5], {}), "a list where metrics should be"),  # type: ignore[arg-type]
-        ({"accuracy_n2": [0.5]}, "a list as accuracy_n2: make it one number, or None"),
-        ({"accuracy_n2": torch.ones(2)}, "a Tensor as accuracy_n2: make it one number, or None"),
-        ({"accuracy_n2": "0.5"}, "a str as accuracy_n2: make it one number, or None"),
-        (Measured({"accuracy_n2": 0.5}, {"accuracy_n2": [1.0]}), "a dict of other things where"),  # type: ignore[dict-item]
-        (Measured({"accuracy_n2": 0.5}, [1.0]), "a list of other things where units should"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_is_no_metrics_is_refused_by_name(
-    found: Any,
-    line: str,
-    tmp_path: Path,
-    recall: Path,
-    recall_run: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_units_that_do_not_make_their_metric_leave_no_result(
+    tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    returning(found, monkeypatch)
-    said = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
-    assert said.startswith(f"measurements/recall: measure returns {line}")
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "weights", "line"),
-    [
-        ("accuracy_n2", [1.0, 0.0], None, None),
-        ("accuracy_n2", [2.0, 0.0], [3.0, 1.0], None),
-        ("accuracy_n2", [1.0, 1.0], None, "0.5 as accuracy_n2, and rows of it that make 1: let"),
-        ("accuracy_n2", [1.0, 1.0], [0.0, 0.0], "and rows of it that make nan: let the metric"),
-        ("accuracy_n1", [1.0, 1.0], None, None),  # an undefined one
-        ("acuracy_n2", [1.0], None, "units of acuracy_n2, which is none of its metrics; did you"),
-    ],
-)
-def test_units_that_do_not_make_their_metric_are_refused_when_measured(
-    name: str,
-    values: list[float],
-    weights: list[float] | None,
-    line: str | None,
-    tmp_path: Path,
-    recall: Path,
-    recall_run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    units = {name: means("rows", values, weights)}
-    returning(Measured({"accuracy_n1": None, "accuracy_n2": 0.5}, units), monkeypatch)
     inputs = {"model": recall_run, "dataset": recall}
-    if line is None:
-        assert run(tmp_path / "r", RECALLS, **inputs).units == units
-        return
-    said = refused(tmp_path / "r", ConfigError, RECALLS, **inputs)
-    assert said.startswith("measurements/recall: measure returns ") and line in said
+    for values, right in (([1.0, 0.0], True), ([1.0, 1.0], False)):
+        units = {"accuracy_n2": means("rows", values)}
+        found = Measured({"accuracy_n1": None, "accuracy_n2": 0.5}, units)
+        returning(found, monkeypatch)
+        if right:
+            assert run(tmp_path / "r", RECALLS, **inputs).units == units
+        else:
+            assert "rows of it" in refused(tmp_path / "s", ConfigError, RECALLS, **inputs)
 
 
-def test_a_metric_that_is_promised_and_not_measured_is_told(
-    tmp_path: Path,
-    recall: Path,
-    recall_run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_what_is_no_metrics_leaves_no_result(
+    tmp_path: Path, recall: Path, recall_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module(module_of("recall", "measure"))
-    monkeypatch.setattr(module, "measure", lambda *args: {"accuracy_n2": 0.5})
-    run(tmp_path / "r.json", RECALLS, model=recall_run, dataset=recall)
-    assert re.search(r"recall measured no \S+ and \d+ more of its metric_names", caplog.text)
+    returning([0.5], monkeypatch)
+    line = refused(tmp_path / "r", ConfigError, RECALLS, model=recall_run, dataset=recall)
+    assert line.startswith("measurements/recall: measure returns a list where metrics should be")
 
 
 def test_missing_model_folder(tmp_path: Path, recall: Path) -> None:
