@@ -112,7 +112,7 @@ class ClaimConfig(Settings, str_strip_whitespace=True):
         return self.seen_seeds.get(scale, [])
 
     @property
-    def one(self) -> str:
+    def singular(self) -> str:
         """A single one of what the values are of."""
         return {"seeds": "seed", "processes": "process"}[self.over]
 

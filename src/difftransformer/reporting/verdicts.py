@@ -177,13 +177,13 @@ class _Case:
                 + _would_decide(needed, 0, tested=False)
             )
         if name == "no data":
-            return f"no {claim.one} has a value on both sides"
+            return f"no {claim.singular} has a value on both sides"
         words = [] if self.obstacle is None else [self.obstacle]
         if self.tested is not None:
             words.append(self.tested.words)
         else:
             mean = _contrast(self.pairs, self.evidence).effect
-            number = f"{seeds} {claim.over if seeds > 1 else claim.one}"
+            number = f"{seeds} {claim.over if seeds > 1 else claim.singular}"
             said = signed(mean, decimals_for(mean, None, None))
             words.append(f"difference {said}, of {number}")
         if self.obstacle is None:
