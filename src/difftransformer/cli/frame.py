@@ -13,6 +13,7 @@ import typer
 from pydantic import BaseModel
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
+from difftransformer.config.papers import GROUPS
 from difftransformer.config.project import LARGEST_SEED, load_project
 from difftransformer.config.validation import nearest
 from difftransformer.config.yaml_files import parse_value
@@ -88,7 +89,7 @@ def targets(config: Path = Path("config")) -> list[str]:
     """
     files = [path.stem for path in sorted((config / "artifacts").glob("*.yaml"))]
     papers = sorted(match[1] for match in _PAPER.finditer(_text(config / "papers.yaml")))
-    return [*files, *papers, "headline", "all", "sweeps"] if files else []
+    return [*files, *papers, *GROUPS] if files else []
 
 
 def beginning_with(incomplete: str) -> list[str]:

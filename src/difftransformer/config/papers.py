@@ -23,8 +23,10 @@ State = Literal[
     "nothing to measure",
 ]
 
+GROUPS = ("headline", "all", "sweeps")
+"""Targets that stand for many artifacts."""
 TARGETS = {
-    **dict.fromkeys(("headline", "all", "sweeps"), "a group of artifacts"),
+    **dict.fromkeys(GROUPS, "a group of artifacts"),
     **dict.fromkeys(
         (
             *("train_tokenizer", "tokenise", "count_ngrams", "pretrain", "adapt", "evaluate"),

@@ -13,10 +13,10 @@ from small_evaluation import RECALL, metrics_of, model_config, scorer, sizes, su
 from torch import Tensor
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation import changed_heads
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.effective_attention.measure import effective, measure
 from difftransformer.measurements.effective_attention.settings import KINDS, Suite, answer_name
+from difftransformer.models import dex_changes
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 
@@ -110,7 +110,7 @@ def test_what_dex_left_changes_the_effective_rows_alone(
     save_file({name + "heads": heads, name + "difference": torch.eye(4)},
               tmp_path / "adapter.safetensors")  # fmt: skip
     trained = SimpleNamespace(metrics={"lambda_l0": 2.0})
-    monkeypatch.setattr(changed_heads, "read_result", lambda path: trained)
+    monkeypatch.setattr(dex_changes, "read_result", lambda path: trained)
     own, changed = (
         metrics_of(measure(suite(), each)) for each in (one, replace(one, model=tmp_path))
     )

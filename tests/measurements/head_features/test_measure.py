@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, subject
 
 from difftransformer.data.packed import PackedDataset
-from difftransformer.evaluation import changed_heads
 from difftransformer.evaluation.subject import Subject
 from difftransformer.measurements.head_features.measure import measure, slopes
 from difftransformer.measurements.head_features.settings import DETAILS, Suite
+from difftransformer.models import dex_changes
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import joined_heads
@@ -104,7 +104,7 @@ def test_what_dex_left_is_read_beside_the_weights(
     save_file(tensors, tmp_path / "adapter.safetensors")
 
     trained = SimpleNamespace(metrics={f"lambda_l{layer}": 0.25 for layer in range(layers)})
-    monkeypatch.setattr(changed_heads, "read_result", lambda path: trained)
+    monkeypatch.setattr(dex_changes, "read_result", lambda path: trained)
     found = metrics_of(measure(suite(max_tokens=96), replace(one, model=tmp_path)))
     assert found["dex_norm"] == pytest.approx(0.25, abs=1e-6)
     details = load_file(tmp_path / DETAILS)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from difftransformer.evaluation.changed_heads import read_changes
 from difftransformer.evaluation.retrieval.prompts import open_builder
 from difftransformer.evaluation.retrieval.regions import region_shares, regions_of
 from difftransformer.evaluation.retrieval.settings import REGIONS, Cell
@@ -35,6 +34,7 @@ from difftransformer.measurements.effective_attention.settings import (
     answer_name,
     negative_name,
 )
+from difftransformer.models.dex_changes import read_changes
 from difftransformer.models.watching import joined_heads
 
 
@@ -54,7 +54,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     scorer = subject.scorer
     builder = open_builder(suite, subject.dataset, max_positions=scorer.max_positions)
     joined = joined_heads(scorer.model)
-    changes = read_changes(subject, len(joined), joined[0].heads)
+    changes = read_changes(subject.model, len(joined), joined[0].heads)
     (length,) = suite.contexts
     shape = (len(suite.depths), suite.samples)
     answers, negatives = ({kind: np.zeros(shape) for kind in KINDS} for _ in range(2))

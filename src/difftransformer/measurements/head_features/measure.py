@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from difftransformer.evaluation.changed_heads import Changes, read_changes
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.measurements.head_features.alignment import Alignment
 from difftransformer.measurements.head_features.settings import (
@@ -28,6 +27,7 @@ from difftransformer.measurements.head_features.settings import (
     OVERALL,
     Suite,
 )
+from difftransformer.models.dex_changes import Changes, read_changes
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.matrices import linear
 from difftransformer.models.watching import Joined, gate_slopes, hooked, joined_heads
@@ -51,7 +51,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     joined = joined_heads(model)
     layers, number = len(joined), joined[0].heads
     alignment, importance = Alignment(), torch.zeros(layers, number, dtype=torch.float64)
-    changes = read_changes(subject, layers, number)
+    changes = read_changes(subject.model, layers, number)
     dex = None if changes is None else _Changed(changes)
     tokens, windows = 0, 0
     for batch in validation_windows(suite, subject):

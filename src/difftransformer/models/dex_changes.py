@@ -1,8 +1,11 @@
-"""What an adaptation subtracts of what heads put out, read from what it left beside the weights.
+"""What Dex subtracts of what heads put out, read from what an adaptation left beside the weights.
+
+It has no place in `models.dex`, which imports peft: models without Dex are measured, too.
 
 Shapes: L = layers, H = heads, e = width of a head's output.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -10,7 +13,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from difftransformer.config.model import lambda_metric
-from difftransformer.evaluation.subject import Subject
 from difftransformer.models.checkpoint import ADAPTER
 from difftransformer.provenance.result import TRAINING, read_result
 
@@ -27,11 +29,17 @@ class Changes(NamedTuple):
     changed: Tensor
 
 
-def read_changes(subject: Subject, layers: int, heads: int) -> Changes | None:
-    """Return what Dex changes in a run (arXiv 2505.16333, equation 3); None where it does not."""
-    if subject.model is None or not (subject.model / ADAPTER).is_file():
+def read_changes(folder: Path | None, layers: int, heads: int) -> Changes | None:
+    """Return what Dex changes in a run's model (arXiv 2505.16333, equation 3), None without Dex.
+
+    Args:
+        folder: Where the model lies, with the result of its training; None where none is kept.
+        layers: L.
+        heads: H.
+    """
+    if folder is None or not (folder / ADAPTER).is_file():
         return None
-    tensors = load_file(subject.model / ADAPTER)
+    tensors = load_file(folder / ADAPTER)
     if not any("dex_difference" in name for name in tensors):
         return None
 
@@ -39,7 +47,7 @@ def read_changes(subject: Subject, layers: int, heads: int) -> Changes | None:
         (found,) = (one for name, one in tensors.items() if name.endswith(end))
         return found
 
-    trained = read_result(subject.model / TRAINING).metrics
+    trained = read_result(folder / TRAINING).metrics
     matrices, changed = [], torch.zeros(layers, heads, dtype=torch.bool)
     for layer in range(layers):
         part = f"layers.{layer}.self_attn.o_proj.dex_"
