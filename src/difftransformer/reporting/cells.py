@@ -104,9 +104,15 @@ def seed_values(
             text=nothing if value is None else plain(value, decimals),
             job_ids=[result.job_id],
             units=_units(result, terms),
+            for_all=_of_model_from_elsewhere(result),
         )
         for result, value in found
     ]
+
+
+def _of_model_from_elsewhere(result: Result) -> bool:
+    """A training has such a model, too, where it adapts it; then each seed is another one."""
+    return result.kind == "evaluation" and result.settings.get("pretrained") is not None
 
 
 def _units(result: Result, terms: Mapping[str, float] | None) -> Units | None:

@@ -26,6 +26,9 @@ class SeedValue(Settings):
     value: float | None
     text: str
     job_ids: list[str]
+    for_all: bool = Field(
+        default=False, exclude=True, description="Of a model from elsewhere: beside every seed"
+    )
     beyond: float | None = Field(
         default=None, exclude=True, description="What an absent value is known to exceed"
     )

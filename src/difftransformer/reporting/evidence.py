@@ -118,11 +118,14 @@ class _Judged:
         return fmean(values) if values else None
 
     def _unspent(self, row: str, column: str, key: str = "metric") -> Cell:
-        """The cell without the seeds that judge nothing; processes that time have no seeds."""
+        """The cell without the seeds that judge nothing.
+
+        Processes that time have no seeds, and models from elsewhere none of ours.
+        """
         cell = self._cell(row, column, key)
         if self.claim.over == "processes":
             return cell
-        left = [seed for seed in cell.seeds if seed.seed not in self.spent]
+        left = [seed for seed in cell.seeds if seed.for_all or seed.seed not in self.spent]
         return cell.model_copy(update={"seeds": left})
 
     def _cell(self, row: str, column: str, key: str) -> Cell:

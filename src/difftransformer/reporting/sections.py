@@ -173,6 +173,7 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
             "text": seed.text if one.remark is None else f"{seed.text} {one.remark(result)}",
             "job_ids": seed.job_ids,
             "units": seed.units,
+            "for_all": seed.for_all,
         }
         for row in view.rows
         for results in [view.evaluated(row)]

@@ -29,10 +29,15 @@ Pair = tuple[SeedValue, SeedValue | None]
 
 
 def paired(ours: Sequence[SeedValue], theirs: Sequence[SeedValue] | None) -> list[Pair]:
-    """Return the seeds that both sides have; of one side alone all of them."""
-    other = {} if theirs is None else {seed.seed: seed for seed in theirs}
-    pairs = [(one, other.get(one.seed)) for one in ours]
-    return [pair for pair in pairs if theirs is None or pair[1] is not None]
+    """Return the seeds that both sides have; of one side alone all of them.
+
+    A value that stands for all seeds is beside each of the other side.
+    """
+    if theirs is None:
+        return [(one, None) for one in ours]
+    ours, theirs = _for_seeds_of(ours, theirs), _for_seeds_of(theirs, ours)
+    other = {seed.seed: seed for seed in theirs}
+    return [(one, other[one.seed]) for one in ours if one.seed in other]
 
 
 def valued(pairs: Sequence[Pair]) -> list[Pair]:
@@ -109,6 +114,12 @@ def contributions(seed: SeedValue) -> "dict[Asked, NDArray[np.float64]]":
             f"value is {seed.value}: rerun the job"
         )
     return found
+
+
+def _for_seeds_of(side: Sequence[SeedValue], other: Sequence[SeedValue]) -> Sequence[SeedValue]:
+    if not (len(side) == 1 and side[0].for_all):
+        return side
+    return [side[0].model_copy(update={"seed": one.seed}) for one in other]
 
 
 def _number(seed: SeedValue | None) -> float:

@@ -13,7 +13,10 @@ from difftransformer.config.artifacts import Kind
 from difftransformer.config.measurement import AnyModel, Suite
 from difftransformer.config.measurements import measurement
 from difftransformer.config.run import PRETRAINED_SEED
+from difftransformer.provenance.result import Result
+from difftransformer.reporting.cells import DIFFERENCE
 from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.evidence import gather
 from difftransformer.reporting.table_job import make_table
 from difftransformer.reporting.view import View, maps_of
 
@@ -42,9 +45,13 @@ def once(results: Results, run: str) -> Results:
     def kept(one: tuple[str, str, int]) -> bool:
         return one[1] != run or one[2] == PRETRAINED_SEED
 
+    def told(one: Result) -> Result:
+        more = {"pretrained": {"name": "somewhere/model"}} if one.run == run else {}
+        return one.model_copy(update={"settings": one.settings | more})
+
     return replace(
         results,
-        evaluations={key: one for key, one in results.evaluations.items() if kept(key)},
+        evaluations={key: told(one) for key, one in results.evaluations.items() if kept(key)},
         folders={key: one for key, one in results.folders.items() if kept(key)},
     )
 
@@ -66,6 +73,26 @@ def test_tables(name: str, fake: FakeResults) -> None:
     table = make_table(artifact, once(load_results(fake.results, SCALE), run))
     assert all(part.cells for part in table.sections)
     assert {cell.n for part in table.sections for cell in part.cells if cell.row == run} <= {0, 1}
+
+
+@pytest.mark.parametrize("name", shown("table"))
+def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
+    artifact, run = foreign(name, "table")
+    table = make_table(artifact, once(load_results(fake.results, SCALE), run))
+    against = {row.run for part in artifact.sections for row in part.rows if row.against == run}
+    differences = [
+        cell
+        for part in table.sections
+        for cell in part.cells
+        if cell.row in against and cell.column.endswith(DIFFERENCE)
+    ]
+    seeds = [tuple(seed.seed for seed in cell.seeds) for cell in differences]
+    assert set(seeds) <= {(1, 2), ()}  # a row may have no value in a column
+    assert not seeds or any(seeds)
+    for found in gather(artifact, table):
+        claim = artifact.claims[found.claim]
+        if claim.against == run and claim.over == "seeds":
+            assert found.seeds == [1, 2]
 
 
 @pytest.mark.parametrize("name", shown("table"))

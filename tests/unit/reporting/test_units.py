@@ -74,6 +74,17 @@ def test_a_seed_without_a_value_counts_nowhere_and_one_without_units_hides_them(
     assert contrast_of(paired([unknown, *seeds[1:]], None), "").freedom == 3
 
 
+def test_a_model_from_elsewhere_is_beside_every_seed() -> None:
+    ours = with_units(np.random.default_rng(4).normal(0, 1, (3, 30)))
+    (once,) = with_units(np.ones((1, 30)))
+    elsewhere = once.model_copy(update={"seed": 0, "for_all": True})
+    for pairs in (paired(ours, [elsewhere]), [(b, a) for a, b in paired([elsewhere], ours)]):
+        assert [(one, two and two.value) for one, two in pairs] == [(one, 1.0) for one in ours]
+        assert [two and two.seed for _, two in pairs] == [one.seed for one in ours]
+    other = elsewhere.model_copy(update={"value": 2.0})
+    assert paired([elsewhere], [other]) == [(elsewhere, other)]
+
+
 def test_seeds_that_were_asked_different_things_are_named() -> None:
     seeds = with_units(np.ones((2, 8)))
     with pytest.raises(DataError, match="diff, valid: seeds were asked different numbers of items"):
