@@ -16,8 +16,7 @@ inside a function, and the ``__init__`` of each package on the way. Left out of 
 * the observers: tracking, its spool and sink, the environment capture, the job frame and this
   module. They watch a computation and do not take part in it.
 
-Texts of error messages are code and count. The digest is that of one Python minor version (the
-syntax tree is), so moving to another one reruns everything.
+Texts of error messages are code and count. Another Python (3.11 to 3.13 were tried) reruns nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -157,7 +157,13 @@ def _code(name: str, root: Path) -> tuple[Any, set[str], Path]:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
     _strip(tree, drop_tables=name in _SEAMS, has_settings=b"setting(" in source)
-    return hashlib.sha256(ast.dump(tree).encode()), imported, path
+    return hashlib.sha256(_dumped(tree)), imported, path
+
+
+def _dumped(tree: ast.Module) -> bytes:
+    """As every Python has it: 3.12 knows parameters of types, 3.13 leaves out what is empty."""
+    more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **more).replace(", type_params=[]", "").encode()
 
 
 def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:

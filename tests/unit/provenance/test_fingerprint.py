@@ -217,6 +217,17 @@ def test_modules_alone_are_their_code(tmp_path: Path) -> None:
     assert same != digest(package, loss, loss="from . import norms as n\n")
 
 
+def test_every_python_reads_the_same(tmp_path: Path) -> None:
+    """What was measured on one machine is looked up on others."""
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "errors.py").write_text(
+        "class E(Exception):\n    def f(self, *, x: int = 1) -> str:\n        return f'{x:.3f}!'\n"
+        "async def g():\n    pass\n"
+    )
+    found = modules_digest(["difftransformer.errors"], root=tmp_path)
+    assert found == "588ca212df4d896f66fa78a3713269dbbf3cac89ee6845658a9fa5f58beeac9e"
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()
