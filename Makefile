@@ -22,7 +22,7 @@ UNKNOWN := $(filter-out $(KNOWN) MAKE% SHELL,$(foreach one,$(.VARIABLES),$(if $(
 $(if $(UNKNOWN),$(error there is no $(firstword $(UNKNOWN)); what can be set is $(KNOWN)))
 endif
 
-.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
+.PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-tiles test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
@@ -74,9 +74,12 @@ test-slow: install  ## those that take long and show more of what a quicker one 
 test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
 	OMP_NUM_THREADS=1 pytest tests/faults tests/unit/training/test_distributed.py -m ""
 
-test-kernels: install  ## every tile of the fused kernels for every part; the contract in the interpreter
-	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
+test-kernels: install  ## one of five tiles of the fused kernels for every part; the contract in the interpreter
+	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m "kernels and not exhaustive"
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/kernels/interpreted tests/attention/test_contract.py -k fused -m ""
+
+test-tiles: install  ## every tile of the fused kernels for every part
+	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
 
 test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'

@@ -1,8 +1,9 @@
 """Which tiles of the fused kernels compile well for which part; needs no GPU.
 
 Writes `compiled.json` beside the kernels: for each part and kernel the first tiles of `CANDIDATES`,
-and of `AHEAD`, that spill little and fit its shared memory. Run it after a change of the kernels;
-it takes some forty minutes of one core, and finds what it has compiled before in Triton's cache.
+and of `AHEAD`, that spill little and fit its shared memory. Run it after a change of the kernels,
+which a test asks for by the digest that the table has of them; it takes some forty minutes of one
+core, and finds what it has compiled before in Triton's cache.
 
     python benchmarks/gpu/compile_tiles.py
 """
@@ -12,7 +13,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import metadata
 from typing import Any
+
+import runs
 
 from difftransformer.models.kernels.fused.compiling import (
     LEAST_SHARED,
@@ -22,6 +26,8 @@ from difftransformer.models.kernels.fused.compiling import (
 )
 from difftransformer.models.kernels.fused.tiles import COMPILED, Kernel, Tile, kernels_of
 
+MADE_OF = "made_of"
+"""Key of the table beside the parts."""
 _KEYS = [
     *((64, 128, 8, 2), (64, 64, 4, 2), (32, 128, 8, 3), (64, 128, 8, 3), (32, 64, 4, 2)),
     *((32, 128, 8, 2), (64, 64, 4, 3), (32, 64, 4, 3), (16, 128, 8, 3), (16, 64, 4, 2)),
@@ -159,14 +165,21 @@ def main() -> None:
             table.setdefault(part, {})[name] = done.result()
             print(f"{number} of {len(futures)}", part, name, table[part][name], flush=True)
             write(table)
+    if not arguments.only and arguments.part == list(PARTS):
+        write(table | {MADE_OF: made_of()})
+
+
+def made_of() -> dict[str, str]:
+    """What the tiles were compiled from, and by what."""
+    return {"kernels": runs.kernels_digest(), "triton": metadata.version("triton")}
 
 
 def write(table: dict[str, Any]) -> None:
     """Write what is shipped, in its order, without what is no longer."""
-    ordered = {}
-    for part, found in table.items():
+    ordered = {MADE_OF: table[MADE_OF]} if MADE_OF in table else {}
+    for part in (part for part in PARTS if part in table):
         names = (str(kernel) for kernel, _ in kernels(part))
-        ordered[part] = {name: found[name] for name in names if name in found}
+        ordered[part] = {name: table[part][name] for name in names if name in table[part]}
     COMPILED.write_text(json.dumps(ordered, indent=1) + "\n")
 
 

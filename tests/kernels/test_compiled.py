@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.models.kernels.fused.tiles import (
+    COMPILED,
     MEASURED,
     Kernel,
     Tile,
@@ -31,11 +32,20 @@ from difftransformer.models.kernels.fused.compiling import (
 from difftransformer.models.kernels.fused.launch import STATISTICS_ROWS
 
 WIDTHS = (16, 32, 64, 128)
+EACH = 5
+"""Of so many tiles `make test-kernels` compiles one; the table says that all were."""
 SHIPPED = [
-    pytest.param(part, key, tile, id=f"{part}-{key}-{'x'.join(map(str, tile[:-1]))}")
-    for part in PARTS
-    for key, tiles in shipped(part).items()
-    for tile in tiles
+    pytest.param(
+        *(part, key, tile),
+        id=f"{part}-{key}-{'x'.join(map(str, tile[:-1]))}",
+        marks=[pytest.mark.exhaustive] if number % EACH else [],
+    )
+    for number, (part, key, tile) in enumerate(
+        (part, key, tile)
+        for part in PARTS
+        for key, tiles in shipped(part).items()
+        for tile in tiles
+    )
 ]
 SAMPLE = [
     ("90", "forward/2/64/128"),
@@ -130,6 +140,15 @@ def test_products_that_are_ahead_are_not_waited_for() -> None:
     tiles = [Tile(32, 128, 8, 3, ahead) for ahead in range(3)]
     found = [hot_loop("keys/2/64/128", tile)["waits for products"] for tile in tiles]
     assert found == [3, 2, 1]
+
+
+@pytest.mark.usefixtures("gpu_scripts")
+def test_all_tiles_were_compiled_from_the_kernels_as_they_are(repository: Path) -> None:
+    import runs
+
+    made_of = json.loads(COMPILED.read_text())["made_of"]
+    assert made_of["kernels"] == runs.kernels_digest(), "run benchmarks/gpu/compile_tiles.py --keep"
+    assert f"\ntriton=={made_of['triton']} ;" in (repository / "constraints.txt").read_text()
 
 
 @pytest.mark.parametrize("part", PARTS)
