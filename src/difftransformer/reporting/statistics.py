@@ -179,6 +179,7 @@ def contrast(
     import numpy as np
 
     one, two = np.broadcast_arrays(np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float))
+    assert np.isfinite([one, two]).all()
     least = _ROUNDING * float(np.abs([one, two]).max())
     differences = np.where(np.abs(one - two) > least, one - two, 0.0)
     seeds = len(differences)

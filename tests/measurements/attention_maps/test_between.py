@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from pictures import picture_of
 from safetensors.numpy import load_file
 from scipy.stats import pearsonr, spearmanr
 
+from difftransformer.measurements.attention_maps import between
 from difftransformer.measurements.attention_maps.between import correlations
 from difftransformer.reporting.collect import load_results
-from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.table_job import build_table, make_table
 
 QUERIES = np.array([6, 11])
 
@@ -39,6 +41,31 @@ def test_rows_without_spread_are_left_out() -> None:
     flat[0] = 0.25
     expected = correlations(one[1:], other[1:], QUERIES, "pearson")
     np.testing.assert_allclose(correlations(flat, other, QUERIES, "pearson"), expected)
+
+
+def test_a_layer_without_attention_has_no_correlation() -> None:
+    draw = np.random.default_rng(2)
+    one, other = (draw.random((3, 3, 2, 12)) for _ in range(2))
+    one[:, 1] = 0.0
+    first, none, last = correlations(one, other, QUERIES, "rank")
+    assert np.isnan(none) and not np.isnan([first, last]).any()
+
+
+def test_a_model_with_such_a_layer_has_the_mean_of_the_others(
+    fake: FakeResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_first(*given: Any) -> Any:
+        found = correlations(*given)
+        found[0] = np.nan
+        return found
+
+    monkeypatch.setattr(between, "correlations", without_first)
+    artifact, results = artifact_slice("dex_figure14"), load_results(fake.results, SCALE)
+    for part in make_table(artifact, results).sections:
+        for cell in part.cells:
+            assert (cell.value is None) == cell.column.endswith("_l0"), cell.column
+    lines = picture_of(artifact, results, fake).axes[0].lines
+    assert {len(line.get_xdata()) for line in lines} <= {0, 1}
 
 
 def test_the_table_compares_models_seed_by_seed(fake: FakeResults, tmp_path: Path) -> None:

@@ -10,10 +10,29 @@ from judging import verdicts_of
 from pictures import changed, legend_of, picture_of
 
 from difftransformer.errors import UserError
+from difftransformer.measurements.language_understanding.settings import Options
 from difftransformer.measurements.language_understanding.tasks import DEX_TASKS, DIFF_TASKS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table
+
+
+@pytest.mark.parametrize("left_out", [["gsmk"], ["wsc", "wsc"]])
+def test_what_an_average_leaves_out_are_tasks(left_out: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"unknown task .gsmk.|wsc"):
+        Options(without=left_out)
+
+
+@pytest.mark.parametrize("left_out", [["wsc"], [*DIFF_TASKS]])
+def test_an_average_leaves_out_some_of_what_is_asked(
+    left_out: list[str], fake: FakeResults
+) -> None:
+    artifact = artifact_slice("table8")
+    wrong = artifact.sections[0].model_copy(update={"options": Options(without=left_out)})
+    with pytest.raises(UserError, match=r"options.without: .* some of the tasks that are asked"):
+        make_table(
+            artifact.model_copy(update={"sections": [wrong]}), load_results(fake.results, "tiny")
+        )
 
 
 @pytest.fixture(scope="module")

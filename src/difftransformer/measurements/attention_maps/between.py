@@ -88,7 +88,8 @@ def figure(view: View[Options]) -> "Figure":
         for row in view.compared_rows:
             for side, dash in (("absolute", "-"), ("signed", (0, (2, 1.5)))):
                 found = _by_seed(view, row, measure, side)
-                curve = over_seeds(range(found.shape[1]), found.tolist())
+                known = np.flatnonzero(~np.isnan(found).any(0))
+                curve = over_seeds(known.tolist(), found[:, known].tolist())
                 label = printable(row.label) if side == "absolute" else "_"
                 draw(axes, curve, view.look[row.run]._replace(dash=dash), label, marks=4)
         name_places(axes, [str(layer + 1) for layer in range(found.shape[1])])
@@ -100,7 +101,7 @@ def figure(view: View[Options]) -> "Figure":
 def correlations(one: Floats, other: Floats, queries: NDArray[np.int64], measure: str) -> Floats:
     """Mean correlation of rows by layer, [W, L, Q, T] twice -> [L].
 
-    A row has the keys up to its query. Rows without spread are left out.
+    A row has the keys up to its query. Rows without spread are left out; NaN where none is left.
     """
     from scipy.stats import rankdata
 
@@ -113,7 +114,9 @@ def correlations(one: Floats, other: Floats, queries: NDArray[np.int64], measure
         x, y = (rows - rows.mean(-1, keepdims=True) for rows in pair)
         size = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
         np.divide((x * y).sum(-1), size, out=found[:, :, place], where=size > 0)
-    means: Floats = np.nanmean(found, axis=(0, 2))
+    means = np.full(ours.shape[1], np.nan)
+    known = ~np.isnan(found).all((0, 2))  # a layer without attention has no maps
+    means[known] = np.nanmean(found[:, known], axis=(0, 2))
     return means
 
 
@@ -143,8 +146,11 @@ def _of_seeds(view: View[Options], row: RowSlice, measure: str, side: str) -> It
 def _cells(view: View[Options], row: RowSlice, name: str, by_seed: Floats) -> Iterator[Cell]:
     """Means over layers, and by layer."""
     results = view.evaluated(row)
-    columns = {name: by_seed.mean(1)}
+    columns = {name: np.nanmean(by_seed, 1)}
     columns |= {layer_metric(name, layer): one for layer, one in enumerate(by_seed.T)}
     for column, values in columns.items():
-        pairs = [(result, float(value)) for result, value in zip(results, values, strict=True)]
+        pairs = [
+            (result, None if np.isnan(value) else float(value))
+            for result, value in zip(results, values, strict=True)
+        ]
         yield mean_cell(Place(row.run, column), seed_values(pairs, DECIMALS), DECIMALS, view.paper)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import AVERAGE
+from difftransformer.errors import UserError
 from difftransformer.measurements.language_understanding.notes import label_of, notes
 from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
 from difftransformer.provenance.result import Result
@@ -159,6 +160,11 @@ def _more(view: View[Options], suite: Suite) -> list[Metric]:
     ending, found = _ending(view), []
     if left_out := view.options.without:
         rest = [task for task in suite.asked_tasks if task not in left_out]
+        if not rest or len(rest) + len(left_out) != len(suite.asked_tasks):
+            raise UserError(
+                f"{view.title}: options.without: {', '.join(left_out)}: it leaves out some of the "
+                f"tasks that are asked, {', '.join(suite.asked_tasks)}, and not all"
+            )
         labels = " and ".join(map(label_of, left_out))
         terms = {metric_of(task): 100 / len(rest) for task in rest}
         found.append(

@@ -30,7 +30,7 @@ def metric_of(task: str, part: str = "") -> str:
 class Options(measurement.Options):
     """What a section shows beside the tasks and their average."""
 
-    without: list[str] = setting(
+    without: Annotated[list[str], AfterValidator(known_names(LANGUAGE_TASKS, "task"))] = setting(
         [], meaning="Tasks that a second average leaves out; none: there is no second"
     )
     numbered: bool = setting(

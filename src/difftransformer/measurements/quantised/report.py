@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Widths = Sequence[int | None]
 _PANELS = 4
-_PUBLISHED = "hellaswag_0shot"
 _ITS_SCORE = "The paper's score, HellaSwag, is beyond models of this scale: its curves are drawn."
 _GROUPS = {
     "tensor": {
@@ -75,9 +74,9 @@ def section(view: View[Options]) -> Section:
         f"{_GROUPS[getattr(suite.granularity, what)][what]}."
     ]
     # The published numbers answer other questions.
-    if paper is not None and suite.measured != _PUBLISHED:
+    if paper is not None and suite.measured != view.options.published:
         view = replace(view, artifact=view.artifact.model_copy(update={"paper": None}))
-        if suite.chance is not None:
+        if view.options.published is not None:
             notes.append(_ITS_SCORE)
     notes.append(view.training_note())
     return metric_section(view, metrics, decimals=_decimals(view), notes=notes)

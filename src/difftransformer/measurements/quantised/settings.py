@@ -125,3 +125,6 @@ class Options(measurement.Options):
         "lower", meaning="Whether a lower or a higher score is better."
     )
     percent: bool = setting(False, meaning="Whether the score is a share, shown in %.")
+    published: str | None = setting(
+        None, meaning="Suite whose score is published; ours of others stand beside no number."
+    )
