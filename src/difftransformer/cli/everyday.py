@@ -76,8 +76,9 @@ def rerun(
 ) -> None:
     """Train and evaluate the runs of an ablation again, from scratch, and what shows them.
 
-    Snakemake does it, in the current folder: all built artifacts that show these runs are forced,
-    with the seeds that they have where none are given.
+    Snakemake does it, in the current folder: its own trainings are forced, and all built
+    artifacts that show these runs are made again, with the seeds that they have where none are
+    given.
     """
     with reporting():
         from difftransformer.planning.built import built_users, kept_seeds
@@ -117,7 +118,7 @@ def open_report(
     scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
-    """Open the report in a browser, from disk; where there is none, say where it lies."""
+    """Open the report in a browser, from disk; without a browser say where it lies."""
     from difftransformer.config.validation import lookup
     from difftransformer.errors import DataError
 

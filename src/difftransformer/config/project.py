@@ -104,9 +104,9 @@ class ProjectConfig(Settings):
     )
     benchmarks: str | None = setting(
         None,
-        meaning="Where suites of language understanding, of hallucination and, but for builtin and "
-        "generated items, of many-shot learning take their items instead of what their scale says: "
-        "'hub', 'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
+        meaning="Where suites of language understanding, mathematics, hallucination and, but for "
+        "builtin and generated items, many-shot learning take their items instead of what their "
+        "scale says: 'hub', 'builtin', or a folder with <task>/<split>.jsonl or .jsonl.gz",
     )
     judge: Judges = setting(
         ["lexical"],

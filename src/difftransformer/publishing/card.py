@@ -64,7 +64,7 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
     if not (folder / TRAINING).is_file():
         raise DataError(
             f"{folder / TRAINING}: no such file; name the folder of a trained run, such as "
-            "results/tiny/runs/diff/0"
+            "results/tiny/runs/diff/6"
         )
     known = _look(folder)
     base = _elsewhere(known.training)

@@ -39,7 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
-    """Ends of the spectrum and what of it is negative: means over batches, for each phase.
+    """Ends of the spectrum and what of it is negative, for each phase: means over batches.
+
+    Two are ratios of sums over batches instead: ``ratio`` and ``negative_curvature``.
 
     The details of ``subject`` get the spectra behind them.
 

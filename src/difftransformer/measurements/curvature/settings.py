@@ -15,7 +15,8 @@ NAMES = (
     *("largest", "smallest", "ratio", "negative_top"),
     *("negative_curvature", "negative_mass", "error"),
 )
-"""Metrics of a phase, see `measure.measure`."""
+"""Metrics of a phase, see `measure.measure`; `ratio` and `negative_curvature`
+are of sums over batches."""
 SPECTRA = "spectra.json"
 """File beside a result, a `Spectra`."""
 

@@ -1,8 +1,8 @@
-"""Validation loss, overall and in the paper's slices: AR-Hit and Others (tables 6 and 7).
+"""Validation loss, overall and in the paper's slices: AR-Hit and Others (table 6).
 
 A target is an AR-Hit if it ends an n-gram that already stands whole in its context (the tokens of
 the same window before it) and that is not frequent in training, for a frequent one need not be
-looked up. After Zoology (Arora et al. 2023), as Differential Transformer, section 3.7, does.
+looked up. After Zoology (Arora et al. 2023), as Differential Transformer, section 3.8, does.
 
 Windows of ``seq_len`` targets tile the validation split in order. In running text they cross
 document boundaries, exactly as in training: a window may hold the end of one document and the start

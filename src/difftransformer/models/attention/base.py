@@ -232,9 +232,10 @@ class Attention(nn.Module, ABC):
         return (rows(start, min(start + block, T)) for start in range(0, T, block))
 
     def learned_lambdas(self, x: Tensor) -> Tensor | None:
-        """Return what each head multiplies the map by that it subtracts; None: it subtracts none.
+        """Return what each head multiplies the map by that it subtracts.
 
-        For inputs [B, T, D] something that broadcasts to [B, T, H], of either sign.
+        For inputs [B, T, D] something that broadcasts to [B, T, H], of either sign. None: it
+        subtracts none, or without a factor.
         """
         return None
 

@@ -35,7 +35,10 @@ def script(name: str, content: object) -> str:
 
 
 def jobs(origins: Origins) -> dict[str, Any]:
-    """Jobs by their ids: kind, run, suite, seed, fingerprint, commit, machine, seconds, file."""
+    """Jobs by their ids, as lists.
+
+    Kind, run, suite, seed, fingerprint, commit, machine, seconds, threads, file.
+    """
     return {
         "commits": origins.commits,
         "machines": origins.machines,
