@@ -155,6 +155,14 @@ def test_its_version_is_said(checkout: Path) -> None:
             "--cores {} table6 table7 --forceall --config corpus=local_files",
         ),
         (
+            "table6 --scale smoke --config a=1 b=2 -n --config seeds=2 --keep-going",
+            "--cores {} --dry-run table6 --keep-going --config scale=smoke a=1 b=2 seeds=2",
+        ),
+        (
+            "table6 -Ccorpus=local_files --forcerun x y",
+            "--cores {} table6 --forcerun x y --config corpus=local_files",
+        ),
+        (
             "table6 -C corpus=local_files",
             "--cores {} table6 --config corpus=local_files",
         ),
