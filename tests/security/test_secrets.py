@@ -2,11 +2,13 @@
 
 import logging
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from finished_work import Work, finish
 from small_workflow import CANARY, SECRETS, Checkout
 
+from difftransformer.cli import ui
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.reporting import displayed, masked, reporting
 from difftransformer.provenance.tracking import resolve_uri
@@ -75,6 +77,16 @@ def test_a_refused_address_is_shown_without_its_password(address: str) -> None:
         resolve_uri(address)
     assert CANARY not in str(caught.value)
     assert "htp://" in str(caught.value)
+
+
+def test_no_command_line_has_the_password_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Mock()
+    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
+    address = f"postgresql://user:{CANARY}@host/mlflow"
+    ui._start(address, 5000)
+    assert CANARY not in " ".join(start.call_args.args[0])
+    assert start.call_args.kwargs["env"]["MLFLOW_BACKEND_STORE_URI"] == address
 
 
 def test_ordinary_text_stays() -> None:

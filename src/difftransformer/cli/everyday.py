@@ -3,6 +3,7 @@
 import os
 import sys
 import webbrowser
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,7 +28,9 @@ from difftransformer.provenance.reporting import reporting
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would run.")]
 _CORES = os.cpu_count() or 1
-_SETTINGS = "--config"
+_SETTINGS = ArgumentParser(add_help=False, allow_abbrev=False)
+_SETTINGS.add_argument("--config", "-C", nargs="*", action="extend", default=[])
+"""Snakemake's option for settings; where it stands twice, Snakemake takes the last alone."""
 _SNAKEMAKES, _ALIKE = "--dryrun", 0.85
 """Its one option that is more like one of ours than this."""
 
@@ -56,14 +59,10 @@ def reproduce(
         words = [*(artifacts or []), *call.args]
         own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
         _refuse_misspelled(words, own)
-        settings = as_settings({"scale": scale, "seeds": seeds})
-        words = [part for word in words for part in _split_settings(word)]
-        if _SETTINGS in words:  # given twice, only the last one would count
-            after = words.index(_SETTINGS) + 1
-            words[after:after] = settings
-        elif settings:
-            words += [_SETTINGS, *settings]
-        _snakemake(["--cores", str(cores), *(["--dry-run"] if dry_run else []), *words])
+        given, others = _SETTINGS.parse_known_args(words)
+        settings = [*as_settings({"scale": scale, "seeds": seeds}), *given.config]
+        words = ["--cores", str(cores), *(["--dry-run"] if dry_run else []), *others]
+        _snakemake(words, settings)
 
 
 @people(BUILD)
@@ -89,8 +88,7 @@ def rerun(
         words = [*built_users(plan, artifact), "--cores", str(cores)]
         words += ["--dry-run"] if dry_run else []
         words += ["--forcerun", *plan.interventions(artifact)]
-        settings = as_settings({"scale": scale, "seeds": seeds})
-        _snakemake([*words, *([_SETTINGS, *settings] if settings else [])])
+        _snakemake(words, as_settings({"scale": scale, "seeds": seeds}))
 
 
 @people(BUILD)
@@ -147,15 +145,8 @@ def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
                 raise UserError(f"no such option {name}; did you mean {found}?")
 
 
-def _snakemake(words: Sequence[str]) -> None:
+def _snakemake(words: Sequence[str], settings: Sequence[str]) -> None:
     """Become Snakemake, so that signals, output and exit status are its own."""
+    words = [*words, *(["--config", *settings] if settings else [])]
     typer.echo(" ".join(["snakemake", *words]), err=True)
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])
-
-
-def _split_settings(word: str) -> list[str]:
-    """Return a word of Snakemake's settings in the form that can be added to."""
-    name, _, value = word.partition("=")
-    if word == "-C":
-        return [_SETTINGS]
-    return [_SETTINGS, value] if name == _SETTINGS and value else [word]

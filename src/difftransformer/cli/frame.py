@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 BUILDER = "reproduce"
 """Command that takes the name of a table or figure; the name alone stands for it."""
 
-
+_PAPERS = re.compile(r"^papers:(.*?)(?=^\w|\Z)", re.MULTILINE | re.DOTALL)
 _PAPER = re.compile(r"^  (\w+):$", re.MULTILINE)
-"""An entry of papers.yaml."""
+"""Part of papers.yaml that has them, and an entry of it."""
 
 
 class Commands(TyperGroup):
@@ -88,7 +88,8 @@ def targets(config: Path = Path("config")) -> list[str]:
     Without reading any of it: Snakemake checks what it is asked for.
     """
     files = [path.stem for path in sorted((config / "artifacts").glob("*.yaml"))]
-    papers = sorted(match[1] for match in _PAPER.finditer(_text(config / "papers.yaml")))
+    parts = _PAPERS.findall(_text(config / "papers.yaml"))
+    papers = sorted(name for part in parts for name in _PAPER.findall(part))
     return [*files, *papers, *GROUPS] if files else []
 
 

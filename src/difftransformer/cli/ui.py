@@ -154,19 +154,12 @@ def _start(uri: str, port: int) -> "subprocess.Popen[bytes]":
     from difftransformer.reporting.serving import HOST
 
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    words = [
-        "ui",
-        "--host",
-        HOST,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        "--backend-store-uri",
-        uri,
-    ]
+    store = {"MLFLOW_BACKEND_STORE_URI": uri}  # all users see a command line, a password in it, too
+    words = ["ui", "--host", HOST, "--port", str(port), "--workers", "1"]
     return subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *words], env=quiet | os.environ, start_new_session=True
+        [sys.executable, "-m", "mlflow", *words],
+        env=quiet | os.environ | store,
+        start_new_session=True,
     )
 
 

@@ -13,6 +13,8 @@ LONGEST_NAME = 100
 
 Backend = Literal["eager", "blocked", "sdpa", "flash_attn", "fused"]
 """Ways to compute attention; `models.kernels` has a file for each."""
+_HALF = ("flash_attn", "fused")
+"""Those that compute in half precision alone."""
 Name = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_]{{1,{LONGEST_NAME}}}$", strict=True)
 ]
@@ -47,6 +49,18 @@ def setting(
     said = {"unit": unit, "source": source, "holds": list(holds)}
     documentation: Any = {key: one for key, one in said.items() if one}
     return Field(default, description=meaning, json_schema_extra=documentation or None, **limits)
+
+
+def require_half(backends: Iterable[str], precision: str, device: str) -> None:
+    """Hold backends that compute in half precision alone to it; on a CPU `fused` is interpreted.
+
+    Raises:
+        ValueError: Another precision is set.
+    """
+    for backend in backends:
+        interpreted = backend == "fused" and device == "cpu"
+        if precision == "fp32" and backend in _HALF and not interpreted:
+            raise ValueError(f"backend {backend} computes in half precision; set precision: bf16")
 
 
 def distinct(values: list[Value]) -> list[Value]:

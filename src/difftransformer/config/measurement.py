@@ -7,9 +7,11 @@ A measurement is a folder of ``difftransformer.measurements``: ``settings.py`` h
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from difftransformer.config.base import Backend, Settings, setting
+from pydantic import model_validator
+
+from difftransformer.config.base import Backend, Settings, require_half, setting
 from difftransformer.config.generated_rows import GeneratedRows
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.run import RunSlice
@@ -84,6 +86,11 @@ class Suite(Settings):
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", meaning="bf16: autocast with fp32 weights; sums are float64 under both."
     )
+
+    @model_validator(mode="after")
+    def _some_compute_in_half(self) -> Self:
+        require_half([self.backend], self.precision, self.device)
+        return self
 
     @property
     def asked(self) -> "Suite":

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
-from difftransformer.config.base import Backend, Name, Settings, distinct, setting
+from difftransformer.config.base import Backend, Name, Settings, distinct, require_half, setting
 from difftransformer.config.model import ModelConfig
 
 Backends = Annotated[list[Backend], Field(min_length=1), AfterValidator(distinct)]
@@ -75,11 +75,7 @@ class Timing(Settings):
 
     @model_validator(mode="after")
     def _some_compute_in_half(self) -> Self:
-        for backend in ("flash_attn", "fused"):
-            if backend in self.backends and self.precision == "fp32":
-                raise ValueError(
-                    f"backends: {backend} computes in half precision; set precision: bf16"
-                )
+        require_half(self.backends, self.precision, self.device)
         return self
 
     @model_validator(mode="after")

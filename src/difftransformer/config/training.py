@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from difftransformer.config.base import Backend, Settings, setting
+from difftransformer.config.base import Backend, Settings, require_half, setting
 
 
 class ObjectiveConfig(Settings):
@@ -250,6 +250,11 @@ class TrainingConfig(Settings):
             self._require_room(cooldown)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
+        return self
+
+    @model_validator(mode="after")
+    def _some_compute_in_half(self) -> Self:
+        require_half([self.backend], self.precision, self.device)
         return self
 
     def _require_room(self, cooldown: int) -> None:

@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -140,21 +140,31 @@ def ask(
     return found
 
 
-def average(tasks: Sequence[str], metrics: Mapping[str, Number], beside: str) -> dict[str, float]:
+def standard_error(results: Mapping[str, Any], metric: str, filter: str) -> float | None:
+    """Return lm-eval's standard error of a metric; None of one item, where it says N/A."""
+    found: float | str = results[f"{metric}_stderr,{filter}"]
+    return None if isinstance(found, str) else found
+
+
+def average(
+    tasks: Sequence[str], metrics: Mapping[str, Number], beside: str
+) -> dict[str, float | None]:
     """Unweighted means over tasks of the scores and of another metric, {task}_{beside}.
 
     Returns:
-        average, average_stderr (tasks are independent) and average_{beside}.
+        average, average_stderr (tasks are independent) and average_{beside}; None where a task has
+        none.
     """
 
-    def column(ending: str) -> list[float]:
-        return [float(metrics[f"{task}{ending}"] or 0.0) for task in tasks]
+    def mean(ending: str, total: Callable[[list[float]], float] = math.fsum) -> float | None:
+        found = [metrics[f"{task}{ending}"] for task in tasks]
+        known = [float(one) for one in found if one is not None]
+        return total(known) / len(tasks) if len(known) == len(tasks) else None
 
-    errors = column("_stderr")
     return {
-        AVERAGE: math.fsum(column("")) / len(tasks),
-        f"{AVERAGE}_stderr": math.sqrt(math.fsum(error**2 for error in errors)) / len(tasks),
-        f"{AVERAGE}_{beside}": math.fsum(column(f"_{beside}")) / len(tasks),
+        AVERAGE: mean(""),
+        f"{AVERAGE}_stderr": mean("_stderr", lambda errors: math.hypot(*errors)),
+        f"{AVERAGE}_{beside}": mean(f"_{beside}"),
     }
 
 

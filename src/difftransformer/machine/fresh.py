@@ -138,10 +138,11 @@ def _portable(error: Exception) -> Exception:
     """Return an error that the parent can raise, with where it was raised here."""
     kind = type(error)
     known = getattr(sys.modules[kind.__module__], kind.__qualname__, None) is kind
-    plain = all(isinstance(one, str | int | float | None) for one in error.args)
+    made_of: Any = error.__reduce__()[1]  # its args, and of an OSError the files, too
+    plain = all(isinstance(one, str | int | float | None) for one in made_of)
     found: Exception = RuntimeError(in_one_line(error))
     if known and plain:
         with suppress(TypeError):  # of a library, made of more than what it keeps
-            found = kind(*error.args)
+            found = kind(*made_of)
     found.add_note("".join(traceback.format_exception(error)))
     return found

@@ -1,6 +1,7 @@
 """The cards of this machine, and which job has which: nobody else hands them out.
 
-Snakemake counts them and gives no ids; a scheduler that gives them, as Slurm does, is believed.
+Snakemake counts them and gives no ids. A scheduler that gives a job its own, as Slurm does, is
+believed; several that it gives to many jobs together are handed out here, too.
 """
 
 import logging
@@ -40,8 +41,7 @@ def places() -> int:
     Raises:
         UserError: The environment does not say how many share a card.
     """
-    sharing = _jobs_per_card()
-    return len(pool()) * (1 if _scheduled() else sharing)
+    return len(pool()) * _jobs_per_card()
 
 
 def take(count: int = 1, *, alone: bool = False) -> None:
@@ -50,16 +50,18 @@ def take(count: int = 1, *, alone: bool = False) -> None:
     Where jobs share cards, one of a single card has a place on it, unless it is to be ``alone``.
 
     CUDA then sees these alone, here and in all processes that this one starts: call it before CUDA
-    is asked for anything. Where there are no cards, or a scheduler or the process that started this
-    one has chosen them, nothing happens.
+    is asked for anything. Where there are no cards, or a scheduler has given so many or the process
+    that started this one has chosen them, nothing happens.
 
     Raises:
         UserError: There are fewer cards, the folder of the locks belongs to somebody else, or the
             environment does not say how many jobs share a card.
     """
-    cards, sharing = pool(), 1 if alone or count > 1 else _jobs_per_card()
+    cards, most = pool(), _jobs_per_card()
+    sharing = 1 if alone or count > 1 else most
+    given = _scheduled() and len(cards) == count and most == 1
     launched = "LOCAL_RANK" in os.environ  # by torchrun: each process takes the card of its number
-    if not cards or TAKEN in os.environ or _scheduled() or launched:
+    if not cards or TAKEN in os.environ or given or launched:
         return
     if count > len(cards):
         raise UserError(
@@ -136,7 +138,7 @@ def _holders(folder: Path, card: str) -> dict[str, str]:
 
 
 def _scheduled() -> bool:
-    """Whether a scheduler has given this process its cards."""
+    """Whether a scheduler says which cards there are: for this process, or for more beside it."""
     return slurm.job_id() is not None and VISIBLE in os.environ
 
 
@@ -148,8 +150,12 @@ def _jobs_per_card() -> int:
 
 
 def _folder() -> Path:
-    """Return the folder of this user's locks on this machine."""
-    folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}")
+    """Return the folder of this user's locks on this machine, or in this allocation of it.
+
+    Cards of two allocations may have the same ids: each can count its own from 0.
+    """
+    allocation = f"-{slurm.job_id()}" if _scheduled() else ""
+    folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}{allocation}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise UserError(f"{folder} belongs to somebody else: remove it, or set TMPDIR")

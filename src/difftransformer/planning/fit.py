@@ -1,6 +1,7 @@
 """What no entry shows by itself: whether runs fit their data and parents, suites their sections."""
 
 from difftransformer.config.artifacts import SectionConfig
+from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice, require_same_model, same_token_ids
@@ -24,7 +25,8 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
             f"{catalogue.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
             "method in `adapt`, or a run of ours in init_from"
         )
-    training, tokens = slice.training, catalogue.dataset(slice.dataset).tokens
+    dataset = catalogue.dataset(slice.dataset)
+    training, tokens = slice.training, dataset.tokens
     batch = training.batch_size * (training.seq_len + 1)
     if tokens is not None and tokens < batch:
         raise ConfigError(
@@ -35,6 +37,36 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
         raise ConfigError(
             f"{place}: seq_len {training.seq_len} is longer than max_positions "
             f"{slice.model.max_positions}"
+        )
+    _check_rows(slice, dataset.generated, place)
+
+
+def _check_rows(slice: RunSlice, rows: GeneratedRows | None, place: str) -> None:
+    """Generated rows are trained on whole; a probe is made of recall rows that there can be."""
+    length, probe = slice.training.seq_len, slice.training.probe
+    if rows is not None and length != rows.row_length - 1:
+        raise ConfigError(
+            f"{place}: seq_len {length}: rows of dataset {slice.dataset} have {rows.row_length} "
+            f"tokens: set training.seq_len to {rows.row_length - 1}"
+        )
+    if probe is None:
+        return
+    if not isinstance(rows, RecallConfig):
+        raise ConfigError(
+            f"{place}: training.probe measures recall, dataset {slice.dataset} has no recall rows: "
+            "leave training.probe out, or choose a dataset that has some"
+        )
+    needles, most = max(probe.needles), rows.most_needles(rows.haystack_length)
+    if needles > most:
+        raise ConfigError(
+            f"{place}: training.probe.needles: {needles} do not fit into a row of dataset "
+            f"{slice.dataset}: at most {most}"
+        )
+    probed = rows.haystack_length + 2 * probe.queries
+    if probed - 1 > slice.model.max_positions:
+        raise ConfigError(
+            f"{place}: training.probe.queries: {probe.queries} make rows of {probed} tokens, "
+            f"max_positions is {slice.model.max_positions}: ask fewer"
         )
 
 

@@ -100,8 +100,12 @@ def capture(threads: int) -> Environment:
 
 @lru_cache(maxsize=1)
 def git_state(folder: Path = _SOURCES) -> tuple[str, bool | None]:
-    """Commit and dirty flag of the checkout around ``folder``; ("unknown", None) without git."""
+    """Commit and dirty flag of the checkout that ``folder`` is part of.
+
+    ("unknown", None) without git, and where it merely lies in one, as what is installed does.
+    """
     try:
+        _git(folder, "ls-files", "--error-unmatch", ".")
         commit = _git(folder, "rev-parse", "HEAD").strip()
         return commit, bool(_git(folder, "status", "--porcelain").strip())
     except (OSError, subprocess.SubprocessError):

@@ -1,6 +1,7 @@
 """The files of a model from elsewhere, and what identifies it. Light: torch is not needed."""
 
 import hashlib
+import json
 from pathlib import Path
 
 from difftransformer.config.run import PretrainedModel
@@ -8,14 +9,15 @@ from difftransformer.errors import CheckpointError
 from difftransformer.provenance.fingerprint import named_digest
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-_PICKLES = "*.bin"
+_WEIGHTS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
 def model_files(model: PretrainedModel) -> list[Path]:
     """Return the files of a model in a folder, sorted; a model on the hub has none here.
 
     Raises:
-        CheckpointError: There is no such folder, or it lacks its config, weights or tokenizer.
+        CheckpointError: There is no such folder, or it lacks its config, tokenizer or weights, of
+            which those count that transformers loads.
     """
     folder = model.folder
     if folder is None:
@@ -29,13 +31,30 @@ def model_files(model: PretrainedModel) -> list[Path]:
             f"{folder}: has no tokenizer ({', '.join(_TOKENIZERS)}); copy the one it was trained "
             "with into it"
         )
-    weights = ("*.safetensors",) if model.safetensors else ("*.safetensors", _PICKLES)
-    found = {path for pattern in weights for path in folder.glob(pattern)}
+    names = [_WEIGHTS] if model.safetensors else [_WEIGHTS, _PICKLED]
+    found = next(filter(None, (_weights(folder, name) for name in names)), set())
     if not found:
-        pickled = any(folder.glob(_PICKLES))
+        pickled = _weights(folder, _PICKLED)
         hint = "; it has pickled weights: set `safetensors: false` to take them" if pickled else ""
-        raise CheckpointError(f"{folder}: has no weights ({', '.join(weights)}){hint}")
+        raise CheckpointError(f"{folder}: has no weights ({', '.join(names)}){hint}")
     return sorted(found.union(*(folder.glob(f"*.{one}") for one in ("json", "model", "txt", "py"))))
+
+
+def _weights(folder: Path, name: str) -> set[Path]:
+    """A file of weights, or those that its index names; none of them there: empty."""
+    if (folder / name).is_file():
+        return {folder / name}
+    index = folder / f"{name}.index.json"
+    if not index.is_file():
+        return set()
+    try:
+        found = {folder / one for one in json.loads(index.read_bytes())["weight_map"].values()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{index}: names no files of weights; copy it again") from None
+    for path in sorted(found):
+        if not path.is_file():
+            raise CheckpointError(f"{path}: no such file; {index.name} names it: copy it, too")
+    return found
 
 
 def model_digest(model: PretrainedModel) -> str:

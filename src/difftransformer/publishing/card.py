@@ -96,8 +96,10 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
 
 
 def _look(folder: Path) -> _Known:
-    training = read_result(folder / TRAINING)
-    scale = folder.resolve().parents[2]
+    training, around = read_result(folder / TRAINING), folder.resolve().parents
+    if len(around) < 3:  # it lies in no scale
+        return _Known(training, [training], [], None, None)
+    scale = around[2]
     run, dataset = training.run, training.settings.get("dataset")
     seeds = [read_result(path) for path in sorted(scale.glob(f"runs/{run}/*/{TRAINING}"))]
     evaluations = [

@@ -170,7 +170,7 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
             "column": one.id,
             "seed": seed.seed,
             "value": seed.value,
-            "text": seed.text if one.remark is None else f"{seed.text} {one.remark(result)}",
+            "text": f"{seed.text} {one.remark(result)}".rstrip() if one.remark else seed.text,
             "job_ids": seed.job_ids,
             "units": seed.units,
             "for_all": seed.for_all,

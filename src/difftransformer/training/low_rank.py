@@ -174,6 +174,8 @@ class _Matrix:
     def _projection(self, slope: Tensor, number: int) -> Tensor:
         rank = len(self.state["projection"])
         if self._settings.kind == "galore":
+            if not slope.isfinite().all():  # it has diverged, which the trainer says
+                return self.state["projection"]
             left, _, right = torch.linalg.svd(slope.float(), full_matrices=False)
             found: Tensor = right if self._tall else left.T
             return found[:rank]

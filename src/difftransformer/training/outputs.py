@@ -49,7 +49,8 @@ def publish(
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        (output / TRAINING).unlink(missing_ok=True)  # it never stands beside weights of another run
+        for name in (TRAINING, ADAPTER):  # neither ever stands beside weights of another run
+            (output / name).unlink(missing_ok=True)
         save_language_model(output, model)
         shutil.rmtree(output / KEPT, ignore_errors=True)
         make_lasting_folder(output / KEPT)

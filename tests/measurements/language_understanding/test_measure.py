@@ -14,6 +14,7 @@ from small_language_models import (
     TASKS,
     WRITTEN,
     assert_scored_alike,
+    copy_items,
     run_lm_eval,
     suite,
     write_llama,
@@ -233,3 +234,11 @@ def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None
     assert plain["arc_easy"] == pytest.approx(sum(o["acc"] for o in outcomes) / len(outcomes))
     with pytest.raises(ValueError, match="piqa are not among its tasks"):
         suite(tasks=["arc_easy"], metrics={"piqa": "acc_norm"})
+
+
+def test_one_item_has_no_standard_error(tmp_path: Path, llama: Path) -> None:
+    path = copy_items(tmp_path / "items", "arc_easy")
+    path.write_text(path.read_text().partition("\n")[0] + "\n")
+    found = measure(tmp_path, llama, tasks=["arc_easy"], data=str(tmp_path / "items"))
+    assert found["arc_easy_stderr"] is None and found["average_stderr"] is None
+    assert found["average"] == found["arc_easy"]

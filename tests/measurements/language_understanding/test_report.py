@@ -58,6 +58,16 @@ def test_a_cell_is_the_mean_in_percent_with_interval_and_standard_error(
     assert error is not None and error.value == pytest.approx(3.0)
 
 
+def test_an_accuracy_without_a_standard_error_stands_alone(fake: FakeResults) -> None:
+    results = load_results(fake.results, "tiny")
+    results = changed(results, "language_understanding_5shot", piqa_stderr=None)
+    table = make_table(artifact_slice("table8"), results)
+    cell, error = (table.find("diff", f"piqa_5shot{part}") for part in ("", "_stderr"))
+    assert cell is not None and " ± " in cell.text and not cell.text.endswith(")")
+    assert error is not None and error.value is None
+    picture_of(artifact_slice("table8", "figure", (0,)), results, fake)
+
+
 def test_differences_are_paired_and_judged(table8: TableDocument) -> None:
     ours, theirs = (table8.find(run, "average_0shot") for run in ("diff", "transformer"))
     difference = table8.find("diff", "average_0shot_difference")

@@ -247,3 +247,12 @@ def test_accuracies_and_lengths_are_known_by_item(tmp_path: Path) -> None:
     assert {*found.units} == {*names, *(f"{name}_tokens" for name in names)}
     assert sizes(found.units["gsm8k_tokens"]) == [("gsm8k", 3)]
     assert sorted(sizes(found.units["average"])) == [("carp_en", 3), ("gsm8k", 3)]
+
+
+def test_one_item_has_no_standard_error(tmp_path: Path) -> None:
+    run, data = write_training(tmp_path)
+    write_items(tmp_path / "items", "carp_en", [{"content": "1 + 1", "answer": "2"}])
+    settings = suite(tasks=["carp_en"], data=str(tmp_path / "items"), limit=None)
+    found = measure(tmp_path, run, data, settings)
+    assert found["carp_en"] == found["average"] == 0
+    assert found["carp_en_stderr"] is None and found["average_stderr"] is None

@@ -10,11 +10,12 @@ from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 from pictures import changed, picture_of
 
+from difftransformer.data.math_sets import MATH_SETS
 from difftransformer.errors import UserError
 from difftransformer.measurements.mathematics.report import accuracy
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.statistics import contrast
-from difftransformer.reporting.table_job import build_table
+from difftransformer.reporting.table_job import build_table, make_table
 
 
 def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -85,6 +86,16 @@ def test_bars_of_figure_10_are_over_seeds_or_over_the_items_of_the_only_one(
             low, high = values[0] - 1.96, values[0] + 1.96
         assert low is not None and high is not None
         assert any(bar == pytest.approx((max(0.0, low), min(100.0, high))) for bar in bars)
+
+
+def test_accuracies_without_a_standard_error_stand_alone(fake: FakeResults) -> None:
+    results = changed(load_results(fake.results, "tiny"), "mathematics", gsm8k_stderr=None)
+    cell = make_table(artifact_slice("figure10"), results).find("reasoning_diff", "gsm8k")
+    assert cell is not None and not any("s.e." in seed.text for seed in cell.seeds)
+    artifact = artifact_slice("figure10", "figure", (0,))
+    top, _ = picture_of(artifact, results, fake).axes
+    bars = sum(line.get_linewidth() == 1.1 for line in top.lines)
+    assert bars == len(artifact.sections[0].rows) * len(MATH_SETS)  # Avg has one, gsm8k none
 
 
 @pytest.mark.parametrize("data", ["builtin", "hub"])

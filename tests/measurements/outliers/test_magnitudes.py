@@ -1,5 +1,7 @@
 """The summary of many values is that of all of them at once."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -43,6 +45,13 @@ def test_zeros_count_and_nothing_has_no_median() -> None:
     assert found.median() == pytest.approx(7.0, rel=1.001 * MEDIAN_ERROR)
     empty = Magnitudes(2)
     assert (empty.median(), empty.largest(1), empty.histogram()) == (None, None, ([], []))
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_not_finite_is_the_largest(odd: float) -> None:
+    """The job says then what is wrong with the model."""
+    largest = summary([torch.tensor([1.0, odd, 2.0])]).largest(1)
+    assert largest is not None and not math.isfinite(largest)
 
 
 def test_histogram_counts_every_value_once() -> None:

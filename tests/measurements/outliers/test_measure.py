@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from small_evaluation import model_config, scorer, subject
 
 from difftransformer.data.loader import sequential_windows
@@ -71,6 +72,12 @@ def test_watching_changes_nothing_and_ends(measured: Subject) -> None:
     first = measure(suite(), measured)
     assert torch.equal(measured.scorer.states(tokens), before)
     assert measure(suite(batch_size=1), measured)["tokens"] == first["tokens"]
+
+
+@pytest.mark.parametrize("ranks", [[], [0], [-1, 2], [1, 1]])
+def test_ranks_that_there_cannot_be_are_refused(ranks: list[int]) -> None:
+    with pytest.raises(ValidationError, match="ranks"):
+        suite(ranks=ranks)
 
 
 def test_windows_longer_than_the_context(measured: Subject) -> None:

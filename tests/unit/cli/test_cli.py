@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import difftransformer
 from difftransformer.cli import app, frame
+from difftransformer.config.papers import GROUPS
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.sync import SyncReport
@@ -155,6 +156,14 @@ def test_its_version_is_said(checkout: Path) -> None:
             "--cores {} table6 table7 --forceall --config corpus=local_files",
         ),
         (
+            "table6 --scale smoke --config a=1 b=2 -n --config seeds=2 --keep-going",
+            "--cores {} --dry-run table6 --keep-going --config scale=smoke a=1 b=2 seeds=2",
+        ),
+        (
+            "table6 -Ccorpus=local_files --forcerun x y",
+            "--cores {} table6 --forcerun x y --config corpus=local_files",
+        ),
+        (
             "table6 -C corpus=local_files",
             "--cores {} table6 --config corpus=local_files",
         ),
@@ -194,6 +203,8 @@ def test_a_wrong_call_is_one_line_with_its_cure(words: str, said: str, checkout:
 def test_a_shell_completes_what_can_be_built(checkout: Path) -> None:
     assert frame.beginning_with("table6") == ["table6", "table6_recall"]
     assert {"headline", "diff_v1", "dex"} <= set(frame.beginning_with(""))
+    known = Plan.load(checkout / "config").catalogue
+    assert {*frame.targets()} == {*known.artifacts, *known.papers.papers, *GROUPS}
     assert frame.targets(checkout / "elsewhere") == []
     typed = {"_DIFFTRANSFORMER_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
     for word, found in {"table6": ["table6", "table6_recall"], "reprod": ["reproduce"]}.items():

@@ -108,6 +108,36 @@ CASES: dict[str, Case] = {
         put("setups", "ablation", "training", "seq_len", value=512),
         ["seq_len 512 is longer than max_positions"],
     ),
+    "other sequences than the rows of the data": (
+        "config.yaml",
+        put("set", value={"recall_transformer": {"training": {"seq_len": 32}}}),
+        [
+            "scales/tiny.yaml: run recall_transformer: ",
+            "seq_len 32: rows of dataset recall have 65 tokens: set training.seq_len to 64",
+        ],
+    ),
+    "a probe with more needles than there are keys": (
+        "config.yaml",
+        put(
+            "set",
+            value={
+                "recall_transformer": {
+                    "training": {"probe": {"needles": [2, 40], "bind_needles": 2}}
+                }
+            },
+        ),
+        ["run recall_transformer: training.probe.needles: 40 do not fit", "at most 16"],
+    ),
+    "a probe that is longer than the model's positions": (
+        "config.yaml",
+        put("set", value={"recall_transformer": {"training": {"probe": {"queries": 500}}}}),
+        ["run recall_transformer: training.probe.queries: 500 make rows of 1033 tokens"],
+    ),
+    "a probe on text": (
+        "config.yaml",
+        put("set", value={"diff": {"training": {"probe": {}}}}),
+        ["run diff: training.probe measures recall, dataset stdlib_text has no recall rows"],
+    ),
     "tokens and steps": (
         "scales/tiny.yaml",
         put("setups", "ablation", "training", "steps", value=10),

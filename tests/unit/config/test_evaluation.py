@@ -48,6 +48,7 @@ def test_defaults_of_what_the_paper_leaves_open() -> None:
         ({"kind": "nll_by_position", "length": 64, "positions": 1}, "positions"),
         ({"kind": "recall", "needles": [1], "device": "gpu"}, "device"),
         ({"kind": "recall", "needles": [1], "samples": "many"}, "samples"),
+        ({"kind": "recall", "needles": [1], "backend": "fused"}, "fused computes in half precisi"),
     ],
 )
 def test_bad_suite_is_one_line_that_names_the_key(raw: dict[str, Any], complaint: str) -> None:

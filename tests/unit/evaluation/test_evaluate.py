@@ -271,7 +271,7 @@ def test_window_longer_than_the_context(
 
 
 def test_backend_that_is_not_there(tmp_path: Path, recall: Path, recall_run: Path) -> None:
-    config = RECALLS | {"backend": "flash_attn", "device": "cpu"}
+    config = RECALLS | {"backend": "flash_attn", "device": "cpu", "precision": "bf16"}
     line = refused(tmp_path / "r", BackendError, config, model=recall_run, dataset=recall)
     assert "flash_attn" in line
 

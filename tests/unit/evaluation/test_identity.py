@@ -1,5 +1,6 @@
 """Folders of models from elsewhere: what one lacks is said in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,31 @@ def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
     before = model_digest(pickled)
     (tmp_path / "model" / "config.json").write_text("{ }")
     assert model_digest(pickled) != before
+
+
+@pytest.mark.parametrize("pickles", [False, True])
+def test_weights_are_those_that_transformers_loads(tmp_path: Path, pickles: bool) -> None:
+    """Repositories have the same ones in other formats beside them."""
+    whole, part = ("pytorch_model.bin", "b.bin") if pickles else ("model.safetensors", "a.bin")
+    names = ["consolidated.safetensors", "optimizer.bin", "pytorch_model.bin", part, whole]
+    for name in ("config.json", "tokenizer.json", *names):
+        (tmp_path / name).write_text("{}")
+    model = PretrainedModel(name=str(tmp_path), safetensors=not pickles)
+
+    def weights() -> set[str]:
+        return {path.name for path in model_files(model)}.intersection(names)
+
+    assert weights() == {whole}
+    (tmp_path / whole).unlink()
+    index = tmp_path / f"{whole}.index.json"
+    index.write_text(json.dumps({"weight_map": {"embedding": part, "head": part}}))
+    assert weights() == {part}
+    (tmp_path / part).unlink()
+    with pytest.raises(CheckpointError, match=f"{part}: no such file; {index.name} names it"):
+        model_files(model)
+    index.write_text("[]")
+    with pytest.raises(CheckpointError, match="names no files of weights"):
+        model_files(model)
 
 
 def test_a_name_on_the_hub_is_told_from_a_folder() -> None:

@@ -46,6 +46,14 @@ def test_it_raises_what_was_raised_there() -> None:
     assert 'File "<string>", line 1' in error.value.__notes__[0]
 
 
+def test_it_names_the_files_that_the_file_system_refused(tmp_path: Path) -> None:
+    for one in (f"open('{tmp_path}/a')", f"__import__('os').replace('{tmp_path}/a', 'b')"):
+        with pytest.raises(FileNotFoundError) as error:
+            afresh(NAME, exec, one)
+        assert error.value.filename == f"{tmp_path}/a"
+    assert error.value.filename2 == "b"
+
+
 def test_an_error_that_cannot_be_handed_over_is_named() -> None:
     raised = "class Own(Exception): pass\nraise Own('two lines\\nof them')"
     with pytest.raises(RuntimeError) as error:

@@ -26,7 +26,9 @@ Start = Callable[..., subprocess.Popen[str]]
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def one(count: int = 1, sharing: str = "1", *, alone: bool = False) -> subprocess.Popen[str]:
+    def one(
+        count: int = 1, sharing: str = "1", *, alone: bool = False, **variables: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", HOLD.format(count=count, alone=alone)],
             env={
@@ -34,6 +36,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 "TMPDIR": str(tmp_path),
                 "CUDA_VISIBLE_DEVICES": "0,1",
                 gpus.SHARED: sharing,
+                **variables,
             },
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -142,6 +145,20 @@ def test_a_scheduler_that_gives_cards_is_believed(
     code = "from difftransformer.machine import gpus; gpus.pool = lambda: ['0']; gpus.take()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert len(list(tmp_path.iterdir())) == locks
+
+
+def test_jobs_of_one_allocation_share_out_its_cards(start: Start) -> None:
+    held = {cards(start(SLURM_JOB_ID="7")) for _ in range(2)}
+    assert held == {"0", "1"}
+    assert waits(start(alone=True, SLURM_JOB_ID="7")).count("process") == 2
+    # Each allocation may count its cards from 0: those of another are others.
+    assert {cards(start(SLURM_JOB_ID="8")) for _ in range(2)} == held
+
+
+def test_what_is_timed_is_alone_on_the_one_card_of_an_allocation(start: Start) -> None:
+    given = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "3"}
+    assert cards(start(sharing="2", alone=True, **given)) == "3"
+    assert waits(start(sharing="2", **given)).count("process") == 1
 
 
 def test_more_than_there_are_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

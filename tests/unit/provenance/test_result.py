@@ -80,13 +80,20 @@ def test_environment_records_commit_and_dirt(
     git = environment._git
     git(tmp_path, "init", "-q")
     identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
-    git(tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "first")
+    (tmp_path / "old.py").touch()
+    git(tmp_path, "add", "old.py")
+    git(tmp_path, *identity, "commit", "-q", "-m", "first")
     environment.git_state.cache_clear()
     commit, dirty = environment.git_state(tmp_path)
     assert (len(commit), dirty) == (40, False)
     (tmp_path / "new.py").write_text("x = 1\n")
     environment.git_state.cache_clear()
     assert environment.git_state(tmp_path) == (commit, True)
+    environment.git_state.cache_clear()
+    installed = tmp_path / ".venv" / "difftransformer"  # the commit around it is another project's
+    installed.mkdir(parents=True)
+    (installed / "new.py").touch()
+    assert environment.git_state(installed) == ("unknown", None)
     environment.git_state.cache_clear()
 
 

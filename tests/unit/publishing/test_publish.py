@@ -7,17 +7,20 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 import yaml
 from preloaded import python
 from small_hub import serving
+from small_language_models import write_training
 from small_workflow import Checkout
 
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model
 from difftransformer.publishing import hub
+from difftransformer.publishing.card import model_card
 from difftransformer.publishing.publish import publish
 
 TOKEN = "hf_secret-of-the-test"
@@ -57,6 +60,14 @@ def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
     assert "hostile.jsonl" in text and str(tmp_path.parents[1]) not in text
     wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert wanted <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_run_at_the_top_of_a_disk_has_nothing_beside_it(tmp_path: Path) -> None:
+    run, _ = write_training(tmp_path)
+    with TemporaryDirectory(dir="/tmp") as top:
+        shutil.copytree(run, top, dirs_exist_ok=True)
+        text = model_card(Path(top), None, "m", own_code=True)
+    assert "its manifest does not lie beside the run" in text
 
 
 def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_path: Path) -> None:

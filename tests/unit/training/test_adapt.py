@@ -315,6 +315,20 @@ def test_a_base_that_is_no_llama_is_refused(train: Train) -> None:
         train(slice, "child", parent=base)
 
 
+def test_no_adapter_stays_where_nothing_is_adapted_any_more(train: Train, base: Path) -> None:
+    folder = train(child("lora"), "same", parent=base)
+    assert (folder / "out" / "adapter.safetensors").is_file()
+    shutil.rmtree(folder / "state")
+    train(make_slice("softmax"), "same")
+    assert not (folder / "out" / "adapter.safetensors").exists()
+
+
+def test_galore_that_diverges_before_a_projection_is_one_line(train: Train, base: Path) -> None:
+    slice = child("galore", {"rank": 4, "gap": 1}, lr=1e38, grad_clip=None)
+    with pytest.raises(UserError, match="training diverged at step"):
+        train(slice, "galore", parent=base)
+
+
 def test_a_lambda_that_diverges_is_one_line(train: Train, base: Path) -> None:
     slice = child("dex")
     fixed = {"method": "dex", "lambda_init": 3e38, "lambda_schedule": "fixed"}

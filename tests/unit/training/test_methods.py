@@ -26,6 +26,8 @@ from difftransformer.training.methods import configure
         ),
         ({"method": "dex", "share": 0}, "share"),
         ({"method": "dex", "heads": "entropie"}, "heads"),
+        ({"method": "dex", "heads": []}, "heads.*at least 1 item"),
+        ({"method": "dex", "heads": [1, 1]}, r"heads.*must be distinct, got \[1, 1\]"),
         ({"method": "dex", "annealing": 2.0}, "annealing"),
     ],
 )

@@ -29,11 +29,18 @@ def test_betas_come_as_a_list_from_yaml() -> None:
         ({"lr": "0.1"}, "lr"),
         ({"learning_rate": 0.1}, "learning_rate"),
         ({"precision": "fp16"}, "precision"),
+        ({"backend": "flash_attn"}, "flash_attn computes in half precision; set precision: bf16"),
+        ({"backend": "flash_attn", "device": "cpu"}, "half precision"),
+        ({"backend": "fused"}, "fused computes in half precision"),
     ],
 )
 def test_refuses(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         TrainingConfig.model_validate(BASE | change)
+
+
+def test_fused_is_interpreted_on_a_cpu_in_full_precision() -> None:
+    TrainingConfig.model_validate(BASE | {"backend": "fused", "device": "cpu"})
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from difftransformer.evaluation.harness import (
     language_model,
     mean_over,
     quiet,
+    standard_error,
 )
 from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject, means
 from difftransformer.measurements.language_understanding.loading import (
@@ -47,7 +48,7 @@ def measure(suite: Suite, subject: Subject | PretrainedSubject) -> Measured:
 
     Returns:
         For each task that is asked, see `Suite.asked_tasks`: {task} (its metric in
-        `LANGUAGE_TASKS`), {task}_stderr,
+        `LANGUAGE_TASKS`), {task}_stderr (None of one item),
         {task}_samples, {task}_chance (mean over its items of 1 / number of answers, 0 where the
         answer is written), {task}_constant (share of items that got the answer that was given most,
         by its place or its words: 1 where a model gives one answer to everything), {task}_cut
@@ -129,7 +130,7 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
     versions = [found["versions"][one] for one in asked if one in found["samples"]]
     metrics = {
         "": results[f"{name},{known.filter}"],
-        "stderr": results[f"{name}_stderr,{known.filter}"],
+        "stderr": standard_error(results, name, known.filter),
         "samples": len(samples),
         "chance": math.fsum(chances) / len(chances),
         "constant": _most_given(samples) / len(samples),

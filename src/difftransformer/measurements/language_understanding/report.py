@@ -124,7 +124,10 @@ def _columns(view: View[Options], columns: dict[str, str]) -> list[Column]:
 
 
 def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
-    """Accuracies with lm-eval's standard error behind them, each before that error by itself."""
+    """Accuracies with lm-eval's standard error behind them, each before that error by itself.
+
+    A single item has none.
+    """
     metrics = [
         Metric(column + ending, "", {metric_of(task, part): 100.0})
         for column, task in columns.items()
@@ -133,8 +136,8 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
     found = mean_cells(metric_frame(view, metrics, DECIMALS), DECIMALS, view.paper)
     cells = []
     for cell, error in zip(found[::2], found[1::2], strict=True):
-        assert error.value is not None, cell.column
-        changes: dict[str, object] = {"text": f"{cell.text} ({_WRITE(error.value)})"}
+        behind = "" if error.value is None else f" ({_WRITE(error.value)})"
+        changes: dict[str, object] = {"text": cell.text + behind}
         if view.suite.code_note and columns[cell.column] == AVERAGE:
             changes |= {"paper_value": None, "paper_text": None}  # the published one is over all
         cells += [cell.model_copy(update=changes), error]

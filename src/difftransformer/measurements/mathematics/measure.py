@@ -29,6 +29,7 @@ from difftransformer.evaluation.harness import (
     language_model,
     mean_over,
     quiet,
+    standard_error,
 )
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means
 from difftransformer.measurements.mathematics.set_items import set_items
@@ -66,12 +67,13 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     answer read from it and the verdict.
 
     Returns:
-        For each set: {set} (share of right answers), {set}_stderr, {set}_samples, {set}_tokens
-        (mean length of the output in tokens of the model's tokenizer), {set}_filled (share of
-        outputs that fill their room, mostly unfinished) and {set}_cut (share of prompts too long
-        for the context, which lose their first tokens). Over sets: average, average_stderr and
-        average_tokens. With kept weights the same for each of them, ending in _t{tokens trained},
-        before those of the final ones. Accuracies and lengths are known by item, too.
+        For each set: {set} (share of right answers), {set}_stderr (None of one item),
+        {set}_samples, {set}_tokens (mean length of the output in tokens of the model's tokenizer),
+        {set}_filled (share of outputs that fill their room, mostly unfinished) and {set}_cut (share
+        of prompts too long for the context, which lose their first tokens). Over sets: average,
+        average_stderr and average_tokens. With kept weights the same for each of them, ending in
+        _t{tokens trained}, before those of the final ones. Accuracies and lengths are known by
+        item, too.
 
     Raises:
         CheckpointError: Kept weights are missing, or the model's tokenizer cannot be loaded.
@@ -217,7 +219,7 @@ def _summary(
     longest, count = model.max_length - suite.max_new_tokens, len(lines)
     values = {
         "": results[f"{METRIC},none"],
-        "stderr": results[f"{METRIC}_stderr,none"],
+        "stderr": standard_error(results, METRIC, "none"),
         "samples": count,
         "tokens": sum(line["tokens"] for line in lines) / count,
         "filled": sum(line["tokens"] >= suite.max_new_tokens for line in lines) / count,

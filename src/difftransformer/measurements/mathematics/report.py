@@ -99,8 +99,8 @@ def _accuracy(
     id: str, header: str, name: str, tokens: int | None = None, *, hidden: bool = False
 ) -> Metric:
     def remark(result: Result) -> str:
-        error = accuracy(result, metric_of(name, "stderr", tokens))
-        return f"(s.e. {plain(error, DECIMALS)})"
+        error = metric(result, metric_of(name, "stderr", tokens))
+        return "" if error is None else f"(s.e. {plain(100 * error, DECIMALS)})"
 
     return Metric(
         id, header, {metric_of(name, tokens=tokens): 100.0}, remark, hidden,
@@ -234,7 +234,10 @@ def _errors(
         assert cell is not None and cell.value is not None
         low, high = cell.ci_low, cell.ci_high
         if low is None or high is None:
-            reach = _ERRORS * accuracy(found[0], metric_of(cell.column, "stderr"))
+            error = metric(found[0], metric_of(cell.column, "stderr"))
+            if error is None:  # of one item
+                continue
+            reach = _ERRORS * 100 * error
             low, high = cell.value - reach, cell.value + reach
         axes.plot(
             [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6

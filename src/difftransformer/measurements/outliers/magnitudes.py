@@ -30,14 +30,14 @@ class Magnitudes:
         self.counts = torch.zeros(_BINS, dtype=torch.int64)
 
     def update(self, values: Tensor) -> None:
-        """Count finite values of any shape."""
+        """Count values of any shape; infinity and NaN are the largest, and NaN in no bin."""
         flat = values.detach().abs().flatten().float()
         largest = flat.topk(min(self._keep, flat.numel())).values.cpu()
         both = torch.cat((self._top, largest))
         self._top = both.topk(min(self._keep, both.numel())).values
         bins = ((flat.log() - math.log(_SMALLEST)) / math.log(_RATIO)).floor()
         self._zeros += int((bins < 0).sum())
-        kept = bins[bins >= 0].long().clamp_(max=_BINS - 1)
+        kept = bins[bins >= 0].clamp_(max=_BINS - 1).long()
         self.counts += torch.bincount(kept, minlength=_BINS).cpu()
 
     @property

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
-from difftransformer.config.base import setting
+from difftransformer.config.base import Sizes, setting
 from difftransformer.config.measurement import WindowSuite
 from difftransformer.config.model import ModelConfig
 
@@ -39,11 +39,10 @@ class Suite(WindowSuite):
         source="DIFF paper, section 3.7: 0.4M",
         gt=0,
     )
-    ranks: list[int] = setting(
+    ranks: Sizes = setting(
         [1, 2, 3, 10, 100],
         meaning="Ranks of the largest values that are reported, exactly.",
         source="DIFF paper, table 5",
-        min_length=1,
     )
     backend: Literal["eager"] = setting(
         "eager", meaning="Only the slow implementation has logits to look at."

@@ -1,16 +1,18 @@
 """Dex: heads of a trained model are changed by a matrix that is learned (arXiv 2505.16333)."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from difftransformer.config.adapt import HeadChoice, LambdaSchedule
-from difftransformer.config.base import setting
+from difftransformer.config.base import distinct, setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task
+
+NamedHeads = Annotated[list[int], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Settings(MethodSettings):
@@ -19,7 +21,7 @@ class Settings(MethodSettings):
     method: Literal["dex"] = setting(
         meaning="O'_h = O_h - lambda O_h W_D in selected heads; W_K, W_V, W_O train too"
     )
-    heads: HeadChoice | Literal["all"] | list[int] = setting(
+    heads: HeadChoice | Literal["all"] | NamedHeads = setting(
         "entropy",
         meaning="Heads that are changed in every layer: those with the highest entropy of "
         "attention, the lowest, those with the lowest importance, all, or these indices",
