@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 for _name, _value in {
@@ -192,6 +193,7 @@ class MlflowSink:
         run = self._known_run(sent.run_id)
         if run is not None and run.info.status == "RUNNING":
             self._end_killed(sent.run_id, last_sign(state))
+        replace(sent, ended=True).save(state, self._uri)
 
     def _end_killed(self, run_id: str, at: int | None = None) -> None:
         """End a run ``at`` its last sign of life, not when somebody noticed."""

@@ -102,10 +102,11 @@ class Spool:
 
 @dataclass(frozen=True)
 class Sent:
-    """How far a journal was sent to one store."""
+    """How far a journal was sent to one store, and whether its run was ended for a killed job."""
 
     run_id: str | None = None
     offset: int = 0
+    ended: bool = False
 
     @classmethod
     def load(cls, state: Path, uri: str) -> Sent:

@@ -162,8 +162,9 @@ def _pending(root: Path, store: str) -> list[Path]:
 
 def _has_news(state: Path, store: str) -> bool:
     """Whether something is unsent, or a sent run may have to be marked as killed."""
-    unsent = Sent.load(state, store).offset < (state / JOURNAL).stat().st_size
-    return unsent or statuses(state)[-1:] == ["RUNNING"]
+    sent = Sent.load(state, store)
+    unsent = sent.offset < (state / JOURNAL).stat().st_size
+    return unsent or (not sent.ended and statuses(state)[-1:] == ["RUNNING"])
 
 
 def _header(state: Path) -> Record:

@@ -171,7 +171,10 @@ def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_pat
     assert curve(client, again) == sorted((step, 1 / step) for step in range(1, 16))
 
 
-def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+def test_a_killed_job_does_not_stay_running(
+    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
     tracker = SpoolTracker(state, stage="pretrain", name="dead", job_id="j")
     log(tracker, range(1, 3))
@@ -182,6 +185,13 @@ def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
+    caplog.clear()
+    sync_tracking(tmp_path / "results", uri)
+    assert not caplog.records  # it is told once
+    train("dead", state, uri, range(3, 5))
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "dead")
+    assert run.info.status == "FINISHED"
 
 
 def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:
