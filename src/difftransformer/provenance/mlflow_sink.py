@@ -34,7 +34,7 @@ from mlflow.exceptions import MlflowException  # noqa: E402
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
-from difftransformer.provenance.mlflow_store import is_database, open_store  # noqa: E402
+from difftransformer.provenance.mlflow_store import open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, experiment_tags, place_of  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
@@ -44,6 +44,7 @@ from difftransformer.provenance.spool import (  # noqa: E402
     Record,
     Sent,
     first_finish,
+    is_database,
     is_written,
     last_sign,
     last_start,

@@ -171,6 +171,11 @@ def forget_sent(root: Path, uri: str) -> None:
             _save_sent(path.parent, entries)
 
 
+def is_database(uri: str) -> bool:
+    """Whether mlflow opens the database of a store itself, with no server before it."""
+    return uri.partition(":")[0] not in ("http", "https", "databricks")
+
+
 def sqlite_file(uri: str) -> Path:
     """File of a store whose address begins with ``sqlite:``."""
     return Path(uri.partition("?")[0].partition("///")[2])
