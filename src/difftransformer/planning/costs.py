@@ -191,7 +191,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         parameters=parameters,
         tokens=tokens,
         world=config.world,
-        gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
+        gpu_hours=flops / machine.speed / 3600,
         memory_gib=plan.card.estimate(slice).peak / _GIB,
         disk_gib=kept / _GIB,
     )

@@ -57,7 +57,6 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
         sent = (8 * layers * layer + 6 * outside) * (gpus - 1) / gpus
         hops = (3 * layers + 2) * (gpus - 1) * 5e-6
         assert one.communication == pytest.approx(micro_batches * (hops + sent / speed))
-        assert one.micro_batches == micro_batches
         weights = layers * (layer - 2 * d) + vocabulary * d
         flops = 6 * (weights + layers * 2 * d * length) * 4 * 2**20 / gpus
         assert one.computation == pytest.approx(flops / (0.4 * 989e12))
