@@ -220,9 +220,10 @@ def _sample(dataset: DatasetConfig, budget: int) -> "Iterator[str]":
         if (document := next(streams[choice], None)) is None:
             mixture.exhausted[choice] = True
             continue
-        text = document.text[: budget - sum(mixture.taken)]
-        mixture.taken[choice] += len(text.encode("utf-8", "replace"))
-        yield text
+        left = budget - sum(mixture.taken)
+        encoded = document.text.encode("utf-8", "replace")[:left]
+        mixture.taken[choice] += len(encoded)
+        yield encoded.decode("utf-8", "ignore")
 
 
 def _resolve_tiktoken(config: TiktokenTokenizer) -> "Tokenizer":
