@@ -166,6 +166,7 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
         *((method, {}) for method in METHODS),
         ("galore", {"rank": 40}),  # more than a matrix has on its shorter side
         ("apollo", {"rank": 40}),
+        ("lora", {"rank": "dex"}),
     ],
 )
 def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
