@@ -27,8 +27,15 @@ SEAL = "sha256"
 SUMS = ".sha256.json"
 """Ending of the main file of a job that makes no JSON."""
 
-FOLDERS = ("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "tables", "figures")
-"""What of a scale's folder is compared: same commit, settings and machine, same bytes."""
+FOLDERS = (
+    "tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements", "tables",
+    "figures",
+)  # fmt: skip
+"""What of a scale's folder is compared: same commit, settings and machine, same bytes.
+
+An endpoint may judge otherwise when it is asked again. Left out are timings, and the report and
+verdicts, which tell how long jobs took.
+"""
 
 _PIECE = 1 << 20
 _MOST_THREADS = 16
@@ -166,7 +173,7 @@ class Compared:
 
 
 def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
-    """Compare every file of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
+    """Compare all in `FOLDERS` of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
 
     Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
     everything but its ``provenance``, which says when and on what it was made, and its digests.
