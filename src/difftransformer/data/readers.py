@@ -194,10 +194,5 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    why = first_line(error)
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DataError(f"{path}: cannot be read, it may be truncated or damaged ({why})")
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error's text; its kind where it has none."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
