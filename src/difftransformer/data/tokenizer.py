@@ -23,10 +23,11 @@ from difftransformer.config.tokenizers import (
 )
 from difftransformer.data.documents import documents
 from difftransformer.data.mixture import Mixture
-from difftransformer.data.packed import PackedDataset, TokenizerEntry, file_sha256
+from difftransformer.data.packed import PackedDataset, TokenizerEntry
 from difftransformer.data.sources import open_sources
 from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
+from difftransformer.provenance.published import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

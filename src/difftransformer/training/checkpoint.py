@@ -26,12 +26,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
+from difftransformer.provenance.published import file_sha256
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.team import Team
 

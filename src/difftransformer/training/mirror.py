@@ -19,10 +19,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.extras import install
 from difftransformer.provenance.atomic import link
+from difftransformer.provenance.published import file_sha256
 from difftransformer.training.interrupt import Interrupted
 
 if TYPE_CHECKING:

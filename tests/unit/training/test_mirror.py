@@ -12,8 +12,8 @@ from fsspec.implementations.local import LocalFileSystem
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice, train_in
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
+from difftransformer.provenance.published import file_sha256
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training import run as training
 from difftransformer.training.mirror import FINISHED, Mirror, forget_finished
