@@ -83,7 +83,8 @@ class Rebuild:
         self.folder, self.reference, self.calls = folder, reference, known
         self.results = folder / "results" / "smoke"
         for part in (*FOLDERS, "plan"):
-            shutil.copytree(reference / part, self.results / part)
+            if (reference / part).exists():
+                shutil.copytree(reference / part, self.results / part)
         self.state = self.results / "state"
 
     def drop(self, *parts: str) -> "Rebuild":

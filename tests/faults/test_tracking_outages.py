@@ -186,7 +186,7 @@ def test_a_database_that_was_deleted_gets_everything_again(tmp_path: Path) -> No
             runs = database.execute("SELECT name, status FROM runs ORDER BY name").fetchall()
         assert sorted(step for (step,) in points) == sorted(2 * list(range(10)))
         assert runs == [("a/0", "FINISHED"), ("b/0", "FINISHED")]
-        assert sync_tracking(root, uri).journals == 0
+        assert not sync_tracking(root, uri).unsent
         path.unlink()
 
 

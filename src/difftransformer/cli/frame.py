@@ -15,7 +15,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from difftransformer.config.papers import GROUPS
 from difftransformer.config.project import LARGEST_SEED, load_project
-from difftransformer.config.validation import nearest
+from difftransformer.config.validation import nearest, validate
 from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import ConfigError
 from difftransformer.provenance import job as jobs
@@ -269,9 +269,6 @@ def read(path: Path, kind: type[S]) -> S:
     Raises:
         ConfigError: If the file is missing or holds something else.
     """
-    from difftransformer.config.validation import validate
-    from difftransformer.errors import ConfigError
-
     try:
         content = path.read_bytes()
     except OSError as error:

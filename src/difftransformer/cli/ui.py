@@ -32,14 +32,17 @@ def ui(
     """Serve the reports and MLflow's runs on loopback, side by side, until interrupted."""
     with reporting():
         from difftransformer.errors import UserError
+        from difftransformer.provenance.spool import is_database
         from difftransformer.reporting.serving import HOST, report_server, scales
 
         root, uri = find_results(config, results, tracking)
-        own = not uri.startswith("http") and uri != "off"
+        own = is_database(uri) and uri != "off"
         mlflow = f"http://{HOST}:{port}" if own else uri.rstrip("/")
         if own:
             _require_free(port)
-        runs = _Runs(uri, root, mlflow, port if own else None)
+        # Databricks shows its runs itself, where the address of its store does not say.
+        shown = own or uri.startswith("http")
+        runs = _Runs(uri if shown else "off", root, mlflow, port if own else None)
         with report_server(root, port + 1, runs.find) as server:
             served = scales(root)
             if not served:
@@ -52,7 +55,7 @@ def ui(
             running = _start(uri, port) if own else None
             for scale in served:
                 typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
-            if uri != "off":
+            if shown:
                 typer.echo(f"runs{', in some ten seconds' if own else ''}: {mlflow}/#/experiments")
             for stage, address in views.items():
                 typer.echo(f"  {stage}: {address}")

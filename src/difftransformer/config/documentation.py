@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import ModelSchema
 
-Schema = dict[str, Any]
-"""A JSON Schema as pydantic makes it, or a part of one."""
+from difftransformer.config.known_keys import Schema, branches, inner, referred
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN_NAMES = {"boolean": "true or false", "string": "text", "array": "list", "object": "mapping"}
@@ -49,7 +48,7 @@ def config_readme(models: Mapping[str, type[BaseModel]], opening: str = "") -> s
     for name, model in models.items():
         schema = model.model_json_schema(schema_generator=_OwnFirst)
         # Unions of containers of one group would repeat its settings.
-        items = dict.fromkeys(_Page(schema.get("$defs", {})).items(schema, ""))
+        items = dict.fromkeys(_Page(schema).items(schema, ""))
         if not items:
             continue
         meaning = " ".join(schema.get("description", "").split("\n\n")[0].split())
@@ -69,8 +68,8 @@ class _OwnFirst(GenerateJsonSchema):
 class _Page:
     """Writes the settings of one schema as items of a list."""
 
-    def __init__(self, groups: Mapping[str, Schema]) -> None:
-        self._groups = groups
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
 
     def items(self, group: Schema, prefix: str) -> Iterator[str]:
         """Every setting of a group and of the groups in it, by dotted path."""
@@ -81,34 +80,31 @@ class _Page:
 
     def _nested(self, field: Schema, path: str) -> Iterator[str]:
         """Settings of the groups that a field can hold, if any."""
-        choices = _choices(field)
-        groups = [group for one in choices if (group := self._group(one)) is not None]
+        choices = list(branches(field, self._schema))
+        groups = [one for one in choices if "properties" in one]
         for group in groups:
             yield from self.items(group, path + (_tag(group) if len(groups) > 1 else ""))
         for one in choices:
             if "items" in one:
                 yield from self._nested(one["items"], f"{path}[]")
-            elif one.get("type") == "object":
-                yield from self._nested(_values(one), f"{path}.<name>")
-
-    def _group(self, field: Schema) -> Schema | None:
-        name = field.get("$ref", "").rpartition("/")[2]
-        return self._groups.get(name)
+            elif one.get("type") == "object" and one not in groups:
+                yield from self._nested(inner(one, "<name>") or {}, f"{path}.<name>")
 
     def _item(self, key: str, field: Schema, *, required: bool) -> str:
         """One setting with its type, unit, default, meaning and source, on lines of their own."""
         limits = [
             f"{sign} {one[limit]}"
-            for one in _choices(field)
+            for one in branches(field, self._schema)
             if "prefixItems" not in one  # as many as there are
             for limit, sign in _LIMITS.items()
             if limit in one
         ]
         kind = _type_name(field) + (f" ({', '.join(limits)})" if limits else "")
-        default = "as below" if self._group(field) else _as_yaml(field.get("default"))
+        group = referred(field, self._schema)
+        default = "as below" if group else _as_yaml(field.get("default"))
         about = [kind, field.get("unit"), "required" if required else f"default {default}"]
         # A field that says the same of itself as its group leaves it out.
-        said = field.get("description") or (self._group(field) or {}).get("description", "")
+        said = field.get("description") or group.get("description", "")
         meaning = " ".join(said.split()).removesuffix(".")
         source = " ".join(field.get("source", "").split())
         text = f"- `{key}` ({', '.join(filter(None, about))}): {meaning}."
@@ -117,19 +113,6 @@ class _Page:
 
 def _filled(text: str, indent: str = "") -> str:
     return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _choices(field: Schema) -> list[Schema]:
-    """The types that a field may have, one for most."""
-    several = field.get("anyOf") or field.get("oneOf") or ()
-    return [choice for one in several for choice in _choices(one)] or [field]
-
-
-def _values(mapping: Schema) -> Schema:
-    """What a mapping holds; its names may have to follow a pattern."""
-    named = mapping.get("patternProperties", {}).values()
-    values = next(iter(named), mapping.get("additionalProperties"))
-    return values if isinstance(values, dict) else {}
 
 
 def _tag(group: Schema) -> str:
@@ -152,7 +135,8 @@ def _type_name(field: Schema) -> str:
         case {"items": item} | {"prefixItems": [item, *_]}:
             return f"list of {_type_name(item)}"
         case {"type": "object"}:
-            return f"mapping to {_type_name(_values(field))}"
+            values = inner(field, "<name>") or {}
+            return f"mapping to {_type_name(values)}"
     kind: str = "group" if "$ref" in field else field.get("type", "any")
     return _PLAIN_NAMES.get(kind, kind)
 

@@ -1,17 +1,18 @@
-"""Which keys a mapping may have, by the JSON schema of its type: for hints to an unknown one."""
+"""What a JSON schema that pydantic makes says of a type: its parts, and which keys it may have."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 Schema = dict[str, Any]
+"""A JSON Schema as pydantic makes it, or a part of one."""
 
 
 def beside(schema: Schema, path: Sequence[int | str]) -> set[str]:
     """Return the keys that may stand in the mapping that the last key of ``path`` stands in."""
-    groups = list(_branches(schema, schema))
+    groups = list(branches(schema, schema))
     for key in path[:-1]:
-        inner = (_inner(group, key) for group in groups)
-        groups = [one for part in inner if part for one in _branches(part, schema)]
+        parts = (inner(group, key) for group in groups)
+        groups = [one for part in parts if part for one in branches(part, schema)]
     return {name for group in groups for name in group.get("properties", {})}
 
 
@@ -26,26 +27,26 @@ def inside(schema: Schema, key: str) -> str:
     for group, one in schema.get("properties", {}).items():
         if key in one.get("holds", ()):
             return f"; did you mean '{group}.{key}'?"
-        inner = _referred(one, schema)
-        for name, field in inner.get("properties", {}).items():
+        found = referred(one, schema)
+        for name, field in found.get("properties", {}).items():
             if key in (name, *field.get("holds", ())):
                 path = f"{group}.{key}" if key == name else f"{group}.{name}.{key}"
                 return f"; did you mean '{path}'?"
     return ""
 
 
-def _branches(part: Schema, schema: Schema) -> Iterator[Schema]:
+def branches(part: Schema, schema: Schema) -> Iterator[Schema]:
     """What a part may be: itself, what it refers to, or each type of a union."""
     if "$ref" in part:
-        yield from _branches(_referred(part, schema), schema)
+        yield from branches(referred(part, schema), schema)
     elif kinds := part.get("anyOf", part.get("oneOf")):
         for one in kinds:
-            yield from _branches(one, schema)
+            yield from branches(one, schema)
     else:
         yield part
 
 
-def _inner(group: Schema, key: int | str) -> Schema | None:
+def inner(group: Schema, key: int | str) -> Schema | None:
     """What a list holds, or a mapping below a key; None: nothing is known of it."""
     if isinstance(key, int):
         return group.get("items")
@@ -55,7 +56,7 @@ def _inner(group: Schema, key: int | str) -> Schema | None:
     return found if isinstance(found, dict) else None
 
 
-def _referred(part: Schema, schema: Schema) -> Schema:
+def referred(part: Schema, schema: Schema) -> Schema:
     """What a part refers to; nothing where it stands for itself."""
     found: Schema = schema.get("$defs", {}).get(part.get("$ref", "").rpartition("/")[2], {})
     return found

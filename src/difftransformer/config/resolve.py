@@ -224,9 +224,10 @@ class Catalogue:
         said = scales.setup_place(self.runs, self.scale, name, self.runs_place, self.scale_file)
         lookup(self.scale.setups, setup, "setup", f"{said}: scale {self.project.scale}")
         layers = Layers()
-        for shared in ancestry(self.scale.setups, setup, f"{self.scale_file}: setups").values():
+        setups = f"{self.scale_file}: setups"
+        for member, shared in ancestry(self.scale.setups, setup, setups).items():
             changes = shared.model_dump(exclude={"base"}, exclude_none=True)
-            layers.add(changes, f"{self.scale_file}: setups.{setup}")
+            layers.add(changes, f"{setups}.{member}")
         tuned = scales.tuned_as(self.runs, self.scale.learning_rates, name, setup, self.runs_place)
         if tuned is not None:
             rate = {"training": {"lr": self.scale.learning_rates[tuned]}}

@@ -39,6 +39,11 @@ class MachineConfig(Settings):
         5.0, meaning="What each hop of a ring adds to a collective: stated", unit="us", ge=0
     )
 
+    @property
+    def speed(self) -> float:
+        """Operations that training does on one GPU in a second."""
+        return self.mfu * self.peak_tflops * 1e12
+
 
 class ScaleConfig(Settings):
     """One file of ``config/scales``: the whole project at one size."""

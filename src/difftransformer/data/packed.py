@@ -8,7 +8,6 @@ the end-of-text token, with ``<shard>.documents.npy`` giving the int64 end offse
 row shards hold rows of ``row_length`` tokens and need no offsets.
 """
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -23,7 +22,7 @@ from difftransformer.config.validation import validate
 from difftransformer.data.stamps import known_content, remember_content
 from difftransformer.data.token_view import REBUILD, Tokens, TokenView
 from difftransformer.errors import ConfigError, DataError
-from difftransformer.provenance.published import json_digest
+from difftransformer.provenance.published import file_sha256, json_digest
 
 MANIFEST, TOKENIZER, SHARDS = "manifest.json", "tokenizer.json", "shards"
 SPLITS = ("train", "validation")
@@ -244,12 +243,6 @@ class PackedDataset:
                     _check_digest(self.folder / SHARDS / file, sha256)
             self._verified.add(name)
         return PackedSplit(self.folder, self.manifest, name)
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -1,13 +1,12 @@
 """Encoding on several processes, in order, with a bounded amount of text in flight."""
 
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from difftransformer.data.mixture import TokenisedDocument
 from difftransformer.data.tokenizer import TextTokenizer
 from difftransformer.errors import DataError
 from difftransformer.machine import slurm
+from difftransformer.machine.fresh import end_with_parent
 
 BLOCK_CHARACTERS = 1 << 18
 
@@ -97,15 +97,7 @@ class _Worker:
 
 def _start_worker(tokenizer: Path) -> None:
     _Worker.tokenizer = TextTokenizer(tokenizer)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End when the parent is killed: waiting on a pipe it also holds open, a worker never would."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
+    end_with_parent()  # it holds the pipe open that it waits on
 
 
 def _encode(texts: list[str], longest: int | None) -> Encoded:

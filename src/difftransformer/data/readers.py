@@ -7,9 +7,10 @@ the line.
 import gzip
 import json
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +40,8 @@ class Record(NamedTuple):
 def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]:
     """Yield the records of a file from number `start` on, with flat memory.
 
-    A .txt or .md is one record and has no fields; passing over records costs no parsing.
+    A .txt or .md is one record and has no fields. Passing over records costs no parsing; of a
+    .parquet it is groups of rows that are passed over.
 
     Raises:
         DataError: The file cannot be read, is truncated, or a record lacks a field.
@@ -133,9 +135,14 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
                     f"{path}: no column {fields.text!r}; it has {', '.join(sorted(names))}"
                 )
             columns = [field for field in fields if field in names]
-            batches = file.iter_batches(batch_size=256, columns=columns)
+            count = file.num_row_groups
+            sizes = (file.metadata.row_group(group).num_rows for group in range(count))
+            starts = [0, *accumulate(sizes)]
+            group = bisect_right(starts, start) - 1
+            rest = list(range(group, count))
+            batches = file.iter_batches(batch_size=256, row_groups=rest, columns=columns)
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
-            for number, values in enumerate(rows):
+            for number, values in enumerate(rows, starts[group]):
                 if number >= start:
                     yield _record(number, values, fields, f"{path}, row {number}")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -187,10 +194,5 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    why = first_line(error)
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DataError(f"{path}: cannot be read, it may be truncated or damaged ({why})")
-
-
-def first_line(error: Exception) -> str:
-    """First line of an error's text; its kind where it has none."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -23,7 +23,6 @@ from difftransformer.data.packed import (
     ShardEntry,
     SourceEntry,
     TokenizerEntry,
-    file_sha256,
 )
 from difftransformer.data.shards import (
     Part,
@@ -36,7 +35,7 @@ from difftransformer.data.shards import (
     write_tokens,
 )
 from difftransformer.data.tokenizer import write_tokenizer
-from difftransformer.provenance.published import json_digest
+from difftransformer.provenance.published import file_sha256, json_digest
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -20,8 +20,9 @@ from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.data.mixture import Taken
-from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry, file_sha256
+from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry
 from difftransformer.provenance import atomic
+from difftransformer.provenance.published import file_sha256
 
 _log = logging.getLogger(__name__)
 _OURS = re.compile(rf"\.?(?:{'|'.join(SPLITS)})-\d{{5}}\b.*\.(?:bin|npy)")

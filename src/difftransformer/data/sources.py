@@ -22,12 +22,11 @@ from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.readers import (
     SUFFIXES,
     Fields,
-    first_line,
     is_readable,
     read_records,
     require_unicode,
 )
-from difftransformer.errors import DataError
+from difftransformer.errors import DataError, in_one_line
 
 
 class StdlibText:
@@ -197,8 +196,8 @@ class Hub:
             yield from rows.skip(start)
         except Exception as error:  # the datasets library raises dozens of kinds, transports more
             raise DataError(
-                f"source {self._name}: {self.origin} cannot be loaded ({type(error).__name__}: "
-                f"{first_line(error)}); check name, revision and network"
+                f"source {self._name}: {self.origin} cannot be loaded ({in_one_line(error)}); "
+                "check name, revision and network"
             ) from None
 
     def identity(self) -> list[Any]:

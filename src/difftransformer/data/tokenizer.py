@@ -23,10 +23,11 @@ from difftransformer.config.tokenizers import (
 )
 from difftransformer.data.documents import documents
 from difftransformer.data.mixture import Mixture
-from difftransformer.data.packed import PackedDataset, TokenizerEntry, file_sha256
+from difftransformer.data.packed import PackedDataset, TokenizerEntry
 from difftransformer.data.sources import open_sources
 from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
+from difftransformer.provenance.published import file_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,9 +221,10 @@ def _sample(dataset: DatasetConfig, budget: int) -> "Iterator[str]":
         if (document := next(streams[choice], None)) is None:
             mixture.exhausted[choice] = True
             continue
-        text = document.text[: budget - sum(mixture.taken)]
-        mixture.taken[choice] += len(text.encode("utf-8", "replace"))
-        yield text
+        left = budget - sum(mixture.taken)
+        encoded = document.text.encode("utf-8", "replace")[:left]
+        mixture.taken[choice] += len(encoded)
+        yield encoded.decode("utf-8", "ignore")
 
 
 def _resolve_tiktoken(config: TiktokenTokenizer) -> "Tokenizer":

@@ -122,11 +122,11 @@ class Pace:
             file.seek(0)
             now, written = time.time(), file.read()
             try:
-                booked = float(written)
+                booked, noted = map(float, written.split())
             except ValueError:
-                booked = now
-            # What no pace of ours could have written, such as after the clock was put back.
-            mine = max(now, booked if booked < now + 3600 else now)
+                booked = noted = now
+            # What was noted after now is of a clock that was put back since.
+            mine = max(now, booked) if noted <= now else now
             file.truncate(0)
-            file.write(f"{mine + self._interval:.6f}")
+            file.write(f"{mine + self._interval:.6f} {now}")
         time.sleep(max(0.0, mine - now))

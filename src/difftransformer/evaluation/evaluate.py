@@ -156,8 +156,12 @@ def _require_finite(metrics: Metrics, subject: Subject | PretrainedSubject, mode
     odd = next((n for n, v in metrics.items() if v is not None and not math.isfinite(v)), None)
     if odd is None:
         return
-    weights = subject.scorer.model.parameters() if isinstance(subject, Subject) else ()
-    if all(bool(one.isfinite().all()) for one in weights):
+    if isinstance(subject, PretrainedSubject):  # its weights were seen by the suite alone
+        raise CheckpointError(
+            f"{model}: {odd} is {metrics[odd]}: either the model computes such numbers (see its "
+            "`dtype`), or measure should return None for what is undefined"
+        )
+    if all(bool(one.isfinite().all()) for one in subject.scorer.model.parameters()):
         raise CheckpointError(
             f"{model}: {odd} is {metrics[odd]}, with weights that are finite: either the model "
             "computes such numbers (train it again), or measure should return None for what is "

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from tokenizers import Encoding, Tokenizer
 
-from difftransformer.data.packed import PackedDataset
+from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.models.cache import CutCache
@@ -28,7 +28,7 @@ def open_tokenizer(dataset: PackedDataset) -> Tokenizer:
     Raises:
         DataError: The dataset has none.
     """
-    path = dataset.folder / "tokenizer.json"
+    path = dataset.folder / TOKENIZER
     if not path.is_file():
         raise DataError(f"{path}: no such tokenizer; rebuild the dataset with `tokenise`")
     try:

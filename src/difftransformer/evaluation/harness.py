@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 
 from difftransformer.config.measurement import AVERAGE, Suite
 from difftransformer.config.pretrained import source, unreadable
+from difftransformer.data.packed import TOKENIZER
 from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.item_files import written_lines
 from difftransformer.evaluation.memory import require_memory_for_files
@@ -89,9 +90,9 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     if isinstance(subject, PretrainedSubject):
         return _from_elsewhere(subject, options)
     model, folder = subject.scorer.model, subject.dataset.folder
-    if not (folder / "tokenizer.json").is_file():
+    if not (folder / TOKENIZER).is_file():
         raise CheckpointError(
-            f"{folder}: has no tokenizer.json, so its models cannot be asked in words: evaluate a "
+            f"{folder}: has no {TOKENIZER}, so its models cannot be asked in words: evaluate a "
             "run that is trained on text"
         )
     tokenizer = AutoTokenizer.from_pretrained(str(folder))

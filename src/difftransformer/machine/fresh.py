@@ -10,8 +10,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from logging.handlers import QueueHandler
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
@@ -22,9 +22,6 @@ from difftransformer.machine import slurm
 
 T = TypeVar("T")
 Message = tuple[Literal["log", "gave", "raised"], Any]
-
-_FOR_WHO_STARTED_IT = (signal.SIGINT, signal.SIGTERM, getattr(signal, slurm.TIME_IS_NEARLY_OVER))
-"""Signals that reach all processes of a job: its first one acts, and ends the others."""
 
 
 def afresh(name: str, work: Callable[..., T], *given: Any) -> T:
@@ -45,8 +42,9 @@ def afresh(name: str, work: Callable[..., T], *given: Any) -> T:
     process = new.Process(target=_run, args=(theirs, level, work, given))
     with ours:
         try:
-            with theirs, _unheard():
-                process.start()
+            resource_tracker.ensure_running()  # starting it would let SIGTERM through again
+            with theirs, slurm.unheard(signal.SIGINT, signal.SIGTERM):
+                process.start()  # who started it hears them, and ends it
             last = _listen(ours)
         except BaseException:  # this process is to stop, too
             if process.pid is not None:
@@ -85,20 +83,6 @@ def _ended(name: str, status: int) -> str:
     return f"{name} was ended by {how}{want}: nothing of it is kept; start it again"
 
 
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """Start a process that never hears what all of a job are told: who started it does, and acts.
-
-    A handler is this process's alone, what is blocked is not.
-    """
-    resource_tracker.ensure_running()  # the first start would do so, and lets SIGTERM through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_WHO_STARTED_IT)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 # --- in the new process
 
 
@@ -114,7 +98,7 @@ class _ToParent(QueueHandler):
 
 
 def _run(theirs: Connection, level: int, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     handler = _ToParent(theirs)
     logging.getLogger().addHandler(handler)
     logging.getLogger("difftransformer").setLevel(level)
@@ -126,12 +110,17 @@ def _run(theirs: Connection, level: int, work: Callable[..., Any], given: tuple[
     theirs.send(message)
 
 
-def _end_with_parent() -> None:
-    """End when the parent is killed: in the middle of its work it would not look for it."""
+def end_with_parent() -> None:
+    """Have this process end when its parent is killed: at work, or waiting, it would not see it."""
     parent = parent_process()
     assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _portable(error: Exception) -> Exception:

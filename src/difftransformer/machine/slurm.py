@@ -55,13 +55,13 @@ def requeue_in_time() -> None:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Start processes that never hear that the time is nearly over: it would end them.
+def unheard(*others: signal.Signals) -> Iterator[None]:
+    """Start processes that never hear that the time is nearly over, or ``others``: they would end.
 
-    Slurm tells all processes of a job; a handler is this process's alone, what is blocked is not.
+    All processes of a job are told; a handler is this process's alone, what is blocked is not.
     """
-    number = getattr(signal, TIME_IS_NEARLY_OVER)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    numbers = {getattr(signal, TIME_IS_NEARLY_OVER), *others}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -33,7 +33,6 @@ class StepCost:
     Attributes:
         gpus: N.
         sequences: Of a step; more than a training has where there are more GPUs than sequences.
-        micro_batches: Of each GPU.
         sent: Bytes that it sends.
         communication: Seconds of all collectives, one after the other.
         computation: Seconds of its share of the operations.
@@ -41,7 +40,6 @@ class StepCost:
 
     gpus: int
     sequences: int
-    micro_batches: int
     sent: float
     communication: float
     computation: float
@@ -71,10 +69,9 @@ def step_cost(
     return StepCost(
         gpus=gpus,
         sequences=sequences,
-        micro_batches=micro_batches,
         sent=sent,
         communication=hops * machine.hop_us * 1e-6 + sent / (1e9 * bandwidth(gpus, machine)),
-        computation=flops / (machine.mfu * machine.peak_tflops * 1e12),
+        computation=flops / machine.speed,
     )
 
 

@@ -12,6 +12,7 @@ from difftransformer.models.sizes import count_parameters
 from difftransformer.planning.communication import bandwidth, operations, step_cost
 from difftransformer.planning.plan import Plan
 from difftransformer.planning.published import PublishedCost, published_costs
+from difftransformer.reporting.numbers import count
 from difftransformer.training.methods import configure
 
 WORLDS = (8, 64, 512)
@@ -76,7 +77,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
         f"{machine.mfu:.0%} of {machine.peak_tflops:g} TFLOP/s ({machine.mfu_source}), "
         f"{disk:,.0f} GiB of weights and checkpoints, {_data_gib(plan, costs):,.0f} GiB of tokens"
     )
-    days = ", ".join(f"{hours / count / 24:,.0f} on {count}" for count in WORLDS)
+    days = ", ".join(f"{hours / gpus / 24:,.0f} on {gpus}" for gpus in WORLDS)
     yield f"days, were all GPUs always busy: {days}"
     yield (
         f"{'run':40} {'seeds':>5} {'param':>7} {'tokens':>7} {'GPUs':>4} {'GPU-h':>9} {'days':>6} "
@@ -84,7 +85,7 @@ def lines(plan: Plan, artifacts: Sequence[str], shown: int = 20) -> Iterator[str
     )
     for one in costs[:shown]:
         yield (
-            f"{one.run:40} {one.seeds:5} {_short(one.parameters):>7} {_short(one.tokens):>7} "
+            f"{one.run:40} {one.seeds:5} {count(one.parameters):>7} {count(one.tokens):>7} "
             f"{one.world:4} {one.gpu_hours:9,.0f} {one.days:6,.1f} {one.memory_gib:9,.0f}"
         )
     rest = costs[shown:]
@@ -105,7 +106,7 @@ def _communication(
     for one in costs:
         training = plan.jobs.run(one.run).training
         if one.world > 1:
-            key = (_short(one.parameters), training.seq_len, training.batch_size)
+            key = (count(one.parameters), training.seq_len, training.batch_size)
             sizes.setdefault(key, one.run)
     if not sizes:
         return
@@ -137,9 +138,9 @@ def _published(costs: Sequence[PublishedCost]) -> Iterator[str]:
         )
     for one in known:
         unknown = f", and {', '.join(one.unknown)}" if one.unknown else ""
-        large = _short(one.parameters or 0)
+        large = count(one.parameters or 0)
         yield (
-            f"{one.run:40} {'':5} {large:>7} {_short(one.tokens):>7}{unknown} "
+            f"{one.run:40} {'':5} {large:>7} {count(one.tokens):>7}{unknown} "
             f"{one.gpu_hours:,.2f} GPU-h, {one.download_gib:,.1f} GiB"
         )
     for one in costs:
@@ -154,7 +155,7 @@ def _data_gib(plan: Plan, costs: Sequence[TrainingCost]) -> float:
         slice = plan.jobs.run(one.run)
         config = plan.catalogue.dataset(slice.dataset)
         width = 2 if slice.model.vocab_size <= 2**16 else 4
-        sizes[slice.dataset] = width * ((config.tokens or 0) + (config.validation_tokens or 0))
+        sizes[slice.dataset] = width * ((config.tokens or 0) + (config.validation_budget or 0))
     return sum(sizes.values()) / _GIB
 
 
@@ -190,14 +191,7 @@ def _cost(plan: Plan, run: str, seeds: int, machine: MachineConfig) -> TrainingC
         parameters=parameters,
         tokens=tokens,
         world=config.world,
-        gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
+        gpu_hours=flops / machine.speed / 3600,
         memory_gib=plan.card.estimate(slice).peak / _GIB,
         disk_gib=kept / _GIB,
     )
-
-
-def _short(number: float) -> str:
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return f"{number:,.0f}"

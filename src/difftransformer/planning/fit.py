@@ -25,9 +25,10 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
             f"{catalogue.runs_place}.{slice.run}: a model from elsewhere is only adapted: name a "
             "method in `adapt`, or a run of ours in init_from"
         )
-    dataset = catalogue.dataset(slice.dataset)
-    training, tokens = slice.training, dataset.tokens
-    batch = training.batch_size * (training.seq_len + 1)
+    training, dataset = slice.training, catalogue.dataset(slice.dataset)
+    tokens, batch = dataset.tokens, training.tokens_per_step
+    if dataset.generated is None:
+        batch += 1  # windows of text share a token; budgets of rows count targets alone
     if tokens is not None and tokens < batch:
         raise ConfigError(
             f"{catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "

@@ -63,7 +63,7 @@ def _cost(plan: Plan, run: str, suites: Sequence[str], machine: MachineConfig) -
         parameters=parameters,
         tokens=tokens,
         unknown=tuple(suite for suite, one in planned.items() if one is None),
-        gpu_hours=flops / (machine.mfu * machine.peak_tflops * 1e12) / 3600,
+        gpu_hours=flops / machine.speed / 3600,
     )
 
 

@@ -33,6 +33,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from difftransformer.errors import ConfigError
+from difftransformer.provenance.published import file_sha256
 
 PACKAGE = "difftransformer"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -258,7 +259,5 @@ def named_digest(files: Iterable[tuple[str, Path]]) -> str:
     """sha256 over the content of files and names that do not change with the folder they lie in."""
     digest = hashlib.sha256()
     for name, path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
-        digest.update(f"{name}\0".encode() + content)
+        digest.update(f"{name}\0".encode() + bytes.fromhex(file_sha256(path)))
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 for _name, _value in {
@@ -33,7 +34,7 @@ from mlflow.exceptions import MlflowException  # noqa: E402
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
-from difftransformer.provenance.mlflow_store import is_database, open_store  # noqa: E402
+from difftransformer.provenance.mlflow_store import open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, experiment_tags, place_of  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
@@ -43,6 +44,7 @@ from difftransformer.provenance.spool import (  # noqa: E402
     Record,
     Sent,
     first_finish,
+    is_database,
     is_written,
     last_sign,
     last_start,
@@ -192,6 +194,7 @@ class MlflowSink:
         run = self._known_run(sent.run_id)
         if run is not None and run.info.status == "RUNNING":
             self._end_killed(sent.run_id, last_sign(state))
+        replace(sent, ended=True).save(state, self._uri)
 
     def _end_killed(self, run_id: str, at: int | None = None) -> None:
         """End a run ``at`` its last sign of life, not when somebody noticed."""

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from difftransformer.machine.locks import locked
 from difftransformer.provenance.atomic import replacing, write_text
-from difftransformer.provenance.spool import forget_sent, sqlite_file
+from difftransformer.provenance.spool import forget_sent, is_database, sqlite_file
 
 
 def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
@@ -28,11 +28,6 @@ def open_store(uri: str, root: Path) -> tuple[MlflowClient, str]:
         if is_file:
             client.search_experiments(max_results=1)
         return client, _workspace(root / "mlflow" / "workspace")
-
-
-def is_database(uri: str) -> bool:
-    """Whether mlflow opens the database itself, with no server before it."""
-    return uri.partition(":")[0] not in ("http", "https", "databricks")
 
 
 def _connect_once(uri: str) -> None:

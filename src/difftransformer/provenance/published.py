@@ -27,8 +27,15 @@ SEAL = "sha256"
 SUMS = ".sha256.json"
 """Ending of the main file of a job that makes no JSON."""
 
-FOLDERS = ("tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "tables", "figures")
-"""What of a scale's folder is compared: same commit, settings and machine, same bytes."""
+FOLDERS = (
+    "tokenizers", "data", "frequent_ngrams", "runs", "evaluations", "judgements", "tables",
+    "figures",
+)  # fmt: skip
+"""What of a scale's folder is compared: same commit, settings and machine, same bytes.
+
+An endpoint may judge otherwise when it is asked again. Left out are timings, and the report and
+verdicts, which tell how long jobs took.
+"""
 
 _PIECE = 1 << 20
 _MOST_THREADS = 16
@@ -86,6 +93,12 @@ def require_published(path: Path, main: Path, cure: str | None = None) -> None:
 def digest(path: Path) -> str:
     """Return the digest of a file, read once a process while it stays untouched."""
     return _digest(path, file_state(path))
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file however long, as other tools reckon it."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _changed(path: Path, cure: str) -> DataError:
@@ -166,7 +179,7 @@ class Compared:
 
 
 def compare_builds(kept: Path, rebuilt: Path) -> list[Compared]:
-    """Compare every file of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
+    """Compare all in `FOLDERS` of ``rebuilt``, a folder ``results/{scale}``, with that of ``kept``.
 
     Shards, weights, details of evaluations, tables and figures count byte by byte; of a result file
     everything but its ``provenance``, which says when and on what it was made, and its digests.

@@ -102,10 +102,11 @@ class Spool:
 
 @dataclass(frozen=True)
 class Sent:
-    """How far a journal was sent to one store."""
+    """How far a journal was sent to one store, and whether its run was ended for a killed job."""
 
     run_id: str | None = None
     offset: int = 0
+    ended: bool = False
 
     @classmethod
     def load(cls, state: Path, uri: str) -> Sent:
@@ -168,6 +169,11 @@ def forget_sent(root: Path, uri: str) -> None:
         entries = _load_sent(path.parent)
         if entries.pop(address_key(uri), None) is not None:
             _save_sent(path.parent, entries)
+
+
+def is_database(uri: str) -> bool:
+    """Whether mlflow opens the database of a store itself, with no server before it."""
+    return uri.partition(":")[0] not in ("http", "https", "databricks")
 
 
 def sqlite_file(uri: str) -> Path:

@@ -33,9 +33,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What one synchronisation did."""
+    """Journals that one synchronisation could not send, and why."""
 
-    journals: int = 0
     unsent: tuple[Path, ...] = ()
     reason: str = ""
 
@@ -146,9 +145,12 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
         unsent.append(state)
     try:
         sink.mark_shown()
-    except Exception as error:  # it is done again the next time
-        logger.warning("tracking: runs have no tags of their tables yet (%s)", one_line(error))
-    return SyncReport(len(pending) - len(unsent), tuple(unsent), reason)
+    except Exception as error:  # it is done again when something else is sent
+        logger.warning(
+            "tracking: runs have no tags of their tables (%s) until a next journal is sent",
+            one_line(error),
+        )
+    return SyncReport(tuple(unsent), reason)
 
 
 def _pending(root: Path, store: str) -> list[Path]:
@@ -162,8 +164,9 @@ def _pending(root: Path, store: str) -> list[Path]:
 
 def _has_news(state: Path, store: str) -> bool:
     """Whether something is unsent, or a sent run may have to be marked as killed."""
-    unsent = Sent.load(state, store).offset < (state / JOURNAL).stat().st_size
-    return unsent or statuses(state)[-1:] == ["RUNNING"]
+    sent = Sent.load(state, store)
+    unsent = sent.offset < (state / JOURNAL).stat().st_size
+    return unsent or (not sent.ended and statuses(state)[-1:] == ["RUNNING"])
 
 
 def _header(state: Path) -> Record:

@@ -59,7 +59,8 @@ def count(value: float) -> str:
     """Write a number of parameters or tokens: 141, 29.5K, 0.4M, 10B; −2K where it is below 0."""
     if value <= -0.5:
         return MINUS + count(-value)
-    for least, size, sign in ((1e12, 1e12, "T"), (1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K")):
+    sizes = ((9.995e11, 1e12, "T"), (1e8, 1e9, "B"), (1e5, 1e6, "M"), (1e3, 1e3, "K"))
+    for least, size, sign in sizes:
         if value >= least:
             return f"{value / size:.3g}{sign}"
     return plain(value, 0)

@@ -26,22 +26,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
+from difftransformer.provenance.published import file_sha256
 from difftransformer.training.distributed import read_shards
+from difftransformer.training.state_folder import (
+    CHECKPOINT,
+    KEPT,
+    SUMS,
+    checkpoint_name,
+    checkpoint_steps,
+    kept_name,
+)
 from difftransformer.training.team import Team
 
 logger = logging.getLogger(__name__)
 
-KEPT = "kept"
-"""Folder of weights at steps before the last, below the state and the outputs."""
-
-_TENSORS, _STATE, _SUMS = "tensors.safetensors", "state.json", "sums.json"
-_PREFIX, _PARTIAL, _DAMAGED = "checkpoint-", ".partial", ".damaged"
+_TENSORS, _STATE = "tensors.safetensors", "state.json"
+_PARTIAL, _DAMAGED = ".partial", ".damaged"
 _VERSIONS = "versions"
 _DAMAGE = (ValueError, KeyError, TypeError, FileNotFoundError, NotADirectoryError, SafetensorError)
 
@@ -84,7 +89,7 @@ class CheckpointStore:
         if not self._team.leads:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        for leftover in self._folder.glob(f"{_PREFIX}*{_PARTIAL}"):
+        for leftover in self._folder.glob(f"{CHECKPOINT}*{_PARTIAL}"):
             shutil.rmtree(leftover)
 
     def __enter__(self) -> Self:
@@ -135,7 +140,7 @@ class CheckpointStore:
             written.result()
 
     def _save(self, snapshot: Snapshot) -> None:
-        partial = self._folder / f"{_PREFIX}{snapshot.step:08d}{_PARTIAL}"
+        partial = self._folder / f"{checkpoint_name(snapshot.step)}{_PARTIAL}"
         try:
             self._write(partial, snapshot)
         except (OSError, SafetensorError) as error:
@@ -150,7 +155,7 @@ class CheckpointStore:
         if not self._team.leads:
             return
         self._drop(self._steps()[: -self._keep])
-        for damaged in self._folder.glob(f"{_PREFIX}*{_DAMAGED}"):
+        for damaged in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"):
             shutil.rmtree(damaged)
 
     def clear(self) -> None:
@@ -198,14 +203,14 @@ class CheckpointStore:
         step = self._team.from_leader(None if found is None else found.step)
         if step is None:
             return None
-        folder = self._folder / f"{_PREFIX}{step:08d}"
+        folder = self._folder / checkpoint_name(step)
         return self._team.together(
             lambda: _read_whole(folder, step, like, self._team) if found is None else found
         )
 
     def _newest_whole(self, like: Mapping[str, Tensor]) -> Snapshot | None:
         for step in reversed(self._steps()):
-            folder = self._folder / f"{_PREFIX}{step:08d}"
+            folder = self._folder / checkpoint_name(step)
             try:
                 _require_sums(folder)
             except _DAMAGE as error:
@@ -255,26 +260,20 @@ class CheckpointStore:
         state = snapshot.state | own
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
         sums = sums | _synced_sums(partial, [_STATE])
-        (partial / _SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
-        sync(partial / _SUMS)
+        (partial / SUMS).write_text(json.dumps(sums, indent=1), encoding="utf-8")
+        sync(partial / SUMS)
         sync(partial)
         partial.rename(partial.with_name(partial.name.removesuffix(_PARTIAL)))
         sync(self._folder)
 
     def _steps(self) -> list[int]:
-        names = (path.name.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*"))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return checkpoint_steps(path.name for path in self._folder.glob(f"{CHECKPOINT}*"))
 
     def _drop(self, steps: Iterable[int]) -> None:
         for step in steps:
-            old = self._folder / f"{_PREFIX}{step:08d}"
+            old = self._folder / checkpoint_name(step)
             # Killed half-way, it must not look like a checkpoint.
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
-
-
-def kept_name(step: int) -> str:
-    """File of the weights after a step, in the folder `KEPT`."""
-    return f"step-{step:08d}.safetensors"
 
 
 def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
@@ -285,7 +284,7 @@ def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _require_sums(folder: Path) -> None:
-    sums = json.loads((folder / _SUMS).read_text(encoding="utf-8"))
+    sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
     for name in {_STATE, *sums}:
         if file_sha256(folder / name) != sums[name]:
             raise ValueError(f"{name} does not match its sum")

@@ -44,7 +44,8 @@ class LowRankMethodSettings(MethodSettings):
     def planned(self, model: ModelConfig) -> Planned:
         """A projection and two low-rank moments of each matrix, two moments of all else."""
         trained, shapes = self.trains(model), list(llama_matrices(model).values())
-        low = sum(self.rank * (min(shape) + 2 * max(shape)) for shape in shapes)
+        ranks = [_kept_rank(self.method, self.rank, min(shape)) for shape in shapes]
+        low = sum(r * (min(s) + 2 * max(s)) for r, s in zip(ranks, shapes, strict=True))
         matrices = sum(rows * columns for rows, columns in shapes)
         rest = trained - model.num_layers * matrices
         return Planned(trained, 2 * rest + model.num_layers * low)
@@ -137,7 +138,7 @@ class _Matrix:
         self._config, self._settings = config, settings
         self._tall = parameter.shape[0] >= parameter.shape[1]
         long, short = sorted(parameter.shape, reverse=True)
-        rank = settings.rank if settings.kind == "apollo" else min(settings.rank, short)
+        rank = _kept_rank(settings.kind, settings.rank, short)
         device = parameter.device
         self.state = {
             "projection": torch.zeros(rank, short, device=device),
@@ -195,6 +196,13 @@ class _Matrix:
         last.copy_(norm / limiter)
         limited: Tensor = update / limiter
         return limited
+
+
+def _kept_rank(kind: str, rank: int, short: int) -> int:
+    """Rows of P: a matrix has no more singular vectors than its shorter side, for random numbers
+    there is no such limit.
+    """
+    return min(rank, short) if kind == "galore" else rank
 
 
 def random_projection(shape: torch.Size, rank: int, seed: int) -> Tensor:

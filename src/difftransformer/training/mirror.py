@@ -12,18 +12,25 @@ Light: torch is not needed.
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError, in_one_line
 from difftransformer.extras import install
 from difftransformer.provenance.atomic import link
+from difftransformer.provenance.published import file_sha256
 from difftransformer.training.interrupt import Interrupted
+from difftransformer.training.state_folder import (
+    FINISHED,
+    KEPT,
+    SUMS,
+    checkpoint_name,
+    checkpoint_steps,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,12 +38,9 @@ if TYPE_CHECKING:
     from difftransformer.training.checkpoint import CheckpointStore, Snapshot
     from difftransformer.training.team import Team
 
-FINISHED, KEPT = "finished", "kept"
-"""Mark of a training that was through, and folder of kept weights, in the state folder."""
-
 _PROBED = 4096
 """Bytes of a probe: some that are full still take an empty file."""
-_PREFIX, _SUMS, _ASIDE, _PROBE = "checkpoint-", "sums.json", "uploading", "writable"
+_ASIDE, _PROBE = "uploading", "writable"
 _SECONDS_BETWEEN_LOOKS, _SECONDS_AFTER_REFUSAL = 0.5, 30.0
 
 logger = logging.getLogger(__name__)
@@ -116,10 +120,10 @@ class Mirror:
         here = -1 if found is None else found.step
         newer = self._team.leading(lambda: self._newer(here)) if self._url else []
         for step in self._team.from_leader(newer):
-            self._team.leading(partial(self._fetch, _name(step)))
+            self._team.leading(partial(self._fetch, checkpoint_name(step)))
             found = store.newest_whole(like)
             if found is not None and found.step == step:
-                self._uploaded.add(_name(step))
+                self._uploaded.add(checkpoint_name(step))
                 break
         return found
 
@@ -145,12 +149,12 @@ class Mirror:
     def _newer(self, here: int) -> list[int]:
         """Steps of the copy behind the newest whole one here, the last first."""
         with self._refusing("cannot be read"):
-            there = _steps(self._names())
+            there = checkpoint_steps(self._names())
         return sorted((step for step in there if step > here), reverse=True)
 
     def _newest_here(self) -> str:
-        steps = _steps(path.name for path in self._folder.iterdir())
-        return _name(max(steps)) if steps else ""
+        steps = checkpoint_steps(path.name for path in self._folder.iterdir())
+        return checkpoint_name(steps[-1]) if steps else ""
 
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
@@ -222,9 +226,9 @@ class Mirror:
             return
         for path in sorted((self._folder / KEPT).glob("step-*.safetensors")):
             self._copy_kept(path)
-        for path in sorted(aside.iterdir(), key=lambda path: path.name == _SUMS):
+        for path in sorted(aside.iterdir(), key=lambda path: path.name == SUMS):
             self._fs.put_file(str(path), self._path(name, path.name))
-        older = {one for one in map(_name, _steps(self._names())) if one < name}
+        older = {one for one in map(checkpoint_name, checkpoint_steps(self._names())) if one < name}
         keep = max(older & self._uploaded, default="")
         for old in older - {keep}:
             self._fs.rm(self._path(old), recursive=True)
@@ -316,12 +320,3 @@ def _open(url: str) -> tuple[Any, str]:
     options = {"auto_mkdir": True} if local else {"use_listings_cache": False}
     fs, path = url_to_fs(url, **options)
     return fs, str(path).rstrip("/")
-
-
-def _name(step: int) -> str:
-    return f"{_PREFIX}{step:08d}"
-
-
-def _steps(names: Iterable[str]) -> list[int]:
-    found = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-    return [int(name) for name in found if name.isdecimal()]

@@ -18,9 +18,9 @@ from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
-from difftransformer.training.checkpoint import KEPT
 from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
 from difftransformer.training.method import Adapter
+from difftransformer.training.state_folder import KEPT
 
 HISTORY = "history.csv"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")

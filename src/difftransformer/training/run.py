@@ -32,7 +32,7 @@ from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
 from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
-from difftransformer.training.mirror import FINISHED, Mirror
+from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective
 from difftransformer.training.outputs import (
     Metrics,
@@ -43,6 +43,7 @@ from difftransformer.training.outputs import (
 )
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
+from difftransformer.training.state_folder import FINISHED
 from difftransformer.training.team import Team
 from difftransformer.training.trainer import Trainer
 from difftransformer.training.upstream import open_parent, training_inputs

@@ -105,7 +105,7 @@ class Trainer:
                 raise
             self.diverged_at = self.step
             logger.warning("%s; the run ends here, as training.on_divergence asks", error)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is one
             if not is_out_of_memory(error):
                 raise
             raise UserError(
@@ -237,7 +237,7 @@ class Trainer:
         return learning_rate(self.step + 1, self.config, self.last_step)
 
     def _clip(self) -> Tensor:
-        """Clip the gradient; return its global norm of the gradient before clipping."""
+        """Clip the gradient; return its global norm before clipping."""
         parameters, limit = self._method.optimiser.parameters, self.config.grad_clip
         if limit is not None:
             return torch.nn.utils.clip_grad_norm_(parameters, limit)

@@ -6,10 +6,11 @@ Light: torch is not needed.
 from pathlib import Path
 
 from difftransformer.config.run import PretrainedModel, RunSlice
-from difftransformer.data.packed import TOKENIZER, PackedDataset, file_sha256
+from difftransformer.data.packed import TOKENIZER, PackedDataset
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.provenance.fingerprint import slice_fingerprint
 from difftransformer.provenance.model_files import model_digest
+from difftransformer.provenance.published import file_sha256
 from difftransformer.provenance.result import TRAINING, Result, read_result
 
 

@@ -260,6 +260,21 @@ def test_two_jobs_keep_one_pace(
     assert sorted(slept) == pytest.approx([place / 10 for place in range(7)], abs=1e-4)
 
 
+def test_a_pace_of_hours_is_kept_and_a_clock_that_is_put_back_costs_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    now = [1e9]
+    clock = SimpleNamespace(time=lambda: now[0], sleep=slept.append)
+    monkeypatch.setattr(endpoints, "time", clock)
+    pace = Pace(tmp_path / "pace", 1 / 120)
+    for _ in range(3):
+        pace.wait()
+    now[0] -= 1e6
+    pace.wait()
+    assert slept == pytest.approx([0, 7200, 14400, 0])
+
+
 @pytest.mark.parametrize("answer", [of_facts("v31 k02 v05"), of_facts("v31"), of_text("It.")])
 def test_the_judge_sees_document_reference_and_output(answer: Answer) -> None:
     for version in PROMPTS:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,11 +15,12 @@ import yaml
 from typer.testing import CliRunner, Result
 
 import difftransformer
-from difftransformer.cli import app, frame
+from difftransformer.cli import app, frame, ui
 from difftransformer.config.papers import GROUPS
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.sync import SyncReport
+from difftransformer.reporting import serving
 from difftransformer.reporting.document import TableDocument
 
 RUNNER = CliRunner()
@@ -265,6 +267,22 @@ def test_tracking_is_sent_where_the_configuration_says(
         monkeypatch.setenv("MLFLOW_TRACKING_URI", environment)
         assert call("sync_tracking", *options).exit_code == 0
         asked.assert_called_with(*wanted)
+
+
+@pytest.mark.parametrize("store", ["databricks", "databricks://mine"])
+def test_runs_in_databricks_are_left_to_it(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Mock()
+    monkeypatch.setattr(ui, "_start", started)
+    monkeypatch.setattr(ui, "signal", Mock())
+    monkeypatch.setattr(ui, "time", Mock(sleep=Mock(side_effect=KeyboardInterrupt)))
+    monkeypatch.setattr(serving, "report_server", lambda *_: nullcontext(Mock()))
+    monkeypatch.setattr(serving, "scales", lambda _root: ["tiny"])
+    said = call("ui", "--results", tmp_path, "--tracking", store)
+    assert said.exit_code == 0 and said.stdout.startswith("report at scale tiny: ")
+    assert "databricks" not in said.stdout
+    started.assert_not_called()
 
 
 @pytest.mark.parametrize(

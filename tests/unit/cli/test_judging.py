@@ -1,5 +1,6 @@
 """The judging job as the workflow calls it, and the estimate for people."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from difftransformer.measurements.hallucination.answers import Answer, write_ans
 from difftransformer.measurements.hallucination.judges import read_judgements
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance import result as results
+from difftransformer.provenance.published import compare_builds
 
 KEY = "sk-canary-5b27"
 ANSWERS = [of_facts("v31 k02 v05"), of_facts("v05 k02 v05", index=1), of_facts("v05", "k02")]
@@ -99,6 +101,17 @@ def test_the_lexical_judge_leaves_counts_and_single_judgements(answered: Path) -
     assert [(one.set, one.index, one.free) for one in judgements] == [
         ("summary_n2", 0, True), ("summary_n2", 1, False), ("answer_n2", 0, True)
     ]  # fmt: skip
+
+
+def test_the_lexical_judge_says_the_same_again(answered: Path, tmp_path: Path) -> None:
+    judge(answered, LexicalJudge())
+    built = tmp_path / "results" / "tiny"
+    first = Path(shutil.copytree(built, tmp_path / "first"))
+    shutil.rmtree(built / "judgements")
+    judge(answered, LexicalJudge())
+    compared = {Path(one.name): one.same for one in compare_builds(first, built)}
+    assert compared[output(answered, "lexical").relative_to(built)]
+    assert len(compared) == 4 and all(compared.values())
 
 
 def test_the_job_is_the_judge_and_the_answers_and_not_who_generated_them(answered: Path) -> None:

@@ -24,12 +24,16 @@ def put(*path: str | int, value: Any) -> Change:
     return change
 
 
-def assert_one_line(case: Case, config_folder: Path) -> None:
-    name, change, said = case
+def spoil(name: str, change: Change, config_folder: Path) -> None:
     path = config_folder / name
     content = yaml.load(path.read_text(), yaml.CSafeLoader)
     change(content)
     path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False))
+
+
+def assert_one_line(case: Case, config_folder: Path) -> None:
+    name, change, said = case
+    spoil(name, change, config_folder)
     with pytest.raises(UserError) as caught:
         Plan.load(config_folder)
     line = str(caught.value)

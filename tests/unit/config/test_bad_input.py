@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
-from refused_config import Case, assert_one_line, put
+from refused_config import Case, assert_one_line, put, spoil
+
+from difftransformer.config.resolve import Catalogue
+from difftransformer.errors import ConfigError
 
 CASES: dict[str, Case] = {
     "unknown key in config.yaml": (
@@ -277,3 +280,10 @@ def test_it_is_one_line_that_names_the_place(
 ) -> None:
     monkeypatch.chdir(config_folder)  # where there is no data/
     assert_one_line(CASES[case], config_folder)
+
+
+def test_a_key_of_a_setups_base_is_said_to_be_there(config_folder: Path) -> None:
+    change = put("setups", "ablation", "model", "vocab_size", value=3)
+    spoil("scales/tiny.yaml", change, config_folder)
+    with pytest.raises(ConfigError, match=r"setups\.ablation: model\.vocab_size: 3 is less than"):
+        Catalogue.load(config_folder).run("transformer", "size_32")

@@ -13,9 +13,9 @@ from difftransformer.data.packed import (
     ShardEntry,
     SplitEntry,
     TokenizerEntry,
-    file_sha256,
 )
 from difftransformer.errors import CheckpointError, DataError
+from difftransformer.provenance.published import file_sha256
 
 
 def dataset_of(tokens: int, folder: Path, row_length: int | None = None) -> PackedDataset:

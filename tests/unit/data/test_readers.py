@@ -70,6 +70,22 @@ def test_parquet(tmp_path: Path) -> None:
     assert texts(path, start=700) == many[700:]
 
 
+def test_groups_of_rows_that_are_passed_over_are_not_read(tmp_path: Path) -> None:
+    many = [f"text {n}" for n in range(1000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": many, "licence": ["L"] * 1000}), path, row_group_size=300)
+    for start in (0, 299, 300, 301, 899, 999, 1000):
+        found = list(read_records(path, FIELDS, start))
+        assert [(one.number, one.text) for one in found] == list(enumerate(many))[start:]
+    group = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    with path.open("r+b") as file:
+        file.seek(group.dictionary_page_offset)
+        file.write(b"\xff" * group.total_compressed_size)
+    assert texts(path, start=300) == many[300:]
+    with pytest.raises(DataError, match="cannot be read"):
+        texts(path, start=299)
+
+
 def test_blank_lines_are_counted_but_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"text": "a"}\n\n{"text": "b"}')

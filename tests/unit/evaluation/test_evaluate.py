@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from small_evaluation import RECALL, evaluate_as_job, republish, save_run
 
@@ -19,9 +20,11 @@ from difftransformer.config.measurements import (
     measurements,
     module_of,
 )
+from difftransformer.config.run import PretrainedModel
 from difftransformer.data.ngrams import write_keys
 from difftransformer.errors import BackendError, CheckpointError, ConfigError, DataError, UserError
-from difftransformer.evaluation.subject import Measured, means
+from difftransformer.evaluation.evaluate import _require_finite
+from difftransformer.evaluation.subject import Measured, PretrainedSubject, means
 from difftransformer.measurements.validation_slices.measure import load_frequent
 from difftransformer.provenance.result import Result, read_result
 from difftransformer.provenance.tracking import NullTracker
@@ -164,6 +167,16 @@ def test_a_number_that_is_none_of_sound_weights_names_the_measurement(
     line = refused(tmp_path / "r", CheckpointError, RECALLS, **inputs)
     assert f"{recall_run}: accuracy_n2 is nan, with weights that are finite" in line
     assert "measure should return None for what is undefined" in line
+
+
+def test_of_weights_that_nobody_looked_at_nothing_is_said(tmp_path: Path) -> None:
+    found = PretrainedModel(name="a/model", revision="main")
+    subject = PretrainedSubject(found, torch.device("cpu"), tmp_path, tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"^theirs: p is inf: either .*`dtype`.* None"
+    ) as line:
+        _require_finite({"n": 2.0, "p": math.inf}, subject, "theirs")
+    assert "finite" not in str(line.value) and "train" not in str(line.value)
 
 
 def returning(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,6 @@ def test_a_step_sends_each_layer_three_times(plan: Plan) -> None:
         # In bf16 weights have 2 bytes when they are gathered, gradients 4 when they are reduced.
         sent = (8 * layers * layer + 6 * outside) * (gpus - 1) / gpus
         hops = (3 * layers + 2) * (gpus - 1) * 5e-6
-        assert one.micro_batches == micro_batches
         assert one.communication == pytest.approx(micro_batches * (hops + sent / speed))
         weights = layers * (layer - 2 * d) + vocabulary * d
         flops = 6 * (weights + layers * 2 * d * length) * 4 * 2**20 / gpus
@@ -104,6 +103,16 @@ def test_what_does_not_fit_is_refused_before_the_first_job(
     with pytest.raises(ConfigError, match=place + r"adapted_long_.*: lower training\.micro_batch"):
         plan.require_room(plan.trainings(["dex_figure10"]))
     plan.require_room(plan.trainings(["table6"]))  # what is not asked for stops nobody
+
+
+def test_held_out_text_that_a_share_gives_takes_room_too(repository: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(repository / "config", tmp_path / "config"))
+    scale = folder / "scales" / "paper.yaml"
+    own = "fineweb_edu: {tokens: 10500000000"
+    half = own + ", validation_tokens: null, validation_share: 0.5"
+    scale.write_text(scale.read_text().replace(own, half))
+    total, *_ = lines(Plan.load(folder, {"scale": "paper"}), ["table6"])
+    assert f", {4 * 1.5 * 10.5e9 / 2**30:.0f} GiB of tokens" in total
 
 
 def test_a_published_base_is_planned_by_its_sizes(repository: Path) -> None:

@@ -10,6 +10,7 @@ from difftransformer.config.artifact_slices import ArtifactSlice
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import RunSlice
 from difftransformer.errors import CheckpointError, ConfigError, DataError
+from difftransformer.planning.fit import check_training
 from difftransformer.planning.plan import Plan
 
 
@@ -29,6 +30,25 @@ def test_code_of_a_run_is_that_of_its_variant_alone(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "smoke"})
     assert plan.jobs.code("pretrain", "diff") == plan.jobs.code("pretrain", "diff_no_groupnorm")
     assert plan.jobs.code("pretrain", "diff") != plan.jobs.code("pretrain", "transformer")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "run", "fewest"),
+    [("recall", "recall_diff", 8 * 64), ("stdlib_text", "diff", 8 * 64 + 1)],
+)
+def test_data_for_one_batch_are_enough(
+    repository: Path, dataset: str, run: str, fewest: int
+) -> None:
+    found = Catalogue.load(repository / "config", {"scale": "smoke"})
+    for tokens in (fewest, fewest - 1):
+        changed = {dataset: found.scale.datasets[dataset] | {"tokens": tokens}}
+        scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
+        catalogue = replace(found, scale=scale)
+        if tokens == fewest:
+            check_training(catalogue, catalogue.run(run))
+            continue
+        with pytest.raises(ConfigError, match=rf"{tokens} is less than one batch of {fewest} tok"):
+            check_training(catalogue, catalogue.run(run))
 
 
 def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:

@@ -46,7 +46,10 @@ def test_an_experiment_of_another_version_gets_our_view(
     assert MlflowSink(uri).views()["evaluate"] == place
 
 
-def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+def test_everything_of_a_job_arrives(
+    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
     table = tmp_path / "results" / "history.csv"
     table.parent.mkdir()
@@ -58,7 +61,7 @@ def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: P
         one.log_artifact(table)
         one.log_artifact(tmp_path / "results" / "gone.csv")
     report = sync_tracking(tmp_path / "results", uri)
-    assert (report.journals, report.unsent) == (1, ())
+    assert report.unsent == () and "sending 1 journals" in caplog.text
     (run,) = runs(client, "all/0")
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "all/0"
@@ -69,7 +72,9 @@ def test_everything_of_a_job_arrives(client: MlflowClient, uri: str, tmp_path: P
     assert curve(client, run) == sorted((step, 1 / step) for step in range(1, 1501))
     assert len(client.get_metric_history(run.info.run_id, "undefined")) == 1500
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["history.csv"]
-    assert sync_tracking(tmp_path / "results", uri).journals == 0  # nothing to do twice
+    caplog.clear()
+    sync_tracking(tmp_path / "results", uri)
+    assert not caplog.records  # nothing to do twice
 
 
 def test_runs_are_tagged_with_the_tables_that_show_them(
@@ -171,7 +176,10 @@ def test_a_resumed_job_continues_its_run(client: MlflowClient, uri: str, tmp_pat
     assert curve(client, again) == sorted((step, 1 / step) for step in range(1, 16))
 
 
-def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_path: Path) -> None:
+def test_a_killed_job_does_not_stay_running(
+    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
     tracker = SpoolTracker(state, stage="pretrain", name="dead", job_id="j")
     log(tracker, range(1, 3))
@@ -182,6 +190,13 @@ def test_a_killed_job_does_not_stay_running(client: MlflowClient, uri: str, tmp_
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
+    caplog.clear()
+    sync_tracking(tmp_path / "results", uri)
+    assert not caplog.records  # it is told once
+    train("dead", state, uri, range(3, 5))
+    sync_tracking(tmp_path / "results", uri)
+    (run,) = runs(client, "dead")
+    assert run.info.status == "FINISHED"
 
 
 def test_a_run_lasts_as_long_as_its_job_did(client: MlflowClient, uri: str, tmp_path: Path) -> None:

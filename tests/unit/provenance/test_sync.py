@@ -21,7 +21,7 @@ def test_an_absent_server_does_not_stop_the_start(
 def test_tracking_off_has_a_marker_too(tmp_path: Path) -> None:
     initialise_tracking("off", tmp_path / "ready.json")
     assert '"store": "off"' in (tmp_path / "ready.json").read_text()
-    assert sync_tracking(tmp_path, "off").journals == 0
+    assert sync_tracking(tmp_path, "off").unsent == ()
 
 
 def test_a_sqlite_file_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_numbers_for_readers() -> None:
     assert (count(396_000), count(1_200_000), count(1e10)) == ("0.396M", "1.2M", "10B")
     assert (count(-2_000), count(-0.2)) == ("−2K", "0")
     assert (count(1.048576e12), rate(0.0), duration(59.97)) == ("1.05T", "0", "1 min 0 s")
+    assert (count(999.6e6), count(999.6e9), count(999.4e9)) == ("1B", "1T", "999B")
     assert (count(141.2), count(999.4), count(29_481)) == ("141", "999", "29.5K")
     assert (probability(1e-9), probability(0.04), probability(0.5)) == (
         "p < 0.001", "p = 0.040", "p = 0.50",

@@ -160,8 +160,18 @@ def test_gradients_of_low_rank_updates_are_those_of_matrices_that_are_written_ou
         torch.testing.assert_close(ours, slow, atol=1e-9, rtol=1e-7)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        *((method, {}) for method in METHODS),
+        ("galore", {"rank": 40}),  # more than a matrix has on its shorter side
+        ("apollo", {"rank": 40}),
+        ("lora", {"rank": "dex"}),
+    ],
+)
+def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
+    method: str, changes: dict[str, Any]
+) -> None:
     """From sizes alone what the method itself says of a model with grouped queries."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -172,7 +182,7 @@ def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(method: str) -> N
         num_hidden_layers=2,
         **options,  # type: ignore[arg-type]
     )
-    slice = child(method)
+    slice = child(method, changes)
     heads = {"variant": "softmax", "num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
     sizes = slice.model.model_copy(update={"ffn_dim": 48, "attention": heads})
     assert slice.adapt is not None

@@ -12,11 +12,12 @@ from fsspec.implementations.local import LocalFileSystem
 from stopping import assert_same_outcome, checkpoints, start, wait_until
 from tiny_training import Train, make_slice, train_in
 
-from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
+from difftransformer.provenance.published import file_sha256
 from difftransformer.provenance.tracking import NullTracker
 from difftransformer.training import run as training
-from difftransformer.training.mirror import FINISHED, Mirror, forget_finished
+from difftransformer.training.mirror import Mirror, forget_finished
+from difftransformer.training.state_folder import FINISHED
 from difftransformer.training.team import Team
 
 LONG = {"steps": 101, "checkpoint_every": 20, "keep_weights": [0.3]}

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import ModelConfig
-from difftransformer.models.attention.registry import configure
 from difftransformer.models.language_model import CausalModel
-from difftransformer.models.sizes import llama_matrices, projections
+from difftransformer.models.sizes import llama_matrices
 from difftransformer.training.method import Method, MethodSettings, Task
+from difftransformer.training.methods import dex
 
 
 class Settings(MethodSettings):
@@ -27,10 +27,10 @@ class Settings(MethodSettings):
 
     def trains(self, model: ModelConfig) -> int:
         """Two thin matrices for each one."""
-        sides = sum(map(sum, llama_matrices(model).values()))
-        width = configure(model.attention, model.d_model).head_dim
-        of_dex = max(1, round((projections(model) + width**2 + 1) / sides))
-        return model.num_layers * sides * (of_dex if self.rank == "dex" else self.rank)
+        sides = model.num_layers * sum(map(sum, llama_matrices(model).values()))
+        if self.rank != "dex":
+            return sides * self.rank
+        return sides * max(1, round(dex.Settings(method="dex").trains(model) / sides))
 
 
 def prepare(model: CausalModel, settings: Settings, task: Task) -> Method:
