@@ -26,12 +26,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from difftransformer.config.training import TrainingConfig
 from difftransformer.data.packed import file_sha256
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
+from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.team import Team
 
@@ -179,7 +181,7 @@ class CheckpointStore:
 
     def kept_weights(self, step: int) -> Path:
         """File of the weights after a step."""
-        return self._folder / KEPT / kept_name(step)
+        return _kept(self._folder, step)
 
     def newest_whole(self, like: Mapping[str, Tensor] | None = None) -> Snapshot | None:
         """Return the newest checkpoint whose sums hold and that has all tensors of ``like``.
@@ -272,9 +274,25 @@ class CheckpointStore:
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
 
 
-def kept_name(step: int) -> str:
-    """File of the weights after a step, in the folder `KEPT`."""
-    return f"step-{step:08d}.safetensors"
+def kept_weights(model: Path, step: int) -> Path:
+    """File of the weights after a step, in the folder of a trained model.
+
+    Raises:
+        CheckpointError: Its training did not keep them, or they are gone.
+    """
+    path = _kept(model, step)
+    if not path.is_file():
+        trained = read_result(model / TRAINING)
+        training = TrainingConfig.model_validate(trained.settings["training"])
+        raise CheckpointError(
+            f"{path}: no such file: train run {trained.run} again with "
+            f"{step / training.total_steps:g} among its keep_weights {training.keep_weights}"
+        )
+    return path
+
+
+def _kept(folder: Path, step: int) -> Path:
+    return folder / KEPT / f"step-{step:08d}.safetensors"
 
 
 def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
