@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import ModelConfig, layer_metric
 from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNeedleSuite
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
@@ -23,8 +23,8 @@ def share_name(
 
     Of absolute weights, or of signed ones.
     """
-    cut = "" if depth is None else f"_d{depth}"
-    return region + "_signed" * signed + cut + ("" if layer is None else f"_l{layer}")
+    name = region + "_signed" * signed + ("" if depth is None else f"_d{depth}")
+    return name if layer is None else layer_metric(name, layer)
 
 
 def share_names(
