@@ -230,6 +230,25 @@ class WindowSuite(SplitSuite):
         )
 
 
+class LossSuite(WindowSuite):
+    """What is measured of the losses in windows from the start of the validation split."""
+
+    max_tokens: int | None = setting(
+        None,
+        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
+        unit="tokens",
+        gt=0,
+    )
+    loss_chunk: int = setting(
+        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
+    )
+
+    def reading(self, model: ModelConfig, longest: int) -> Reading:
+        """Whole windows, a batch at a time, and the logits of a chunk of them."""
+        found = super().reading(model, longest)
+        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
+
+
 class PromptSuite(Suite):
     """What is asked in long prompts, one at a time."""
 

@@ -7,10 +7,18 @@ from pydantic import AfterValidator
 
 from difftransformer.config.base import Settings, setting
 
+LAMBDA = "lambda"
+"""What layers multiply the maps by that they subtract: each has a metric of it."""
+
+
+def layer_metric(name: str, layer: int) -> str:
+    """Metric of a layer, by that of the whole model; layers count from 0."""
+    return f"{name}_l{layer}"
+
 
 def lambda_metric(layer: int) -> str:
-    """Metric of what a layer multiplies the maps by that it subtracts; layers count from 0."""
-    return f"lambda_l{layer}"
+    """Metric of that in a layer."""
+    return layer_metric(LAMBDA, layer)
 
 
 def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:

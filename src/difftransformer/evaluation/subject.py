@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from difftransformer.config.measurement import SplitSuite, WindowSuite
+from difftransformer.config.measurement import LossSuite, SplitSuite, WindowSuite
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
@@ -119,16 +119,11 @@ def require_context(suite: SplitSuite, subject: Subject) -> None:
 
 
 def losses_by_window(
-    suite: WindowSuite, subject: Subject, chunk: int
+    suite: LossSuite, subject: Subject
 ) -> Iterator[tuple[Tensor, NDArray[np.float64], NDArray[np.int64]]]:
     """Yield windows of the validation split with the loss of each target and whose it is.
 
     Windows tile the split in order and cross document boundaries, as in training.
-
-    Args:
-        suite: The windows.
-        subject: Model and data.
-        chunk: Positions whose logits exist at one time.
 
     Returns:
         int64 [B, T + 1]; losses in nats and numbers of the documents of the targets, [B T] each.
@@ -138,7 +133,7 @@ def losses_by_window(
     """
     ends, start = subject.dataset.split("validation").document_ends(), 1
     for windows in validation_windows(suite, subject):
-        losses = subject.scorer.losses(windows, chunk).numpy().reshape(-1)
+        losses = subject.scorer.losses(windows, suite.loss_chunk).numpy().reshape(-1)
         # The first target of a window is its second token.
         places = start + np.arange(len(losses))
         yield windows, losses, np.searchsorted(ends, places, side="right")

@@ -1,6 +1,6 @@
 """Result files of an artifact, by what they are about; a missing one is an error with its cure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import count
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from difftransformer.config.judges import judged_suite
+from difftransformer.config.model import layer_metric
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.published import require_published
 from difftransformer.provenance.result import Result, read_result
@@ -124,10 +125,11 @@ def metric(result: Result, name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def layers_with(name: Callable[[int], str], results: Iterable[Result]) -> int:
-    """Return the layers of the deepest model, by the metric that each layer has, defined or not."""
+def layers_with(name: str, results: Iterable[Result]) -> int:
+    """Return the layers of the deepest model, by a metric that each layer has, defined or not."""
     return max(
-        next(layer for layer in count() if name(layer) not in result.metrics) for result in results
+        next(layer for layer in count() if layer_metric(name, layer) not in result.metrics)
+        for result in results
     )
 
 

@@ -17,8 +17,9 @@ class Series(NamedTuple):
     tokens: list[int]
     values: list[float]
 
-    def nearest(self, tokens: float) -> int:
-        """Place of the value that was measured nearest to so many tokens, the earlier of two."""
+    def nearest(self, part: int, parts: int) -> int:
+        """Place of the value measured nearest to part / parts of all tokens, the earlier of two."""
+        tokens = self.tokens[-1] * part / parts
         return min(range(len(self.tokens)), key=lambda place: abs(self.tokens[place] - tokens))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
-from difftransformer.config.model import lambda_metric
+from difftransformer.config.model import LAMBDA, lambda_metric, layer_metric
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
@@ -27,7 +27,7 @@ from difftransformer.reporting.view import View
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_LAMBDA, _LAMBDA_DECIMALS = "lambda", 2
+_LAMBDA_DECIMALS = 2
 _SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
 
 
@@ -189,22 +189,23 @@ def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "
     return pd.DataFrame(found, dtype=object)  # None stays None
 
 
-def by_layer(view: View[Any], name: Callable[[int], str], header: str) -> list[Metric]:
-    """Return hidden columns of a metric, by its name in each layer, which count from 0.
+def by_layer(view: View[Any], name: str, header: str) -> list[Metric]:
+    """Return hidden columns of a metric in each layer.
 
     A row without a layer has nothing in its column.
     """
     results = view.evaluated()
     return [
         Metric(
-            name(layer),
+            one,
             f"{header}, layer {layer + 1}",
             of=None
-            if all(name(layer) in result.metrics for result in results)
-            else partial(_where_there, name(layer)),
+            if all(one in result.metrics for result in results)
+            else partial(_where_there, one),
             hidden=True,
         )
         for layer in range(layers_with(name, results))
+        for one in [layer_metric(name, layer)]
     ]
 
 
@@ -232,7 +233,7 @@ def row_facts(view: View[Any]) -> Facts:
     if not lambdas:
         return Facts(columns, cells, [])
     cells += [cell for found in lambdas for cell in (_side_by_side(found), *found)]
-    columns.append(Column(id=_LAMBDA, header="λ by layer"))
+    columns.append(Column(id=LAMBDA, header="λ by layer"))
     columns += [
         Column(id=name, header=name, tidy_only=True)
         for name in dict.fromkeys(cell.column for found in lambdas for cell in found)
@@ -290,4 +291,4 @@ def _side_by_side(layers: Sequence[Cell]) -> Cell:
         for one in zip(*(cell.seeds for cell in layers), strict=True)
     ]
     text = ", ".join(plain(cell.value or 0.0, _LAMBDA_DECIMALS) for cell in layers)
-    return Cell(row=layers[0].row, column=_LAMBDA, text=text, n=len(seeds), seeds=seeds)
+    return Cell(row=layers[0].row, column=LAMBDA, text=text, n=len(seeds), seeds=seeds)

@@ -15,17 +15,13 @@ from scipy.special import softmax
 from scipy.stats import entropy, pearsonr, spearmanr
 from small_evaluation import VOCAB, metrics_of, model_config, scorer, sizes, subject
 
+from difftransformer.config.model import layer_metric
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.subject import Subject, validation_inputs
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.measure import measure
-from difftransformer.measurements.attention_maps.settings import (
-    BY_LAYER,
-    DETAILS,
-    Suite,
-    layer_metric,
-)
+from difftransformer.measurements.attention_maps.settings import BY_LAYER, DETAILS, Suite
 from difftransformer.models.attention.registry import variants
 from difftransformer.models.transformer import Transformer
 

@@ -193,8 +193,8 @@ def test_batches_are_spread_over_the_split_and_disjoint(trained: Path, text: Pat
         (
             {"phases": {"early": 0.3}},
             CheckpointError,
-            r"step-00000006.safetensors: no such file, which curvature.phases.early asks for: add "
-            r"0.3 to the keep_weights \[0.1, 0.5\] of run diff",
+            r"step-00000006.safetensors: no such file: train run diff again with 0.3 among its "
+            r"keep_weights \[0.1, 0.5\]",
         ),
     ],
 )

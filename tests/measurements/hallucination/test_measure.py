@@ -217,6 +217,12 @@ def test_a_damaged_item_is_named(items: list[dict[str, Any]], says: str, tmp_pat
         load_items(of_text(tmp_path))
 
 
+def test_an_item_without_its_document_is_told_each_field_once(tmp_path: Path) -> None:
+    write(tmp_path / "qasper" / "test.jsonl", {"input": "Q", "answers": ["A"]})
+    with pytest.raises(DataError, match=r"item 1: has no text in context$"):
+        load_items(of_text(tmp_path))
+
+
 @pytest.mark.parametrize("line", ["[]", "5", '"text"'])
 def test_an_item_that_is_no_mapping_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "xsum").mkdir()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fake_dex import DEX_TASKS
 from fake_results import FakeResults
 from fake_slices import artifact_slice
 from fake_understanding import understanding
@@ -11,7 +12,7 @@ from pictures import changed, legend_of, picture_of
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.language_understanding.settings import Options
-from difftransformer.measurements.language_understanding.tasks import DEX_TASKS, DIFF_TASKS
+from difftransformer.measurements.language_understanding.tasks import DIFF_TASKS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.table_job import make_table

@@ -22,7 +22,6 @@ from difftransformer.measurements.effective_attention.settings import (
     answer_name,
     negative_name,
 )
-from difftransformer.measurements.language_understanding.tasks import DEX_TASKS
 from difftransformer.measurements.sentences.sentences import SENTENCES
 from difftransformer.measurements.sentences.settings import HELPS, MISLEADS, OTHER, share_name
 
@@ -32,6 +31,7 @@ TUNED = (
     *(f"tuned_by_{way}" for way in WAYS[:1] + WAYS[2:]),
 )
 BY_TOKENS = ("adapted_lora", "adapted_kvo", "adapted_dex")
+DEX_TASKS = tuple(CATALOGUE.suite("language_understanding_dex").tasks)
 SIX = ("mmlu", "arc_challenge", "ifeval", "mbpp_plus", "gsm8k", "agieval_en")
 
 

@@ -154,6 +154,30 @@ class RetrievalSuite(PromptSuite):
         return None
 
 
+class OneNeedleSuite(RetrievalSuite):
+    """Prompts of one length that ask for one of their needles, to see what is attended to then."""
+
+    needles: int  # each measurement says what its paper has
+    answer: Literal["needle", "value"] = setting(
+        "needle",
+        meaning="Tokens that are the answer: the whole needle, since a head may read a value from "
+        "any token behind which an earlier layer has put it, or the value alone.",
+        source="arXiv 2410.05258, table 3, and 2505.16333, table 2, say `answer span` without "
+        "defining it",
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if len(self.contexts) > 1:
+            raise ValueError(f"lengths: attention is measured at one, got {self.lengths}")
+        return self
+
+    @property
+    def most_needles(self) -> int:
+        """Number of needles in every prompt."""
+        return self.needles
+
+
 def _recall_misfit(needles: int, haystack: int, recall: RecallConfig) -> str | None:
     if needles > min(recall.num_keys, recall.num_values):
         return (

@@ -19,7 +19,7 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     split = subject.dataset.split("validation")
     documents = len(split.document_ends())
     losses, tokens = np.zeros(documents), np.zeros(documents)
-    for _, found, owners in losses_by_window(suite, subject, suite.loss_chunk):
+    for _, found, owners in losses_by_window(suite, subject):
         losses += np.bincount(owners, weights=found, minlength=documents)
         tokens += np.bincount(owners, minlength=documents)
     read = int(tokens.nonzero()[0].max()) + 1

@@ -4,11 +4,11 @@ from typing import ClassVar, Literal
 
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import Reading, WindowSuite
+from difftransformer.config.measurement import LossSuite
 from difftransformer.config.model import ModelConfig
 
 
-class Suite(WindowSuite):
+class Suite(LossSuite):
     """Loss on the held-out text of a dataset, whatever a run was trained on."""
 
     measures_pretrained: ClassVar[bool] = True
@@ -16,24 +16,10 @@ class Suite(WindowSuite):
     dataset: str = setting(
         meaning="Dataset of datasets.yaml whose held-out text is read; its token ids are the run's."
     )
-    max_tokens: int | None = setting(
-        None,
-        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
-        unit="tokens",
-        gt=0,
-    )
-    loss_chunk: int = setting(
-        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
-    )
 
     def read_dataset(self, *, foreign: bool) -> str:
         """See `Suite.read_dataset`."""
         return self.dataset
-
-    def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, a batch at a time, and the logits of a chunk of them."""
-        found = super().reading(model, longest)
-        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""

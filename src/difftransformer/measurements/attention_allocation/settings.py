@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
-
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
-from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, RetrievalSuite
+from difftransformer.config.model import ModelConfig, layer_metric
+from difftransformer.evaluation.retrieval.settings import NOISE, REGIONS, OneNeedleSuite
 
 ROWS, MAPS, PROMPT = "example_rows.npy", "example_maps.safetensors", "example.json"
 """Beside a result, of one prompt: rows of the answering position, whole maps, and its tokens."""
@@ -25,8 +23,8 @@ def share_name(
 
     Of absolute weights, or of signed ones.
     """
-    cut = "" if depth is None else f"_d{depth}"
-    return region + "_signed" * signed + cut + ("" if layer is None else f"_l{layer}")
+    name = region + "_signed" * signed + ("" if depth is None else f"_d{depth}")
+    return name if layer is None else layer_metric(name, layer)
 
 
 def share_names(
@@ -44,7 +42,7 @@ def share_names(
     }
 
 
-class Suite(RetrievalSuite):
+class Suite(OneNeedleSuite):
     """Where the answering position, the last token of a needle prompt, attends.
 
     Shares of the first token, the context before and behind the answer needle, the answer needle
@@ -59,23 +57,6 @@ class Suite(RetrievalSuite):
         source="the paper does not state N for table 3; 6 is the setting of its figure 1",
         gt=0,
     )
-    answer: Literal["needle", "value"] = setting(
-        "needle",
-        meaning="Tokens that are the answer: the whole needle, since a head may read a value from "
-        "any token behind which an earlier layer has put it, or the value alone.",
-        source="the paper says `answer span` without defining it",
-    )
-
-    @model_validator(mode="after")
-    def _one_length(self) -> "Suite":
-        if len(self.contexts) > 1:
-            raise ValueError(f"lengths: attention is measured at one, got {self.lengths}")
-        return self
-
-    @property
-    def most_needles(self) -> int:
-        """Number of needles in every prompt."""
-        return self.needles
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""

@@ -27,6 +27,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import map_rows
 from difftransformer.measurements.attention_maps.agreement import (
@@ -45,7 +46,6 @@ from difftransformer.measurements.attention_maps.settings import (
     PARTS,
     THRESHOLDS,
     Suite,
-    layer_metric,
     metric_names,
 )
 from difftransformer.models.attention.base import Rows

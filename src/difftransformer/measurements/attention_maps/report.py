@@ -1,7 +1,6 @@
 """Attention maps as columns, as curves by layer, and as heat maps of the distances of heads."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
+from difftransformer.config.model import layer_metric
 from difftransformer.measurements.attention_maps import between
 from difftransformer.measurements.attention_maps.settings import (
     ALIKE,
@@ -16,7 +16,6 @@ from difftransformer.measurements.attention_maps.settings import (
     DETAILS,
     KINDS,
     Options,
-    layer_metric,
 )
 from difftransformer.reporting.collect import defined, layers_with, metric
 from difftransformer.reporting.curves import draw, over_seeds
@@ -132,11 +131,7 @@ def _redundancy(view: View[Options]) -> Section:
 def _table(view: View[Options], metrics: Sequence[Metric], decimals: int, note: str) -> Section:
     """Make a section of metrics, with every layer's own in the csv."""
     named = {one.id: one.header for one in metrics if one.id in BY_LAYER}
-    hidden = [
-        one
-        for name, header in named.items()
-        for one in by_layer(view, partial(layer_metric, name), header)
-    ]
+    hidden = [one for name, header in named.items() for one in by_layer(view, name, header)]
     tokens = count(defined(view.evaluated()[0], "tokens"))
     measured = f"Windows of {view.suite.seq_len} tokens, {tokens} held-out tokens in all"
     measured += ", each model's own." if any(row.pretrained for row in view.rows) else "."
@@ -217,7 +212,7 @@ def _line_styles(*labels: str) -> "list[Line2D]":
 
 def _layers(view: View[Options], rows: Sequence[RowSlice]) -> int:
     """Layers of the deepest of some rows."""
-    return layers_with(partial(layer_metric, BY_LAYER[-1]), view.evaluated(*rows))
+    return layers_with(BY_LAYER[-1], view.evaluated(*rows))
 
 
 def _distances(view: View[Options], row: RowSlice) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import ModelConfig, layer_metric
 
 KINDS = ("rank", "pearson", "js", "cosine")
 """Ways to compare the two maps of a head, see `agreement`."""
@@ -35,11 +35,6 @@ KEPT_BYTES, MADE_BYTES = 16.0, 150.0
 measured, which varies by a quarter between equal runs."""
 FEWEST = 3
 """Tokens that a correlation takes at least; one of two tokens is 1 or -1 whatever they are."""
-
-
-def layer_metric(name: str, layer: int) -> str:
-    """Metric of a layer, which count from 0."""
-    return f"{name}_l{layer}"
 
 
 def metric_names(layers: int) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from difftransformer.config.model import lambda_metric
+from difftransformer.config.model import LAMBDA
 from difftransformer.measurements.context_rms.bounds import bounds, published
 from difftransformer.measurements.context_rms.settings import QUANTILES, Options, place_metric
 from difftransformer.provenance.result import Result
@@ -61,7 +61,7 @@ def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
     Every layer's own factor is in the csv.
     """
     columns, cells, notes = bounds(view)
-    metrics = by_layer(view, lambda_metric, "λ")
+    metrics = by_layer(view, LAMBDA, "λ")
     found = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
     cells += [cell for cell in found if cell.value is not None]
     for row in view.rows:

@@ -33,7 +33,7 @@ from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING, Units, read_result
-from difftransformer.training.state_folder import KEPT, kept_name
+from difftransformer.training.checkpoint import kept_weights
 
 logger = logging.getLogger(__name__)
 
@@ -185,18 +185,11 @@ def _weights_of_phases(suite: Suite, subject: Subject) -> dict[str, Path | None]
     files: dict[str, Path | None] = {FINAL: folder / WEIGHTS}
     if not suite.phases:
         return files
-    trained = read_result(folder / TRAINING)
-    training = TrainingConfig.model_validate(trained.settings["training"])
-    for phase, share in suite.phases.items():
-        step = round(share * training.total_steps)
-        files[phase] = path = folder / KEPT / kept_name(step)
-        if step not in training.kept_steps or not path.is_file():
-            raise CheckpointError(
-                f"{path}: no such file, which curvature.phases.{phase} asks for: add "
-                f"{share:g} to the keep_weights {training.keep_weights} of run {trained.run} and "
-                "train it again, or leave the phase out"
-            )
-    return files
+    training = TrainingConfig.model_validate(read_result(folder / TRAINING).settings["training"])
+    return files | {
+        phase: kept_weights(folder, round(share * training.total_steps))
+        for phase, share in suite.phases.items()
+    }
 
 
 def _measured_phase(

@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel
 from difftransformer.config.model import ModelConfig
-from difftransformer.evaluation.retrieval.settings import RetrievalSuite
+from difftransformer.evaluation.retrieval.settings import OneNeedleSuite
 
 WEIGHTS, PROJECTED, EFFECTIVE, DESCENDED = "weights", "projected", "effective", "descended"
 KINDS = {
@@ -29,7 +27,7 @@ def negative_name(kind: str) -> str:
     return f"negative_{kind}"
 
 
-class Suite(AnyModel, RetrievalSuite):
+class Suite(AnyModel, OneNeedleSuite):
     """How much of the effective attention of the answering position goes to the answer.
 
     Of the last token of a needle prompt, averaged over prompts, layers and heads; one of the
@@ -45,11 +43,6 @@ class Suite(AnyModel, RetrievalSuite):
         source="arXiv 2505.16333, section 4.2, of figure 10; not stated for table 2",
         gt=0,
     )
-    answer: Literal["needle", "value"] = setting(
-        "needle",
-        meaning="Tokens that are the answer: the whole needle, or its value alone.",
-        source="arXiv 2505.16333, table 2 says `answer spans` without defining them",
-    )
     steps: int = setting(
         100,
         meaning="Steps of gradient descent that check the pseudo-inverse.",
@@ -59,17 +52,6 @@ class Suite(AnyModel, RetrievalSuite):
     rate: float = setting(
         1e-3, meaning="Their learning rate.", source="arXiv 2505.16333, appendix F.3", gt=0
     )
-
-    @model_validator(mode="after")
-    def _one_length(self) -> "Suite":
-        if len(self.contexts) > 1:
-            raise ValueError(f"lengths: attention is measured at one, got {self.lengths}")
-        return self
-
-    @property
-    def most_needles(self) -> int:
-        """Number of needles in every prompt."""
-        return self.needles
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""

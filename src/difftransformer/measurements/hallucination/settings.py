@@ -49,12 +49,10 @@ class HallucinationSet(NamedTuple):
     member: str | None = None
 
 
-def _longbench(
-    label: str, task: Task, name: str, licence: str, extra: str = "context"
-) -> HallucinationSet:
+def _longbench(label: str, task: Task, name: str, licence: str, *extra: str) -> HallucinationSet:
     return HallucinationSet(
         label, task, licence, "zai-org/LongBench", "5e628be450b7e67fb7ae6e201bd6d8f7056f7672",
-        ("context", extra), ("answers", "answer", "summary"),
+        ("context", *extra), ("answers", "answer", "summary"),
         ("input", "question") if task == "answer" else (), member=f"data/{name}.jsonl",
     )  # fmt: skip
 

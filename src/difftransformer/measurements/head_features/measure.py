@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, validation_windows
 from difftransformer.measurements.head_features.alignment import Alignment
 from difftransformer.measurements.head_features.settings import (
@@ -69,16 +70,12 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     found: Metrics = dict.fromkeys(OVERALL) | {"tokens": tokens}
     blocks = matrix.view(layers, number, layers, number)
     within = [_off_diagonal(blocks[layer, :, layer]) for layer in range(layers)]
-    places_of = [one.layer for one in joined]
-    found |= {
-        f"{name}_l{layer}": None
-        for name in (CKA, IMPORTANCE)
-        for layer in range(subject.scorer.num_layers)
-    }
-    found |= {f"{CKA}_l{layer}": value for layer, value in zip(places_of, within, strict=True)}
+    places_of, even = [one.layer for one in joined], importance.mean(1).tolist()
+    for name, values in ((CKA, within), (IMPORTANCE, even)):
+        by_layer = dict(zip(places_of, values, strict=True))
+        for layer in range(subject.scorer.num_layers):
+            found[layer_metric(name, layer)] = by_layer.get(layer)
     found |= {CKA: _mean(within), "cka_all": _off_diagonal(matrix)}
-    even = importance.mean(1).tolist()
-    found |= {f"{IMPORTANCE}_l{layer}": value for layer, value in zip(places_of, even, strict=True)}
     found[IMPORTANCE] = sum(even) / len(even)
     if dex is not None:
         details |= dex.details()

@@ -5,7 +5,7 @@ from typing import Literal
 from difftransformer.config import measurement
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, Reading, WindowSuite
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import ModelConfig, layer_metric
 
 CKA, IMPORTANCE = "cka", "importance_even"
 DETAILS = "heads.safetensors"
@@ -39,7 +39,10 @@ class Suite(AnyModel, WindowSuite):
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""
         layers = range(model.num_layers)
-        return [*OVERALL, *(f"{name}_l{layer}" for name in (CKA, IMPORTANCE) for layer in layers)]
+        return [
+            *OVERALL,
+            *(layer_metric(name, layer) for name in (CKA, IMPORTANCE) for layer in layers),
+        ]
 
 
 class Options(measurement.Options):

@@ -170,8 +170,6 @@ answers it is the first metric of lm-eval's, and of GSM8K the last number of the
 stands."""
 DIFF_TASKS = tuple(LANGUAGE_TASKS)[:7]
 """Those of Differential Transformer, tables 1 and 8."""
-DEX_TASKS = tuple(LANGUAGE_TASKS)[:11]
-"""Those of Dex, tables 1 and 8."""
 
 SPLITS = ("dev", "train", "validation", "test")
 _BUILTIN = Path(__file__).with_name("items")

@@ -18,7 +18,6 @@ from math_verify import parse, verify
 from difftransformer.config.measurement import AVERAGE
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.math_sets import MATH_SETS, Item, boxed
-from difftransformer.errors import CheckpointError
 from difftransformer.evaluation.generation_task import GenerationTask
 from difftransformer.evaluation.harness import (
     CountingLM,
@@ -42,7 +41,7 @@ from difftransformer.measurements.mathematics.settings import (
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import TRAINING, Units, read_result
-from difftransformer.training.state_folder import KEPT, kept_name
+from difftransformer.training.checkpoint import kept_weights
 
 logger = logging.getLogger(__name__)
 
@@ -170,15 +169,11 @@ def _points(suite: Suite, subject: Subject) -> list[Point]:
     final = Point("", folder / WEIGHTS)
     if not suite.kept_weights:
         return [final]
-    trained = read_result(folder / TRAINING)
-    training = TrainingConfig.model_validate(trained.settings["training"])
+    training = TrainingConfig.model_validate(read_result(folder / TRAINING).settings["training"])
     kept = [
-        Point(ending_of(tokens), folder / KEPT / kept_name(step))
+        Point(ending_of(tokens), kept_weights(folder, step))
         for step, tokens in zip(training.kept_steps, kept_tokens(training), strict=True)
     ]
-    for point in kept:
-        if not point.weights.is_file():
-            raise CheckpointError(f"{point.weights}: no such file; train run {trained.run} again")
     return [*kept, final]
 
 

@@ -237,8 +237,7 @@ def _by_tokens(view: View[Options], family: FamilySlice) -> list[Point]:
     tokens = series[0].tokens
     if not tokens:
         raise DataError(f"history of {run}: no validation loss: it diverged before the first one")
-    targets = (tokens[-1] * (part + 1) / parts for part in range(parts))
-    places = sorted(set(map(series[0].nearest, targets)))
+    places = sorted({series[0].nearest(part + 1, parts) for part in range(parts)})
     if len(places) < 2:
         raise DataError(
             f"history of {run}: {len(tokens)} validation is no curve: set validate_every in its "

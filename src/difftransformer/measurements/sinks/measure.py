@@ -9,9 +9,10 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from difftransformer.config.model import layer_metric
 from difftransformer.evaluation.subject import Measured, Metrics, Subject, means, validation_inputs
 from difftransformer.evaluation.watching import watched_maps
-from difftransformer.measurements.sinks.settings import Suite, layer_metric
+from difftransformer.measurements.sinks.settings import Suite
 
 
 def measure(suite: Suite, subject: Subject) -> Measured:
@@ -44,9 +45,9 @@ def measure(suite: Suite, subject: Subject) -> Measured:
     attending = sorted(seen)
     by_window = torch.stack([torch.cat(seen[layer], dim=1) for layer in attending])
     share, weight, mass = by_window.mean(dim=2).unbind(dim=1)  # [L, 3, N, H] to [L, H]
-    by_layer: Metrics = dict.fromkeys(map(layer_metric, range(subject.scorer.num_layers)))
-    by_layer |= {
-        layer_metric(layer): float(row.mean()) for layer, row in zip(attending, share, strict=True)
+    known = {layer: float(row.mean()) for layer, row in zip(attending, share, strict=True)}
+    by_layer: Metrics = {
+        layer_metric("share", layer): known.get(layer) for layer in range(subject.scorer.num_layers)
     }
     queries = torch.arange(suite.first_query, suite.seq_len + 1, dtype=torch.float64)
     metrics = by_layer | {

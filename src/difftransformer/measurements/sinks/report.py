@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from difftransformer.config.measurement import Options
-from difftransformer.measurements.sinks.settings import layer_metric
+from difftransformer.config.model import layer_metric
 from difftransformer.reporting.collect import defined, layers_with
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
@@ -25,7 +25,7 @@ def section(view: View[Options]) -> Section:
         Metric("weight", "Weight"),
         Metric("mass", "Sum of weights"),
     ]
-    metrics += by_layer(view, layer_metric, "Share")
+    metrics += by_layer(view, "share", "Share")
     notes = [
         f"Attention from positions {suite.first_query} to {suite.seq_len} to the first token of a "
         f"window, whatever it is, over {count(defined(first, 'tokens'))} held-out tokens. Share: "
@@ -40,7 +40,8 @@ def section(view: View[Options]) -> Section:
 
 def figure(view: View[Options]) -> "Figure":
     """Draw a mark for each row and layer, and small ones for the seeds."""
-    names = [*map(layer_metric, range(layers_with(layer_metric, view.evaluated())))]
+    layers = range(layers_with("share", view.evaluated()))
+    names = [layer_metric("share", layer) for layer in layers]
     look = view.look
     figure, ((axes,),) = panels(1, 1, (7, 4))
     for place, row in enumerate(view.rows):

@@ -6,12 +6,7 @@ from pydantic import model_validator
 
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import AnyModel, WindowSuite
-from difftransformer.config.model import ModelConfig
-
-
-def layer_metric(layer: int) -> str:
-    """Metric of the share in a layer, which count from 0."""
-    return f"share_l{layer}"
+from difftransformer.config.model import ModelConfig, layer_metric
 
 
 class Suite(AnyModel, WindowSuite):
@@ -46,5 +41,5 @@ class Suite(AnyModel, WindowSuite):
 
     def metric_names(self, model: ModelConfig) -> list[str]:
         """See `measure.measure`."""
-        layers = [layer_metric(layer) for layer in range(model.num_layers)]
+        layers = [layer_metric("share", layer) for layer in range(model.num_layers)]
         return [*layers, "share", "sink_heads", "weight", "mass", "uniform", "tokens"]

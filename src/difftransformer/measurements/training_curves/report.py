@@ -58,7 +58,7 @@ def _at(view: View[Options], row: RowSlice, curve: CurveConfig) -> list[Cell]:
     for part in PARTS:
         values = [
             # Of a training that diverged before the first measurement there is none.
-            (result, one.values[one.nearest(one.tokens[-1] * part / 100)] if one.tokens else None)
+            (result, one.values[one.nearest(part, 100)] if one.tokens else None)
             for result, one in found
         ]
         place = Place(row.run, f"{curve.column}_{part}")

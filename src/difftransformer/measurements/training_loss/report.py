@@ -36,7 +36,7 @@ def section(view: View[Options]) -> Section:
     tokens = first.tokens
     if not tokens:
         raise DataError(f"{view.artifact.artifact}: its runs have no validation losses")
-    places = {f"loss_{part}": first.nearest(tokens[-1] * part / 100) for part in PARTS}
+    places = {f"loss_{part}": first.nearest(part, 100) for part in PARTS}
     cells = []
     for row in view.rows:
         own = [(r, one.values) for r, one in zip(trained, curves, strict=True) if r.run == row.run]

@@ -121,7 +121,7 @@ def _sums(suite: Suite, subject: Subject, frequent: Keys) -> tuple[np.ndarray, n
     ends = subject.dataset.split("validation").document_ends()
     losses, tokens = np.zeros(2 * len(ends)), np.zeros(2 * len(ends), dtype=np.int64)
     vocab_size = subject.dataset.manifest.vocab_size
-    for windows, found, owners in losses_by_window(suite, subject, suite.loss_chunk):
+    for windows, found, owners in losses_by_window(suite, subject):
         hits = ar_hits(windows.numpy(), frequent, n=suite.n, vocab_size=vocab_size).reshape(-1)
         slots = 2 * owners + hits
         losses += np.bincount(slots, weights=found, minlength=len(losses))

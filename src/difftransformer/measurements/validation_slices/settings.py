@@ -3,11 +3,11 @@
 from typing import ClassVar, Literal
 
 from difftransformer.config.base import setting
-from difftransformer.config.measurement import Ngrams, Reading, WindowSuite
+from difftransformer.config.measurement import LossSuite, Ngrams
 from difftransformer.config.model import ModelConfig
 
 
-class Suite(WindowSuite):
+class Suite(LossSuite):
     """Validation loss, overall and in the slices AR-Hit and Others.
 
     AR-Hit: the predicted token is the last one of an n-gram that already occurred earlier in the
@@ -20,12 +20,6 @@ class Suite(WindowSuite):
     seq_len: int = setting(
         meaning="Positions of a window of the validation split; windows do not overlap, and in "
         "running text they cross document boundaries as in training.",
-        unit="tokens",
-        gt=0,
-    )
-    max_tokens: int | None = setting(
-        None,
-        meaning="Predicted tokens, rounded down to whole windows; null: the whole split.",
         unit="tokens",
         gt=0,
     )
@@ -46,19 +40,11 @@ class Suite(WindowSuite):
         "corpora of billions of tokens: scale it with the corpus",
         ge=0,
     )
-    loss_chunk: int = setting(
-        1024, meaning="Positions whose logits exist at one time.", unit="tokens", gt=0
-    )
 
     @property
     def ngrams(self) -> Ngrams:
         """N-grams that count among Others."""
         return Ngrams(n=self.n, max_count=self.max_count)
-
-    def reading(self, model: ModelConfig, longest: int) -> Reading:
-        """Whole windows, a batch at a time, and the logits of a chunk of them."""
-        found = super().reading(model, longest)
-        return found._replace(rows=self.batch_size * found.new, loss_chunk=self.loss_chunk)
 
     def metric_words(self, name: str) -> str:
         """See `Suite.metric_words`."""

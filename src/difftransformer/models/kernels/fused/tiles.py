@@ -28,8 +28,8 @@ BACKWARD = {
 Of T x T x d, with values of 2d, they take 14, 16 and 10 products for two maps; the sums of keys and
 of values apart leave room for tiles that are twice as large.
 """
-WIDEST_HEAD, WIDEST_VALUE = 128, 256
-"""Widths that a tile is made for; a value may be as wide as its keys or up to twice as wide."""
+WIDEST_HEAD = 128
+"""Width of keys that a tile is made for; values may be as wide as their keys or up to twice."""
 MEASURED = Path(__file__).with_name("measured.json")
 COMPILED = Path(__file__).with_name("compiled.json")
 
