@@ -26,14 +26,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from difftransformer.config.training import TrainingConfig
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import save_weights
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.provenance.atomic import sync
 from difftransformer.provenance.environment import versions
 from difftransformer.provenance.published import file_sha256
-from difftransformer.provenance.result import TRAINING, read_result
 from difftransformer.training.distributed import read_shards
 from difftransformer.training.state_folder import (
     CHECKPOINT,
@@ -276,23 +274,6 @@ class CheckpointStore:
             old = self._folder / checkpoint_name(step)
             # Killed half-way, it must not look like a checkpoint.
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
-
-
-def kept_weights(model: Path, step: int) -> Path:
-    """File of the weights after a step, in the folder of a trained model.
-
-    Raises:
-        CheckpointError: Its training did not keep them, or they are gone.
-    """
-    path = model / KEPT / kept_name(step)
-    if not path.is_file():
-        trained = read_result(model / TRAINING)
-        training = TrainingConfig.model_validate(trained.settings["training"])
-        raise CheckpointError(
-            f"{path}: no such file: train run {trained.run} again with "
-            f"{step / training.total_steps:g} among its keep_weights {training.keep_weights}"
-        )
-    return path
 
 
 def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,11 @@ finished                               the training was through
 """
 
 from collections.abc import Iterable
+from pathlib import Path
+
+from difftransformer.config.training import TrainingConfig
+from difftransformer.errors import CheckpointError
+from difftransformer.provenance.result import TRAINING, read_result
 
 FINISHED, SUMS = "finished", "sums.json"
 KEPT = "kept"
@@ -28,3 +33,20 @@ def checkpoint_steps(names: Iterable[str]) -> list[int]:
 def kept_name(step: int) -> str:
     """File of the weights after a step, in the folder `KEPT`."""
     return f"step-{step:08d}.safetensors"
+
+
+def kept_weights(model: Path, step: int) -> Path:
+    """File of the weights after a step, in the folder of a trained model.
+
+    Raises:
+        CheckpointError: Its training did not keep them, or they are gone.
+    """
+    path = model / KEPT / kept_name(step)
+    if not path.is_file():
+        trained = read_result(model / TRAINING)
+        training = TrainingConfig.model_validate(trained.settings["training"])
+        raise CheckpointError(
+            f"{path}: no such file: train run {trained.run} again with "
+            f"{step / training.total_steps:g} among its keep_weights {training.keep_weights}"
+        )
+    return path

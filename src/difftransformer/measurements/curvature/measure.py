@@ -33,7 +33,7 @@ from difftransformer.models.language_model import CausalModel, LanguageModel
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING, Units, read_result
-from difftransformer.training.checkpoint import kept_weights
+from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from difftransformer.measurements.mathematics.settings import (
 from difftransformer.models.checkpoint import WEIGHTS, load_weights
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.result import TRAINING, Units, read_result
-from difftransformer.training.checkpoint import kept_weights
+from difftransformer.training.state_folder import kept_weights
 
 logger = logging.getLogger(__name__)
 
