@@ -220,10 +220,16 @@ def test_accuracies_are_known_by_item(tmp_path: Path, llama: Path) -> None:
 def test_the_share_of_the_answer_given_most_is_counted(tmp_path: Path, llama: Path) -> None:
     scores = [(-1.0, -2.0, -3.0), (-1.0, -3.0, -2.0), (-3.0, -1.0, -2.0)]  # 0, 0 and 1 are given
     asked = [{"filtered_resps": [[score, False] for score in one]} for one in scores]
-    assert measurement._most_given(asked) == 2
+    assert measurement._most_given(asked, "acc") == 2
     found = measure(tmp_path, llama, tasks=["mnli"])
-    given = measurement._most_given(samples(tmp_path / "details", "mnli"))
+    given = measurement._most_given(samples(tmp_path / "details", "mnli"), "acc")
     assert found["mnli_constant"] == given / 21
+
+
+def test_the_answer_given_is_that_of_the_metric() -> None:
+    longer = {"arguments": [["q", " no"], ["q", " by far the longest"], ["q", " "]]}
+    sample = longer | {"filtered_resps": [[-2.0, True], [-3.0, False], [-0.1, False]]}
+    assert [measurement._given(sample, metric) for metric in ("acc", "acc_norm")] == [2, 1]
 
 
 def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None:
@@ -231,6 +237,10 @@ def test_a_suite_may_ask_for_another_metric(tmp_path: Path, llama: Path) -> None
     normed = measure(tmp_path / "norm", llama, tasks=["arc_easy"], metrics={"arc_easy": "acc_norm"})
     outcomes = samples(tmp_path / "norm" / "details", "arc_easy")
     assert normed["arc_easy"] == pytest.approx(sum(o["acc_norm"] for o in outcomes) / len(outcomes))
+    for one in outcomes:
+        given = measurement._given(one, "acc_norm")
+        assert (given == int(one["target"])) == one["acc_norm"]
+    assert normed["arc_easy_constant"] == measurement._most_given(outcomes, "acc_norm") / 20
     assert plain["arc_easy"] == pytest.approx(sum(o["acc"] for o in outcomes) / len(outcomes))
     with pytest.raises(ValueError, match="piqa are not among its tasks"):
         suite(tasks=["arc_easy"], metrics={"piqa": "acc_norm"})

@@ -147,6 +147,12 @@ def test_the_hub_has_no_files_and_a_folder_takes_either_ending(tmp_path: Path) -
             "field 'gold' is [1], not among 0 to 0",
         ),
         (
+            "agieval_en",
+            '{"subject": "sat_en", "query": "q", "choices": ["a"]}',
+            "line 21: needs 'answer', or 'choices' and 'gold'",
+        ),
+        ("agieval_en", '{"subject": "sat_en", "query": "q"}', "or 'choices' and 'gold'"),
+        (
             "ifeval",
             '{"key": 1, "prompt": "p", "instruction_id_list": ["a"], "kwargs": [{}, {}]}',
             "'instruction_id_list' and 'kwargs' differ in length",

@@ -64,6 +64,8 @@ def _check_exam(item: dict[str, Any], place: str) -> None:
     """AGIEval's: an answer in words, or places among given ones."""
     if item.get("answer") not in (None, ""):
         return
+    if not {"choices", "gold"} <= item.keys():
+        raise DataError(f"{place}: needs 'answer', or 'choices' and 'gold'")
     count = len(item["choices"])
     if not item["gold"] or not all(0 <= one < count for one in item["gold"]):
         raise DataError(f"{place}: field 'gold' is {item['gold']!r}, not among 0 to {count - 1}")

@@ -97,16 +97,23 @@ def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[st
             logger.info("%s: %d items in %.1f s", task, count, monotonic() - started)
 
 
-def _most_given(samples: list[dict[str, Any]]) -> int:
+def _most_given(samples: list[dict[str, Any]], metric: str) -> int:
     """Items that got the answer, by its place among them or its words, that was given most."""
-    return max(Counter(map(_given, samples)).values())
+    return max(Counter(_given(sample, metric) for sample in samples).values())
 
 
-def _given(sample: dict[str, Any]) -> int | str:
+def _given(sample: dict[str, Any], metric: str) -> int | str:
+    """The answer that a metric of lm-eval is of; `acc_norm` compares scores by their letters."""
     replies = sample["filtered_resps"]
     if not _chosen(sample):
         return str(replies[0])
     scores = [float(score) for score, *_ in replies]
+    if metric == "acc_norm":
+        letters = [len(text.removeprefix(" ")) for _, text in sample["arguments"]]
+        scores = [
+            score / number if number else -math.inf
+            for score, number in zip(scores, letters, strict=True)
+        ]
     return scores.index(max(scores))
 
 
@@ -133,7 +140,7 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
         "stderr": standard_error(results, name, known.filter),
         "samples": len(samples),
         "chance": math.fsum(chances) / len(chances),
-        "constant": _most_given(samples) / len(samples),
+        "constant": _most_given(samples, name) / len(samples),
         "cut": cut,
         "version": float(versions[0]),
     }
