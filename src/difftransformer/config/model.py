@@ -1,9 +1,6 @@
 """Settings of the model: the decoder's sizes and the part every attention variant shares."""
 
-import math
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator
+from typing import Any, Literal
 
 from difftransformer.config.base import Settings, setting
 
@@ -19,24 +16,6 @@ def layer_metric(name: str, layer: int) -> str:
 def lambda_metric(layer: int) -> str:
     """Metric of that in a layer."""
     return layer_metric(LAMBDA, layer)
-
-
-def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:
-    """Refuse what would turn heads off, or around, by the factor (1 - lambda_init)."""
-    if given != "exponential" and float(given) >= 1:
-        raise ValueError(f"needs `exponential`, or a number below 1, got {given!r}")
-    return given
-
-
-LambdaInit = Annotated[Literal["exponential"] | float, AfterValidator(_below_one)]
-
-
-def resolve_lambda_init(given: LambdaInit, layer: int) -> float:
-    """lambda_init of a layer, counted from 0: a number, or the schedule by depth of DIFF V1.
-
-    That is 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1).
-    """
-    return 0.8 - 0.6 * math.exp(-0.3 * layer) if given == "exponential" else float(given)
 
 
 class AttentionConfig(Settings):

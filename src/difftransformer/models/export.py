@@ -94,6 +94,8 @@ def _end_of_text_id(folder: Path) -> int | None:
     """Return the id of the tokenizer's end-of-text token; None where there is no tokenizer, or one
     of the words of generated rows, which end by their length.
     """
+    for name in (TOKENIZER, TOKENIZER_CONFIG):
+        require_as_trained(folder / name)
     if not (folder / TOKENIZER).exists():
         return None
     try:
@@ -126,7 +128,6 @@ def _end_of_text_id(folder: Path) -> int | None:
 def _copy_tokenizer(source: Path, target: Path) -> None:
     for name in (TOKENIZER, TOKENIZER_CONFIG):
         if (source / name).exists():
-            require_as_trained(source / name)
             shutil.copyfile(source / name, target / name)
 
 

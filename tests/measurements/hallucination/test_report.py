@@ -115,6 +115,19 @@ def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(
     assert "XSum" in places[0] and "XSum" in places[1]
 
 
+def test_sets_that_are_not_asked_are_said_to_be_that(small: FakeResults, tmp_path: Path) -> None:
+    suite = Suite(kind="hallucination", format="text", sets=["xsum"], samples=3, data="a/folder")
+    small.everything()
+    small.results = [path for path in small.results if "/judgements/" not in str(path)]
+    for row in ROWS:
+        for seed in SEEDS:
+            write(small, row, seed, "lexical", {("xsum", i): True for i in range(3)}, suite)
+    build_table(artifact_slice("table4"), small.results, tmp_path / "table4")
+    text = (tmp_path / "table4.md").read_text()
+    assert "Not among the sets that are asked at scale tiny. Published values" in text
+    assert "recall corpus" not in text
+
+
 def test_one_judged_seed_of_several_has_wilsons_interval_of_its_own_answers(
     fake: FakeResults,
 ) -> None:

@@ -41,6 +41,24 @@ def test_differences_of_figure_4_are_paired_and_published_curves_named(
     assert "[ ] published" not in text and "\\[ \\] published" not in text
 
 
+def test_rows_that_continue_nothing_are_said_to_extend_nothing(
+    small: FakeResults, tmp_path: Path
+) -> None:
+    small.everything((0,))
+    for run, said in (
+        ("long_diff", ["Extension to ", "; Transformer continues transformer."]),
+        ("long_transformer", []),
+    ):
+        path = next(p for p in small.results if str(p).endswith(f"runs/{run}/0/training.json"))
+        content = json.loads(path.read_text())
+        content["settings"]["init_from"] = None
+        rewrite(path, json.dumps(content))
+        build_table(artifact_slice("figure4", seeds=(0,)), small.results, tmp_path / "figure4")
+        text = (tmp_path / "figure4.md").read_text()
+        assert all(part in text for part in said) and "None" not in text
+        assert ("Extension to " in text) == bool(said)
+
+
 def test_rows_measured_at_different_positions_share_no_table(
     small: FakeResults, tmp_path: Path
 ) -> None:

@@ -63,6 +63,13 @@ def known(fake: FakeResults) -> Results:
     return timed(results, "recall_transformer", (800, 900), (300, 400), (None, 900))
 
 
+def test_who_binds_at_once_counts_no_tokens(known: Results) -> None:
+    results = timed(known, "recall_diff", (0, 300), (400, 500), (None, 700))
+    table = make_table(artifact_slice("table6_recall"), results)
+    cell = table.find("recall_diff", "tokens_to_bind_mean")
+    assert cell is not None and cell.value == (0 + 4000 + 7000) / 3
+
+
 def test_who_does_not_bind_is_censored_where_its_own_run_ended(known: Results) -> None:
     table = make_table(artifact_slice("table6_recall"), known)
 

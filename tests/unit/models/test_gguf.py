@@ -10,10 +10,12 @@ from small_transformers import byte_level, with_gains
 from tokenizers import Tokenizer, pre_tokenizers
 
 from difftransformer.data.tokenizer import END_OF_TEXT, write_tokenizer
-from difftransformer.errors import CheckpointError
+from difftransformer.errors import CheckpointError, DataError
 from difftransformer.models.checkpoint import save_model
 from difftransformer.models.export import export_model
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.published import publish
+from difftransformer.provenance.result import TRAINING
 
 VOCABULARY, UNUSED = 310, 5
 TEXTS = [
@@ -82,6 +84,21 @@ def test_a_generation_ends_with_the_document(
     assert said["choices"][0]["text"] == tokenizer.decode(expected[len(tokens) :])
     wanted = {"prompt": tokens, "n_predict": 12, "temperature": 0, "logit_bias": [[end, 100]]}
     assert server.handle_completions(wanted)["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_tokenizer_that_was_changed_after_training_is_refused(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    model, folder = build(False, None), tmp_path / "trained"
+    save_model(folder, model, model.config)
+    publish(folder / TRAINING, {}, list(folder.iterdir()))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        whole = (folder / name).read_text()
+        (folder / name).write_text(whole + " ")
+        with pytest.raises(DataError, match=f"{name}: its content is not what was published"):
+            export_model(folder, tmp_path / "out", "gguf")
+        (folder / name).write_text(whole)
+    export_model(folder, tmp_path / "out", "gguf")
 
 
 def test_another_tokenizer_is_left_to_llama_cpps_own_converter(

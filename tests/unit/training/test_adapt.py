@@ -22,6 +22,7 @@ from difftransformer.models.checkpoint import load_model
 from difftransformer.models.export import export_model
 from difftransformer.models.language_model import CausalModel
 from difftransformer.provenance.published import publish
+from difftransformer.provenance.result import TRAINING
 from difftransformer.training import methods
 from difftransformer.training.method import Task
 from difftransformer.training.methods import configure, prepare
@@ -107,7 +108,8 @@ def test_what_dex_leaves_runs_in_llama_cpp(train: Train, base: Path, tmp_path: P
     size = model.config.vocab_size
     texts = ["Which heads attend to what, and whose outputs are then subtracted?"]
     tokenizer = byte_level(size, texts, END_OF_TEXT, alphabet=False)
-    shutil.copytree(out, tmp_path / "trained")
+    # Without its result, by which another tokenizer would be refused.
+    shutil.copytree(out, tmp_path / "trained", ignore=shutil.ignore_patterns(TRAINING))
     write_tokenizer(tmp_path / "trained/tokenizer.json", tokenizer, {"kind": "bpe"}, END_OF_TEXT)
     export_model(tmp_path / "trained", tmp_path / "out", "gguf")
     tokens = torch.randint(1, size, (11,), generator=torch.Generator().manual_seed(1)).tolist()

@@ -110,7 +110,10 @@ def _by_tokens(view: View[Options]) -> "Figure":
                 (defined(view.trained(rows[run])[0], "tokens"), run) for run in family.members
             )
             found = [
-                [one.value(result) or nan for result in of_text.evaluated(rows[run])]
+                [
+                    nan if (loss := one.value(result)) is None else loss
+                    for result in of_text.evaluated(rows[run])
+                ]
                 for _, run in members
             ]
             curve = Curve([tokens for tokens, _ in members], found)

@@ -39,7 +39,7 @@ def section(view: View[Options]) -> list[Section]:
     sections = [_judged(view, first, suite, "", [view.training_note()])]
     foreign = [name for name in HALLUCINATION_SETS if name not in suite.set_tasks]
     if foreign:
-        sections.append(_published(view, foreign))
+        sections.append(_published(view, foreign, suite))
     sections += [_judged(view, one, suite, f"_{one}", []) for one in others]
     sections += [_agreement(view, (first, one), suite) for one in others]
     return sections
@@ -81,18 +81,21 @@ def _total(kind: str, suite: Suite, result: Result) -> float:
     return sum(float(count or 0) for count in counts)
 
 
-def _published(view: View[Options], names: list[str]) -> Section:
-    """The paper's sets where the scale has none of their documents: nothing of ours."""
+def _published(view: View[Options], names: list[str], suite: Suite) -> Section:
+    """The paper's sets that are not asked: nothing of ours."""
     cells = [
         mean_cell(Place(row.run, name), [], DECIMALS, view.paper)
         for row in view.rows
         for name in names
     ]
     columns = [Column(id=name, header=f"{set_label(name)} ↑") for name in names]
-    note = (
-        f"Not measured at scale {view.artifact.scale}: its rows are models of the recall corpus, "
-        "which read no English. Published values were judged by GPT-4o."
-    )
+    why = f"Not among the sets that are asked at scale {view.artifact.scale}."
+    if suite.format == "recall":
+        why = (
+            f"Not measured at scale {view.artifact.scale}: its rows are models of the recall "
+            "corpus, which read no English."
+        )
+    note = f"{why} Published values were judged by GPT-4o."
     return section_of(view.having(title="The paper's sets"), columns, cells, [note])
 
 

@@ -136,7 +136,7 @@ class SharedPrompt:
         cache, found = self.scorer.new_cache(capacity), list[int]()
         for place, item in enumerate(items):
             if place == 0 or not self.share:
-                cache = self.scorer.new_cache(capacity)
+                cache.keep(0)
                 self.scorer.read(prompt, cache, self.chunk)
                 self.computed += len(prompt)
             cache.keep(len(prompt))

@@ -67,23 +67,32 @@ def figure(view: View[Options]) -> "Figure":
 
 
 def _notes(view: View[Options]) -> list[str]:
-    measured, trained = view.evaluated(), view.trained()
-    documents = {defined(result, "documents") for result in measured}
+    documents = {defined(result, "documents") for result in view.evaluated()}
     if len(documents) > 1:
         raise UserError(
             f"rows of '{view.artifact.artifact}' read different documents: rerun the older"
         )
-    theta = shared_setting(trained, "model", "rope_theta")
-    context = shared_setting(trained, "training", "seq_len")
-    parents = {result.run: result.settings.get("init_from") for result in trained}
-    continued = ", ".join(f"{row.label} continues {parents[row.run]}" for row in view.rows)
     return [
         f"Mean cross-entropy in nats over the targets 1 to p of a document, read from its start, "
         f"then over the {count(documents.pop())} held-out documents with more than "
         f"{view.suite.length} tokens.",
-        f"Extension to {context} tokens with rotary base {theta:g}; {continued}.",
+        *_extension(view),
         view.training_note(),
     ]
+
+
+def _extension(view: View[Options]) -> list[str]:
+    """Say what the rows that continue another are an extension of, if there are any."""
+    extended = [result for result in view.trained() if result.settings.get("init_from")]
+    if not extended:
+        return []
+    theta = shared_setting(extended, "model", "rope_theta")
+    context = shared_setting(extended, "training", "seq_len")
+    parents = {result.run: result.settings["init_from"] for result in extended}
+    continued = ", ".join(
+        f"{row.label} continues {parents[row.run]}" for row in view.rows if row.run in parents
+    )
+    return [f"Extension to {context} tokens with rotary base {theta:g}; {continued}."]
 
 
 def _curves(axes: "Axes", view: View[Options], measured: Section) -> None:

@@ -124,7 +124,8 @@ def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
 
 def _horizon(view: View[Options]) -> float | None:
     """Tokens up to which every seed of all rows was watched; None: until all had bound."""
-    return min((one.beyond for one in _times(view, "tokens") if one.beyond), default=None)
+    ends = (one.beyond for one in _times(view, "tokens"))
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None) -> Cell:
@@ -132,12 +133,15 @@ def _restricted_mean(place: Place, times: list[SeedValue], horizon: float | None
 
     It is the area below Kaplan and Meier's curve up to there, since nobody is censored before.
     """
+    limit = math.inf if horizon is None else horizon
     limited = [
-        one.model_copy(update={"value": min(one.value or math.inf, horizon or math.inf)})
+        one.model_copy(update={"value": limit if one.value is None else min(one.value, limit)})
         for one in times
     ]
     cell = mean_cell(Place(place.row, f"{place.column}_mean"), limited, 0, Paper(None))
-    text = count(cell.value or 0)
+    if cell.value is None:
+        return cell
+    text = count(cell.value)
     if cell.ci_low is not None and cell.ci_high is not None:
         text += f" ± {count((cell.ci_high - cell.ci_low) / 2)}"
     return cell.model_copy(update={"text": text})

@@ -172,18 +172,19 @@ def equal_loss_cells(
     """
     runs = [family.run, str(family.against)]
 
-    def read(field: str, above: float) -> Statistic:
-        """Read a number, or what takes its place in a ranking where there is none."""
-        limits = {"above": above, "below": -above, "never": math.nan}
+    def read(field: str) -> Statistic:
+        """Read a number; infinite beyond what was measured, NaN where there is none."""
 
         def statistic(sample: Sample) -> float:
             reading = curves.reading(family, x, sample)
             found: float | None = getattr(reading, field)
-            return limits[str(reading.beyond)] if found is None else found
+            if found is None:
+                return math.nan if reading.beyond == "never" else math.inf
+            return found
 
         return statistic
 
-    equal, ratio = read("equal_x", math.inf), read("ratio", -math.inf)
+    equal, ratio = read("equal_x"), read("ratio")
     write_ratio = partial(plain, decimals=RATIO_DECIMALS)
     beyond = curves.reading(family, x, curves.everyone).beyond is not None
     return [

@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig, resolve_lambda_init
+from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.matrices import Linear
 from difftransformer.models.rotary import Rope
 

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import AttentionConfig, LambdaInit, resolve_lambda_init
+from difftransformer.config.model import AttentionConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention
+from difftransformer.models.differential import LambdaInit, resolve_lambda_init
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope

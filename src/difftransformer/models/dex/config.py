@@ -5,10 +5,10 @@ from typing import Literal, get_args
 
 from peft import PeftConfig
 
-from difftransformer.config.adapt import LambdaSchedule
 from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.registration import DEX
+from difftransformer.models.differential import LambdaSchedule
 
 PROJECTIONS = ["k_proj", "v_proj", "o_proj"]
 """What trains: W_K, W_V, W_O (section 3.4); the last is where heads are changed."""

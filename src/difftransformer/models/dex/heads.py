@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from difftransformer.config.adapt import HeadChoice
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.tuner import attention_modules, num_heads, require_projections
+from difftransformer.models.differential import HeadChoice
 from difftransformer.models.foreign.maps import Maps
 from difftransformer.models.foreign.registry import reader
 from difftransformer.models.watching import gate_slopes

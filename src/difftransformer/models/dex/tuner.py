@@ -22,9 +22,9 @@ from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_t
 from peft.utils import register_peft_method
 from torch import Tensor, nn
 
-from difftransformer.config.model import resolve_lambda_init
 from difftransformer.errors import ConfigError
 from difftransformer.models.dex.config import PROJECTIONS, DexConfig
+from difftransformer.models.differential import resolve_lambda_init
 
 
 def lambda_at(step: Tensor, learned: Tensor, initial: float, config: DexConfig) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from difftransformer.config.model import resolve_lambda_init
+from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.foreign.differential import learned_factor
 from difftransformer.models.foreign.maps import Maps, Noise
 from difftransformer.models.foreign.softmax import Call, watched_calls

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from difftransformer.config.model import resolve_lambda_init
+from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.foreign.differential import (
     Differential,
     heads_of,

@@ -4,10 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from difftransformer.config.adapt import HeadChoice, LambdaSchedule
 from difftransformer.config.base import distinct, setting
 from difftransformer.config.model import ModelConfig
 from difftransformer.models.attention.registry import configure
+from difftransformer.models.differential import HeadChoice, LambdaSchedule
 from difftransformer.models.language_model import CausalModel
 from difftransformer.models.sizes import projections
 from difftransformer.training.method import Method, MethodSettings, Task

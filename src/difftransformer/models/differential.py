@@ -1,0 +1,32 @@
+"""What DIFF and Dex may be set to: names and a schedule that settings share with models.
+
+Light: torch is not needed.
+"""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+HeadChoice = Literal["entropy", "low_entropy", "importance"]
+"""Ways to choose the heads of Dex by data."""
+LambdaSchedule = Literal["annealed", "learned", "learned_from_zero", "ramped", "fixed"]
+"""What lambda of Dex is at a step."""
+
+
+def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] | float:
+    """Refuse what would turn heads off, or around, by the factor (1 - lambda_init)."""
+    if given != "exponential" and float(given) >= 1:
+        raise ValueError(f"needs `exponential`, or a number below 1, got {given!r}")
+    return given
+
+
+LambdaInit = Annotated[Literal["exponential"] | float, AfterValidator(_below_one)]
+
+
+def resolve_lambda_init(given: LambdaInit, layer: int) -> float:
+    """lambda_init of a layer, counted from 0: a number, or the schedule by depth of DIFF V1.
+
+    That is 0.8 - 0.6 exp(-0.3 layer) (arXiv 2410.05258, section 2.1).
+    """
+    return 0.8 - 0.6 * math.exp(-0.3 * layer) if given == "exponential" else float(given)
