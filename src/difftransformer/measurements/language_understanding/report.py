@@ -32,6 +32,7 @@ from difftransformer.reporting.drawing import (
     printable,
     tidy,
 )
+from difftransformer.reporting.forest import interval
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
 from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame
@@ -49,7 +50,6 @@ GUESSING = "guessing"
 """Row of the accuracy of guessing."""
 _WRITE = partial(plain, decimals=DECIMALS)
 _BREADTH = 0.72
-_NORMAL = 1.96  # of standard errors to either side of an interval of 95%
 _DOTS = (0, (2, 1.5))
 
 
@@ -244,12 +244,8 @@ def _point(axes: "Axes", x: float, step: float, cell: Cell, error: Cell | None, 
     if cell.value is None:
         return
     at = x if cell.paper_value is None else x - step / 4
-    low, high = cell.ci_low, cell.ci_high
-    if (low is None or high is None) and error is not None and error.value is not None:
-        reach = _NORMAL * error.value
-        low, high = cell.value - reach, cell.value + reach
-    if low is not None and high is not None:
-        axes.plot([at, at], [low, high], color=look.colour, lw=1.6)
+    if (ends := interval(cell, None if error is None else error.value)) is not None:
+        axes.plot([at, at], ends, color=look.colour, lw=1.6)
     axes.plot([at], [cell.value], look.marker, color=look.colour, ms=5.5, mec="white", mew=0.5)
 
 
