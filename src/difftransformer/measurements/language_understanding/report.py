@@ -12,14 +12,7 @@ from difftransformer.config.measurement import AVERAGE
 from difftransformer.measurements.language_understanding.notes import label_of, notes
 from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Paper,
-    Place,
-    fact_cell,
-    mean_cells,
-    paired_differences,
-)
+from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, fact_cell, paired_differences
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Column, Row, Section
@@ -35,7 +28,7 @@ from difftransformer.reporting.drawing import (
 from difftransformer.reporting.forest import interval
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame
+from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cells
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -60,7 +53,7 @@ def section(view: View[Options]) -> Section:
     asked = {one: task for one, task in columns.items() if task in [*suite.asked_tasks, AVERAGE]}
     cells = _measured(view, asked)
     if more := _more(view, suite):
-        cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
+        cells += metric_cells(view, more, DECIMALS, view.paper)
     ids = [*asked, *(one.id for one in more if one.compared)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
@@ -129,7 +122,7 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
         for column, task in columns.items()
         for ending, part in (("", ""), (ERROR, "stderr"))
     ]
-    found = mean_cells(metric_frame(view, metrics, DECIMALS), DECIMALS, view.paper)
+    found = metric_cells(view, metrics, DECIMALS, view.paper)
     cells = []
     for cell, error in zip(found[::2], found[1::2], strict=True):
         assert error.value is not None, cell.column
