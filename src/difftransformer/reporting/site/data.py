@@ -25,6 +25,8 @@ _POINTS = 160
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
 _FACTS = ("parameters", "non_embedding_parameters", "steps", "tokens")
+_ENDS = ("validation_loss", "steps_to_bind")
+"""Metrics of trainings that the list of runs has as columns, where one has them."""
 
 
 def script(name: str, content: object) -> str:
@@ -112,9 +114,8 @@ def _run(
     tokens = [float(one.metrics.get("tokens") or 0) for one in results]
     ends = {
         name: _short(math.fsum(known) / len(known))
-        for name in dict.fromkeys(key for one in results for key in one.metrics)
-        if name not in _FACTS
-        and (known := [float(v) for one in results if (v := one.metrics.get(name)) is not None])
+        for name in _ENDS
+        if (known := [float(v) for one in results if (v := one.metrics.get(name)) is not None])
     }
     return {
         "label": about.label if about else run,
