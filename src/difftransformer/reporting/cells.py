@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.config.measurement import Fact
@@ -12,9 +12,6 @@ from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
 from difftransformer.reporting.statistics import survival, wilson_interval
 from difftransformer.reporting.units import Pair, contrast_of, paired, valued
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 UNDEFINED = "n/a"
 FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
@@ -128,22 +125,6 @@ def mean_cell(place: Place, seeds: list[SeedValue], decimals: int, paper: Paper)
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
     return _mean(place, seeds, paired(seeds, None), paper.number(*place), decimals, plain)
-
-
-def mean_cells(frame: "DataFrame", decimals: int, paper: Paper) -> list[Cell]:
-    """Cells of a tidy frame, a mean over seeds each: row, column, and what a `SeedValue` has."""
-    return [
-        mean_cell(
-            Place(str(row), str(column)),
-            [
-                SeedValue.model_validate(found)
-                for found in group.drop(columns=["row", "column"]).to_dict("records")
-            ],
-            decimals,
-            paper,
-        )
-        for (row, column), group in frame.groupby(["row", "column"], sort=False)
-    ]
 
 
 def paired_differences(

@@ -1,4 +1,4 @@
-"""Forest plots: a line for each row, with its seeds, their mean and its interval."""
+"""Intervals, and forest plots: a line for each row, with its seeds, their mean and interval."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,14 +10,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
+_NORMAL = 1.96  # standard errors to either side of an interval of 95%
+
+
+def interval(cell: Cell, error: float | None = None) -> tuple[float, float] | None:
+    """Ends of a cell's own interval, else of one that a standard error makes where it is known."""
+    if cell.ci_low is not None and cell.ci_high is not None:
+        return cell.ci_low, cell.ci_high
+    if cell.value is None or error is None:
+        return None
+    return cell.value - _NORMAL * error, cell.value + _NORMAL * error
+
 
 def estimate(axes: "Axes", place: float, cell: Cell, look: Look, *, hollow: bool = False) -> None:
     """Draw one line: seeds below, mean and interval, the published value above."""
     seeds = [seed.value for seed in cell.seeds if seed.value is not None]
     if len(seeds) > 1:
         axes.plot(seeds, [place + 0.22] * len(seeds), ".", color=look.colour, ms=4, alpha=0.6)
-    if cell.ci_low is not None and cell.ci_high is not None:
-        axes.plot([cell.ci_low, cell.ci_high], [place, place], color=look.colour, lw=1.8)
+    if (ends := interval(cell)) is not None:
+        axes.plot(ends, [place, place], color=look.colour, lw=1.8)
     if cell.value is not None:
         fill = "white" if hollow else look.colour
         axes.plot([cell.value], [place], look.marker, color=look.colour, mfc=fill, ms=6)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import draw, over_seeds
-from difftransformer.reporting.drawing import Look, printable
+from difftransformer.reporting.drawing import Look, printable, tidy
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from numpy.typing import NDArray
 
 
 def panels(
@@ -91,6 +93,19 @@ def metric_curves(
     for row in view.rows:
         by_seed = [[defined(result, name) for name in names] for result in view.evaluated(row)]
         draw(axes, over_seeds(x, by_seed), view.look[row.run], printable(row.label), marks=marks)
+
+
+def heat_maps(
+    figure: "Figure", places: "Sequence[Axes]", view: View[Any],
+    matrices: "Sequence[NDArray[np.floating]]", top: float, label: str,
+) -> None:  # fmt: skip
+    """Draw a matrix of heads by heads for each row, from 0 to ``top``, and one bar of colours."""
+    for axes, row, matrix in zip(places, view.rows, matrices, strict=True):
+        image = axes.imshow(matrix, vmin=0, vmax=top, cmap="viridis")
+        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
+        axes.grid(visible=False)
+        axes.locator_params(integer=True)
+    figure.colorbar(image, ax=list(places), shrink=0.7, label=label)
 
 
 def published_curve(

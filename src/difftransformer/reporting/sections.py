@@ -1,10 +1,10 @@
-"""Sections whose columns are metrics: means over seeds and paired differences, of a tidy frame."""
+"""Sections whose columns are metrics: means over seeds and paired differences."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import FamilySlice, RowSlice
 from difftransformer.config.model import LAMBDA, lambda_metric, layer_metric
@@ -12,10 +12,10 @@ from difftransformer.provenance.result import Result
 from difftransformer.reporting.cells import (
     DIFFERENCE,
     FACTS,
+    Paper,
     Place,
     fact_cell,
     mean_cell,
-    mean_cells,
     paired_differences,
     seed_values,
 )
@@ -23,9 +23,6 @@ from difftransformer.reporting.collect import layers_with, metric
 from difftransformer.reporting.document import Cell, Column, Row, Section
 from difftransformer.reporting.numbers import MINUS, count, plain
 from difftransformer.reporting.view import View
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _LAMBDA_DECIMALS = 2
 _SIZES = {"trained_parameters": "Trained", "extra_parameters": "Extra"}
@@ -94,7 +91,7 @@ def metric_section(
     Raises:
         UserError: a result is missing or lacks a metric.
     """
-    cells = mean_cells(metric_frame(view, metrics, decimals), decimals, view.paper)
+    cells = metric_cells(view, metrics, decimals, view.paper)
     cells += paired_differences(view.rows, [one.id for one in metrics], cells, decimals)
     columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
     if facts:
@@ -156,37 +153,27 @@ def section_of(
     )
 
 
-def metric_frame(view: View[Any], metrics: Sequence[Metric], decimals: int) -> "DataFrame":
-    """Tidy frame of metrics: row, column, seed, value, text, job_ids.
+def metric_cells(
+    view: View[Any], metrics: Sequence[Metric], decimals: int, paper: Paper
+) -> list[Cell]:
+    """Cells of metrics, row by row: a mean over the seeds each.
 
     Raises:
         UserError: a result is missing or lacks a metric.
     """
-    import pandas as pd
-
-    found = [
-        {
-            "row": row.run,
-            "column": one.id,
-            "seed": seed.seed,
-            "value": seed.value,
-            "text": f"{seed.text} {one.remark(result)}".rstrip() if one.remark else seed.text,
-            "job_ids": seed.job_ids,
-            "units": seed.units,
-            "for_all": seed.for_all,
-        }
-        for row in view.rows
-        for results in [view.evaluated(row)]
-        for one in metrics
-        for seed, result in zip(
-            seed_values(
-                [(result, one.value(result)) for result in results], decimals, terms=one.terms
-            ),
-            results,
-            strict=True,
-        )
-    ]
-    return pd.DataFrame(found, dtype=object)  # None stays None
+    cells = []
+    for row in view.rows:
+        results = view.evaluated(row)
+        for one in metrics:
+            found = [(result, one.value(result)) for result in results]
+            seeds = seed_values(found, decimals, terms=one.terms)
+            if one.remark is not None:
+                seeds = [
+                    seed.model_copy(update={"text": f"{seed.text} {one.remark(result)}".rstrip()})
+                    for seed, result in zip(seeds, results, strict=True)
+                ]
+            cells.append(mean_cell(Place(row.run, one.id), seeds, decimals, paper))
+    return cells
 
 
 def by_layer(view: View[Any], name: str, header: str) -> list[Metric]:

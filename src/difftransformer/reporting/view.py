@@ -148,6 +148,15 @@ class View(Generic[O]):
         """Return a file that the section's suite left beside its result."""
         return self.results.detail(self.part.suites[0], run, seed, name)
 
+    def mean_detail(self, row: RowSlice, name: str, key: str) -> "NDArray[np.floating]":
+        """Mean over seeds of an array in a file that the section's suite left."""
+        import numpy as np
+        from safetensors.numpy import load_file
+
+        found = [load_file(self.detail(row.run, seed, name))[key] for seed in self.seeds_of(row)]
+        mean: NDArray[np.floating] = np.mean(found, axis=0)
+        return mean
+
     def training_note(self) -> str:
         """Say budget, sizes and learning rates of the rows that are trained here."""
         ours = [row for row in self.rows if not row.pretrained]

@@ -145,6 +145,20 @@ def read(script: str) -> Any:
     return json.loads(script[script.index(" = ") + 3 :].rstrip(";\n"))
 
 
+def test_scripts_read_all_that_is_written_for_them(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    site = build(built, fake, tmp_path / "index.html", "table6")
+    (section,) = read(site["data/table-table6.js"])
+    cell, run = (next(iter(one.values())) for one in (section["cells"], read(site["data/runs.js"])))
+    for script, groups in {
+        "panel": (section, cell, read(site["data/jobs.js"]), read(site["data/site.js"])),
+        "runs": (run, run["facts"], read(site["data/settings.js"]), *run["curves"].values()),
+    }.items():
+        for name in {name for group in groups for name in group}:
+            assert re.search(rf"\.{name}\b", site[f"assets/{script}.js"]), (script, name)
+
+
 def test_a_board_of_claims_stands_in_front_and_each_leads_to_its_verdict(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from difftransformer.measurements.adaptation.frontier import DECIMALS, TEXTS, by_rate, draw_frontier
 from difftransformer.measurements.adaptation.settings import Options
-from difftransformer.reporting.cells import DIFFERENCE, mean_cells, paired_differences
+from difftransformer.reporting.cells import DIFFERENCE, paired_differences
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.curves import Curve, draw
 from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count
 from difftransformer.reporting.panels import panels, round_log_ticks
-from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame, section_of
+from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cells, section_of
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def figure(view: View[Options]) -> "Figure":
 def _by_run(view: View[Options]) -> Section:
     cells = []
     for view_of_text, one in _texts(view):
-        found = mean_cells(metric_frame(view_of_text, [one], DECIMALS), DECIMALS, view.paper)
+        found = metric_cells(view_of_text, [one], DECIMALS, view.paper)
         cells += [*found, *paired_differences(view.rows, [one.id], found, DECIMALS)]
     columns = [Column(id=one.id, header=one.header) for one in TEXTS]
     if view.compared:

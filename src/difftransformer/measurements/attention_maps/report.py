@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import load_file
 
 from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.model import layer_metric
@@ -22,7 +20,7 @@ from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count
-from difftransformer.reporting.panels import name_places, panels
+from difftransformer.reporting.panels import heat_maps, name_places, panels
 from difftransformer.reporting.sections import Metric, by_layer, metric_section
 from difftransformer.reporting.view import View
 
@@ -163,14 +161,9 @@ def _heat_maps(view: View[Options]) -> "Figure":
     drawn, (places,) = panels(1, 1 + len(rows), (3.4 * (1 + len(rows)), 3.8))
     _curves(places[0], view, ("distance",), "Distance in a layer")
     legend_below(drawn, places[0])
-    matrices = [_distances(view, row) for row in rows]
+    matrices = [view.mean_detail(row, DETAILS, "distance") for row in rows]
     top = max(float(np.nanmax(one, initial=0.0)) for one in matrices)
-    for axes, row, matrix in zip(places[1:], rows, matrices, strict=True):
-        image = axes.imshow(matrix, vmin=0, vmax=top or 1.0, cmap="viridis")
-        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
-        axes.grid(visible=False)
-        axes.locator_params(integer=True)
-    drawn.colorbar(image, ax=list(places[1:]), shrink=0.7, label="cosine distance")
+    heat_maps(drawn, places[1:], view, matrices, top or 1.0, "cosine distance")
     return drawn
 
 
@@ -213,16 +206,6 @@ def _line_styles(*labels: str) -> "list[Line2D]":
 def _layers(view: View[Options], rows: Sequence[RowSlice]) -> int:
     """Layers of the deepest of some rows."""
     return layers_with(BY_LAYER[-1], view.evaluated(*rows))
-
-
-def _distances(view: View[Options], row: RowSlice) -> NDArray[np.float32]:
-    """Mean over seeds of the matrix that the suite left."""
-    found = [
-        load_file(view.detail(row.run, one.seed, DETAILS))["distance"]
-        for one in view.evaluated(row)
-    ]
-    mean: NDArray[np.float32] = np.mean(found, axis=0)
-    return mean
 
 
 _SECTIONS: Mapping[str, Callable[[View[Options]], Section]] = {

@@ -8,7 +8,6 @@ from difftransformer.config.model import LAMBDA
 from difftransformer.measurements.context_rms.bounds import bounds, published
 from difftransformer.measurements.context_rms.settings import QUANTILES, Options, place_metric
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import mean_cells
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import span
 from difftransformer.reporting.curves import Curve, draw
@@ -16,7 +15,7 @@ from difftransformer.reporting.document import Cell, Column, Section
 from difftransformer.reporting.drawing import INK, Look, legend_below, looks, printable, tidy
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import log_ticks, one_a_row
-from difftransformer.reporting.sections import Metric, by_layer, metric_frame, metric_section
+from difftransformer.reporting.sections import Metric, by_layer, metric_cells, metric_section
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _with_bounds_and_lambdas(view: View[Options], section: Section) -> Section:
     """
     columns, cells, notes = bounds(view)
     metrics = by_layer(view, LAMBDA, "λ")
-    found = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
+    found = metric_cells(view, metrics, _DECIMALS, view.paper)
     cells += [cell for cell in found if cell.value is not None]
     for row in view.rows:
         seeds = [seed for cell in found if cell.row == row.run for seed in cell.seeds]

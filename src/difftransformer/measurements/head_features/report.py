@@ -3,15 +3,13 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.errors import UserError
 from difftransformer.measurements.head_features.settings import CKA, DETAILS, IMPORTANCE, Options
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import FAINT, printable, tidy
-from difftransformer.reporting.panels import panels
+from difftransformer.reporting.panels import heat_maps, panels
 from difftransformer.reporting.sections import Metric, metric_section
 from difftransformer.reporting.view import View
 
@@ -50,17 +48,13 @@ def figure(view: View[Options]) -> "Figure":
 def _heat_maps(view: View[Options]) -> "Figure":
     rows = view.rows
     drawn, (places,) = panels(1, len(rows), (3.4 * len(rows), 3.6))
-    for axes, row in zip(places, rows, strict=True):
-        image = axes.imshow(_mean(view, row, "cka"), vmin=0, vmax=1, cmap="viridis")
-        tidy(axes, x="head, layer by layer", y="", title=printable(row.label, 34))
-        axes.grid(visible=False)
-        axes.locator_params(integer=True)
-    drawn.colorbar(image, ax=list(places), shrink=0.7, label="CKA")
+    matrices = [view.mean_detail(row, DETAILS, "cka") for row in rows]
+    heat_maps(drawn, places, view, matrices, 1, "CKA")
     return drawn
 
 
 def _curves(view: View[Options]) -> "Figure":
-    importances = {row.run: _mean(view, row, "importance") for row in view.rows}
+    importances = {row.run: view.mean_detail(row, DETAILS, "importance") for row in view.rows}
     layers = max(len(one) for one in importances.values())
     drawn, (places,) = panels(1, layers, (3.8 * layers, 3.6), sharey=True)
     for layer, axes in enumerate(places):
@@ -110,11 +104,3 @@ def _joint(view: View[Options]) -> "Figure":
     drawn: Figure = grid.figure
     drawn.tight_layout()
     return drawn
-
-
-def _mean(view: View[Options], row: RowSlice, name: str) -> NDArray[np.floating]:
-    """Mean over seeds of an array that the suite left."""
-    seeds = view.seeds_of(row)
-    found = [load_file(view.detail(row.run, seed, DETAILS))[name] for seed in seeds]
-    mean: NDArray[np.floating] = np.mean(found, axis=0)
-    return mean

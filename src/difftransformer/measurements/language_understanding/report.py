@@ -13,14 +13,7 @@ from difftransformer.errors import UserError
 from difftransformer.measurements.language_understanding.notes import label_of, notes
 from difftransformer.measurements.language_understanding.settings import Options, Suite, metric_of
 from difftransformer.provenance.result import Result
-from difftransformer.reporting.cells import (
-    DIFFERENCE,
-    Paper,
-    Place,
-    fact_cell,
-    mean_cells,
-    paired_differences,
-)
+from difftransformer.reporting.cells import DIFFERENCE, Paper, Place, fact_cell, paired_differences
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import stand_in_title
 from difftransformer.reporting.document import Cell, Column, Row, Section
@@ -33,9 +26,10 @@ from difftransformer.reporting.drawing import (
     printable,
     tidy,
 )
+from difftransformer.reporting.forest import interval
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import name_places, panels
-from difftransformer.reporting.sections import Metric, adapted_sizes, metric_frame
+from difftransformer.reporting.sections import Metric, adapted_sizes, metric_cells
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -50,7 +44,6 @@ GUESSING = "guessing"
 """Row of the accuracy of guessing."""
 _WRITE = partial(plain, decimals=DECIMALS)
 _BREADTH = 0.72
-_NORMAL = 1.96  # of standard errors to either side of an interval of 95%
 _DOTS = (0, (2, 1.5))
 
 
@@ -61,7 +54,7 @@ def section(view: View[Options]) -> Section:
     asked = {one: task for one, task in columns.items() if task in [*suite.asked_tasks, AVERAGE]}
     cells = _measured(view, asked)
     if more := _more(view, suite):
-        cells += mean_cells(metric_frame(view, more, DECIMALS), DECIMALS, view.paper)
+        cells += metric_cells(view, more, DECIMALS, view.paper)
     ids = [*asked, *(one.id for one in more if one.compared)]
     cells += paired_differences(view.rows, ids, cells, DECIMALS)
     published, of_them = _published(view, set(columns))
@@ -133,7 +126,7 @@ def _measured(view: View[Options], columns: dict[str, str]) -> list[Cell]:
         for column, task in columns.items()
         for ending, part in (("", ""), (ERROR, "stderr"))
     ]
-    found = mean_cells(metric_frame(view, metrics, DECIMALS), DECIMALS, view.paper)
+    found = metric_cells(view, metrics, DECIMALS, view.paper)
     cells = []
     for cell, error in zip(found[::2], found[1::2], strict=True):
         behind = "" if error.value is None else f" ({_WRITE(error.value)})"
@@ -253,12 +246,8 @@ def _point(axes: "Axes", x: float, step: float, cell: Cell, error: Cell | None, 
     if cell.value is None:
         return
     at = x if cell.paper_value is None else x - step / 4
-    low, high = cell.ci_low, cell.ci_high
-    if (low is None or high is None) and error is not None and error.value is not None:
-        reach = _NORMAL * error.value
-        low, high = cell.value - reach, cell.value + reach
-    if low is not None and high is not None:
-        axes.plot([at, at], [low, high], color=look.colour, lw=1.6)
+    if (ends := interval(cell, None if error is None else error.value)) is not None:
+        axes.plot([at, at], ends, color=look.colour, lw=1.6)
     axes.plot([at], [cell.value], look.marker, color=look.colour, ms=5.5, mec="white", mew=0.5)
 
 

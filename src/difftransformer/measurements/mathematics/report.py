@@ -16,6 +16,7 @@ from difftransformer.reporting.conditions import span, stand_in_title
 from difftransformer.reporting.curves import draw, over_seeds
 from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import FAINT, Look, legend_below, printable, tidy
+from difftransformer.reporting.forest import interval
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import name_places, panels, published_curve
 from difftransformer.reporting.sections import Metric, metric_section
@@ -29,7 +30,6 @@ DECIMALS = 1
 FINAL = "final"
 """Column of the average after all of stage 1."""
 _BREADTH = 0.7  # of a set's place on the axis, shared by its rows
-_ERRORS = 1.96
 
 
 def section(view: View[Options]) -> Section:
@@ -229,16 +229,11 @@ def _errors(
     axes: "Axes", places: Sequence[float], cells: Sequence[Cell | None], found: Sequence[Result],
     look: Look,
 ) -> None:  # fmt: skip
-    """The interval of the mean as the table has it; of one seed 1.96 standard errors over items."""
+    """The interval of the mean as the table has it; of one seed that of its error over items."""
     for place, cell in zip(places, cells, strict=True):
-        assert cell is not None and cell.value is not None
-        low, high = cell.ci_low, cell.ci_high
-        if low is None or high is None:
-            error = metric(found[0], metric_of(cell.column, "stderr"))
-            if error is None:  # of one item
-                continue
-            reach = _ERRORS * 100 * error
-            low, high = cell.value - reach, cell.value + reach
-        axes.plot(
-            [place] * 2, [max(0.0, low), min(100.0, high)], color=look.colour, lw=1.1, alpha=0.6
-        )
+        assert cell is not None
+        error = metric(found[0], metric_of(cell.column, "stderr"))
+        if (ends := interval(cell, None if error is None else 100 * error)) is None:
+            continue  # of one seed, by one item
+        inside = max(0.0, ends[0]), min(100.0, ends[1])
+        axes.plot([place] * 2, inside, color=look.colour, lw=1.1, alpha=0.6)

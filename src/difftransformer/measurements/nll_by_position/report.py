@@ -6,7 +6,7 @@ from difftransformer.config.measurement import Options
 from difftransformer.config.papers import PaperTable
 from difftransformer.errors import UserError
 from difftransformer.measurements.nll_by_position.settings import WHOLE, nll_name, places_in
-from difftransformer.reporting.cells import DIFFERENCE, Paper, mean_cells, paired_differences
+from difftransformer.reporting.cells import DIFFERENCE, Paper, paired_differences
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import shared_setting
 from difftransformer.reporting.curves import Curve, draw
@@ -15,7 +15,7 @@ from difftransformer.reporting.drawing import INK, legend_below, printable, tidy
 from difftransformer.reporting.loss_panels import difference_title
 from difftransformer.reporting.numbers import count
 from difftransformer.reporting.panels import log_ticks, panels, published_curve
-from difftransformer.reporting.sections import Metric, metric_frame, section_of
+from difftransformer.reporting.sections import Metric, metric_cells, section_of
 from difftransformer.reporting.view import View
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def section(view: View[Options]) -> list[Section]:
     metrics = [Metric(nll_name(place), f"{place} ↓") for place in view.suite.places]
     metrics.append(Metric(WHOLE, "whole window ↓", hidden=True))
     # The published positions are others.
-    cells = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, Paper(None))
+    cells = metric_cells(view, metrics, _DECIMALS, Paper(None))
     columns = [Column(id=one.id, header=one.header, tidy_only=one.hidden) for one in metrics]
     measured = section_of(view, columns, cells, _notes(view))
     if not view.compared:

@@ -14,7 +14,6 @@ from difftransformer.reporting.cells import (
     Place,
     censored_cells,
     mean_cell,
-    mean_cells,
     paired_differences,
     seed_values,
     share_cell,
@@ -26,7 +25,7 @@ from difftransformer.reporting.document import Cell, Column, Section, SeedValue
 from difftransformer.reporting.drawing import FAINT, INK, SOFT, legend_below, printable, tidy
 from difftransformer.reporting.numbers import count, plain
 from difftransformer.reporting.panels import halves, log_ticks, one_a_row
-from difftransformer.reporting.sections import Metric, metric_frame, row_facts, section_of
+from difftransformer.reporting.sections import Metric, metric_cells, row_facts, section_of
 from difftransformer.reporting.statistics import survival
 from difftransformer.reporting.view import View
 
@@ -67,7 +66,7 @@ def section(view: View[Options]) -> Section:
             for one in metrics
         ]
     horizon = _horizon(view)
-    accuracies = mean_cells(metric_frame(view, metrics, _DECIMALS), _DECIMALS, view.paper)
+    accuracies = metric_cells(view, metrics, _DECIMALS, view.paper)
     cells = [
         *what.cells,
         *(cell for row in view.rows for cell in _binding(view, row, horizon)),

@@ -24,7 +24,9 @@ _POINTS = 160
 """Points of a curve at most."""
 _DIGITS = 4
 _NO_SETTING = ("upstream", "scale", "run", "resolved", "held_out")
-_FACTS = ("parameters", "non_embedding_parameters", "steps", "tokens")
+_FACTS = ("parameters", "tokens")
+_ENDS = ("validation_loss", "steps_to_bind")
+"""Metrics of trainings that the list of runs has as columns, where one has them."""
 
 
 def script(name: str, content: object) -> str:
@@ -73,13 +75,11 @@ def cells(table: TableDocument) -> list[dict[str, Any]]:
     """Sections of a table: its rows, and of each cell what a reader sees who opens it."""
     return [
         {
-            "title": section.title,
             "rows": {row.run: row.label for row in section.rows},
             "cells": {
                 f"{cell.row}/{cell.column}": {
                     "header": headers[cell.column],
                     "text": cell.text,
-                    "value": _short(cell.value),
                     "interval": None
                     if cell.ci_low is None or cell.ci_high is None
                     else [_short(cell.ci_low), _short(cell.ci_high)],
@@ -115,16 +115,14 @@ def _run(
     tokens = [float(one.metrics.get("tokens") or 0) for one in results]
     ends = {
         name: _short(math.fsum(known) / len(known))
-        for name in dict.fromkeys(key for one in results for key in one.metrics)
-        if name not in _FACTS
-        and (known := [float(v) for one in results if (v := one.metrics.get(name)) is not None])
+        for name in _ENDS
+        if (known := [float(v) for one in results if (v := one.metrics.get(name)) is not None])
     }
     return {
         "label": about.label if about else run,
         "base": about.base if about else None,
         "look": about.look if about else None,
         "seeds": [one.seed for one in results],
-        "jobs": [one.job_id for one in results],
         "facts": {name: results[0].metrics.get(name) for name in _FACTS},
         "seconds": round(math.fsum(seconds) / len(seconds), 1),
         "speed": _short(sum(tokens) / total) if (total := sum(seconds)) else None,

@@ -87,7 +87,7 @@ class Site:
             "jobs": data.jobs(self.origins),
             "settings": data.settings(self.found.trainings.values()),
             "runs": data.runs(self.report, self.found),
-            "site": {"scale": self.report.scale, "given": self.report.given},
+            "site": {"given": self.report.given},
         }
         if self.maps:
             found["attention"] = data.attention(self.maps, self.found.trainings.values())

@@ -26,9 +26,14 @@
   for (let number = 0; number < 7; number += 1) document.body.append(element("span", {id: `c${number}`, className: `c${number}`, hidden: true}));
   const dash = (run) => [[], [6, 3], [2, 3]][Math.floor(([...chosen].filter((one) => (runs[one].look ?? -1) === (runs[run].look ?? -1))).indexOf(run)) % 3] ?? [];
 
+  const spoken = (name) => name.replaceAll("_", " ");
+  const titled = (name) => spoken(name[0].toUpperCase() + name.slice(1));
+  const namesOf = (part) => [...new Set(Object.values(runs).flatMap((one) => Object.keys(one[part])))];
+
   // --- the table ---
+  const ends = namesOf("ends");
   const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Parameters", (one) => one.facts.parameters],
-    ["Tokens", (one) => one.facts.tokens], ["Valid", (one) => one.ends.validation_loss], ["Steps to bind", (one) => one.ends.steps_to_bind],
+    ["Tokens", (one) => one.facts.tokens], ...ends.map((name) => [titled(name), (one) => one.ends[name]]),
     ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.memory, memory]]
     .filter(([, get]) => Object.values(runs).some((one) => get(one) != null && get(one) !== ""));
   for (const [name] of columns) {
@@ -55,9 +60,8 @@
   });
 
   // --- the curves ---
-  const names = [...new Set(Object.values(runs).flatMap((one) => Object.keys(one.curves)))];
-  const first = ["validation_loss", "accuracy_n4", "loss"].filter((one) => names.includes(one));
-  for (const name of [...new Set([...first, ...names])]) by("curve").append(element("option", {value: name}, name.replaceAll("_", " ")));
+  const names = namesOf("curves");  // first those that the table has the ends of
+  for (const name of new Set([...ends.filter((one) => names.includes(one)), ...names])) by("curve").append(element("option", {value: name}, spoken(name)));
   let plot = null;
   const curves = () => {
     plot?.destroy();
@@ -97,7 +101,7 @@
       axes: [{...axis, label: "training tokens", values: (_, ticks) => ticks.map(short)}, {...axis, size: 64}],
     }, uPlot.join(sets, sets.map((set) => set.slice(1).map(() => 1))), place);
     for (const row of place.querySelectorAll(".u-legend .range")) row.remove();
-    place.setAttribute("aria-label", `${name.replaceAll("_", " ")} over training tokens of ${drawn.map((run) => runs[run].label).join(", ")}`);
+    place.setAttribute("aria-label", `${spoken(name)} over training tokens of ${drawn.map((run) => runs[run].label).join(", ")}`);
   };
 
   // --- the settings ---
