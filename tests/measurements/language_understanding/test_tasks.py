@@ -39,6 +39,12 @@ def test_our_items_of_the_six_benchmarks_can_be_asked_and_are_distinct(task: str
         assert set(Counter(item["answer"] for item in found).values()) == {5}
 
 
+@pytest.mark.parametrize("task", ["winogrande", "gsm8k"])
+def test_a_metric_that_lm_eval_does_not_give_is_refused(task: str) -> None:
+    with pytest.raises(ValueError, match=f"metrics: .*{task} .*by acc"):
+        suite(tasks=[task], metrics={task: "acc_norm"})
+
+
 @pytest.mark.parametrize("task", LANGUAGE_TASKS)
 def test_a_task_is_what_lm_eval_says_of_it(task: str) -> None:
     known, bundled = LANGUAGE_TASKS[task], Path(lm_eval.tasks.__file__).parent
@@ -52,6 +58,8 @@ def test_a_task_is_what_lm_eval_says_of_it(task: str) -> None:
     if known.prefix == "agieval":
         group = yaml.safe_load((bundled / known.folder / "agieval_en.yaml").read_text())
         assert group["task"] == list(known.members.values())
+    if not known.room:
+        assert known.normed == ("- metric: acc_norm" in joined) or known.subjects
     if known.shots:
         assert f"num_fewshot: {known.shots}" in joined
     if known.filter != "none":

@@ -128,6 +128,9 @@ class Suite(Base):
             raise ValueError(f"metrics: {', '.join(foreign)} are not among its tasks")
         if written := [task for task in self.metrics if LANGUAGE_TASKS[task].room]:
             raise ValueError(f"metrics: {written[0]} is not scored by acc or acc_norm alone")
+        normed = [task for task, metric in self.metrics.items() if metric == "acc_norm"]
+        if plain := [task for task in normed if not LANGUAGE_TASKS[task].normed]:
+            raise ValueError(f"metrics: lm-eval scores {plain[0]} by acc alone")
         if not self.asked_tasks:
             raise ValueError(f"tasks: nothing is left to ask; {self.code_note}")
         return self

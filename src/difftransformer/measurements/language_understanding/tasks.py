@@ -31,6 +31,7 @@ class LanguageTask(NamedTuple):
         revision: Commit of that data set on the hub; None where none is pinned.
         fields: Keys that an item in a file must have; a dot leads into a mapping.
         values: What some of them may be, for those that lm-eval looks up.
+        normed: Whether lm-eval scores it by acc_norm, too.
         filter: Filter of lm-eval that reads the answer the metric is of.
         shots: Solved examples that lm-eval gives where nobody says how many.
         own_examples: Whether lm-eval brings these itself, so that no split has them.
@@ -49,6 +50,7 @@ class LanguageTask(NamedTuple):
     revision: str | None
     fields: tuple[str, ...]
     values: Mapping[str, Sequence[Any]] = MappingProxyType({})
+    normed: bool = False
     filter: str = "none"
     shots: int = 0
     own_examples: bool = False
@@ -91,8 +93,8 @@ _AGIEVAL_EN = (
 _SUPER_GLUE = ("aps/super_glue", "3de24cf8022e94f4ee4b9d55a6f539891524d646")
 
 LANGUAGE_TASKS = {
-    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", 212_000, *_ARC),
-    "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC),
+    "arc_challenge": LanguageTask("ARC-C", "acc", "arc", 212_000, *_ARC, normed=True),
+    "arc_easy": LanguageTask("ARC-E", "acc", "arc", 371_000, *_ARC, normed=True),
     "boolq": LanguageTask(
         "BoolQ", "acc", "super_glue/boolq", 1_065_000, *_SUPER_GLUE,
         ("question", "passage", "label"),
@@ -100,17 +102,17 @@ LANGUAGE_TASKS = {
     "hellaswag": LanguageTask(
         "HellaSwag", "acc_norm", "hellaswag", 3_606_000,
         "Rowan/hellaswag", "218ec52e09a7e7462a5400043bb9a69a41d06b76",
-        ("activity_label", "ctx_a", "ctx_b", "endings", "label"),
+        ("activity_label", "ctx_a", "ctx_b", "endings", "label"), normed=True,
     ),
     "openbookqa": LanguageTask(
         "OBQA", "acc", "openbookqa", 46_000,
         "allenai/openbookqa", "388097ea7776314e93a529163e0fea805b8a6454",
-        ("question_stem", *_CHOICES),
+        ("question_stem", *_CHOICES), normed=True,
     ),
     "piqa": LanguageTask(
         "PIQA", "acc", "piqa", 142_000,
         "baber/piqa", "142f6d7367fd9877f0fb3b5734ea6a545f54cdd1",
-        ("goal", "sol1", "sol2", "label"),
+        ("goal", "sol1", "sol2", "label"), normed=True,
     ),
     "winogrande": LanguageTask(
         "WinoGrande", "acc", "winogrande", 68_000,
