@@ -237,6 +237,7 @@ def save_with_little_room(folder: Path, sender) -> None:
     import resource
     import signal
 
+    torch.set_num_threads(1)  # a forked process has none of its parent's threads, and would wait
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails as on a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
     big = Snapshot(9, {"w": torch.zeros(100_000)}, {})
