@@ -32,7 +32,7 @@
 
   // --- the table ---
   const ends = namesOf("ends");
-  const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Parameters", (one) => one.facts.parameters],
+  const columns = [["Base", (one) => one.base ?? ""], ["Seeds", (one) => one.seeds.length], ["Params", (one) => one.facts.parameters],
     ["Tokens", (one) => one.facts.tokens], ...ends.map((name) => [titled(name), (one) => one.ends[name]]),
     ["Time", (one) => one.seconds, time], ["Tokens/s", (one) => one.speed], ["Memory", (one) => one.memory, memory]]
     .filter(([, get]) => Object.values(runs).some((one) => get(one) != null && get(one) !== ""));
