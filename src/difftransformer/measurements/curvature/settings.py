@@ -15,8 +15,7 @@ NAMES = (
     *("largest", "smallest", "ratio", "negative_top"),
     *("negative_curvature", "negative_mass", "error"),
 )
-"""Metrics of a phase, see `measure.measure`; `ratio` and `negative_curvature`
-are of sums over batches."""
+"""Metrics of a phase, see `measure.measure`; two are of sums over batches, see there."""
 SPECTRA = "spectra.json"
 """File beside a result, a `Spectra`."""
 
