@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
+from difftransformer.provenance.atomic import link
 from difftransformer.provenance.refusals import refusal_of
-from difftransformer.provenance.spool import JOURNAL, TERMINAL, Record, Sent, Spool
+from difftransformer.provenance.spool import ARTIFACTS, JOURNAL, TERMINAL, Record, Sent, Spool
 
 if TYPE_CHECKING:
     from difftransformer.provenance.mlflow_sink import MlflowSink
@@ -169,9 +170,17 @@ class SpoolTracker:
         self._log_points(values, step)
 
     def log_artifact(self, path: Path) -> None:
-        """Register a small file; it is copied when it is sent."""
-        relative = os.path.relpath(path, self._state)  # the results folder may move as a whole
-        self._spool.append({"kind": "artifact", "path": relative})
+        """Keep a small file for the store as it is now.
+
+        Before it is sent the workflow may have moved it into object storage, or made it anew.
+        """
+        kept = self._state / ARTIFACTS / path.name
+        try:
+            link(path, kept)
+        except OSError as error:
+            logger.warning("tracking: artifact %s is not kept (%s)", path, error.strerror)
+            return
+        self._spool.append({"kind": "artifact", "path": f"{ARTIFACTS}/{path.name}"})
 
     def rewind(self, step: int) -> None:
         """Resume behind ``step``: points after it that come again are known already."""

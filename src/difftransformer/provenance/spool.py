@@ -4,7 +4,7 @@
 says which job it is; after that there are params, tags, metric points, artifacts and the changes of
 status. The job holds a lock on it for as long as it lives, which also tells everybody else whether
 it does. Beside it, ``tracking.sent.json`` says for each store how far the journal was sent and
-under which MLflow run. Nothing here imports mlflow.
+under which MLflow run; the folder ``tracked`` has its artifacts. Nothing here imports mlflow.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from difftransformer.provenance.atomic import write_text
 
 JOURNAL = "tracking.jsonl"
 SENT = "tracking.sent.json"
+ARTIFACTS = "tracked"
+"""Folder of the files that go to the store with a journal, beside it."""
 SENDING = "tracking.lock"
 """Held by one sender at a time: the job's own thread, or a later synchronisation."""
 COPY = "difftransformer.copy"

@@ -63,7 +63,7 @@ def test_a_job_leaves_result_log_and_journal(tmp_path: Path) -> None:
     assert isinstance(tags, dict)
     assert tags["upstream"] == "pretrain-diff_v1-1-cdcdcdcdcd"
     assert {"rule", "git_commit", "version.python", "hardware.cpu"} <= set(tags)
-    assert {"kind": "artifact", "path": "../r.json"} in records
+    assert {"kind": "artifact", "path": "tracked/r.json"} in records
     assert records[-1]["status"] == "FINISHED"
 
 

@@ -60,6 +60,8 @@ def test_everything_of_a_job_arrives(
             one.log_metrics({"loss": 1 / step, "undefined": float("nan")}, step)
         one.log_artifact(table)
         one.log_artifact(tmp_path / "results" / "gone.csv")
+    assert "gone.csv is not kept (No such file or directory)" in caplog.text
+    table.unlink()  # as where the workflow has moved it into object storage
     report = sync_tracking(tmp_path / "results", uri)
     assert report.unsent == () and "sending 1 journals" in caplog.text
     (run,) = runs(client, "all/0")
