@@ -96,6 +96,7 @@ rule headline:
     input:
         PLAN.files(PLAN.asked([])),
         PLAN.jobs.layout.report,
+        PLAN.jobs.layout.report_sums,
 
 
 include: "workflow/rules/common.smk"

@@ -264,7 +264,13 @@ onsuccess:
                 JOBS.scale,
                 lambda run, seed: exists(JOBS.layout.training(run, int(seed))),
             )
-        print(*PLAN.ending(), sep="\n", file=sys.stderr)
+        lines, prefix = (
+            PLAN.ending(),
+            workflow.storage_settings.default_storage_prefix,
+        )
+        if prefix and exists(JOBS.layout.report_sums):
+            lines.append(f"report: {prefix}/{JOBS.layout.page('index')}")
+        sys.stderr.writelines(f"{line}\n" for line in lines)
     except UserError as error:
         print(f"warning: {error}", file=sys.stderr)
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 # Contract: needs result files and nothing else; makes {ROOT}/{scale}/tables/{artifact}.* ,
 # {ROOT}/{scale}/figures/{artifact}.{svg,png} and {ROOT}/{scale}/report, a small site on what is asked for and
-# on what earlier calls have built; its first page is written last.
+# on what earlier calls have built, whose digests beside it are written last.
 
 
 # Where jobs run elsewhere, the head does these: no command line there says what was asked for, and each
@@ -98,12 +98,14 @@ rule build_report:
         histories=lambda wildcards: PLAN.histories(get_asked()),
         maps=lambda wildcards: PLAN.browsed(get_asked()),
     output:
-        report(
-            JOBS.layout.report,
+        site=report(
+            directory(JOBS.layout.report),
+            htmlindex="index.html",
             caption="../report/report.rst",
             category="Report",
             labels={"artifact": "report", "scale": JOBS.scale},
         ),
+        sums=JOBS.layout.report_sums,
     log:
         f"{ROOT}/{JOBS.scale}/logs/build_report.log",
     params:
@@ -114,4 +116,4 @@ rule build_report:
     shell:
         "difftransformer build_report --slice {params.cfg} --inputs '{input.results}'"
         " --tables '{input.tables}' --figures '{input.figures}' --verdicts {input.verdicts}"
-        " --output {output} --log {log}"
+        " --output {output.site}/index.html --log {log}"

@@ -23,5 +23,6 @@ for _name, _description in DESCRIPTIONS.items():
         input:
             PLAN.files(PLAN.asked([_name])),
             JOBS.layout.report,
+            JOBS.layout.report_sums,
 
     getattr(rules, _name).rule.docstring = _description

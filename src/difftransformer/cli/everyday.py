@@ -122,10 +122,9 @@ def open_report(
 
     with reporting():
         plan = load_plan(config, scale)
-        page = Path(plan.jobs.layout.report)
         if artifact is not None:
             lookup(plan.artifacts.known, artifact, "artifact", "open")
-            page = Path(plan.jobs.layout.page(artifact))
+        page = Path(plan.jobs.layout.page(artifact or "index"))
         if not page.is_file():
             raise DataError(
                 f"{page}: not built yet: difftransformer {artifact or 'reproduce'} --scale "

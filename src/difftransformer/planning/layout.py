@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from difftransformer.provenance.published import SUMS
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -73,13 +75,18 @@ class Layout:
         return f"{self.home}/figures/{artifact}"
 
     def page(self, artifact: str) -> str:
-        """Page of an artifact by itself."""
-        return f"{self.home}/report/{artifact}.html"
+        """Page of the report: of an artifact, or its first one, ``index``."""
+        return f"{self.report}/{artifact}.html"
 
     @property
     def report(self) -> str:
-        """The report's first page."""
-        return f"{self.home}/report/index.html"
+        """Folder of the report's pages and of all that they need."""
+        return f"{self.home}/report"
+
+    @property
+    def report_sums(self) -> str:
+        """Digests of all in the report's folder, written when it is whole."""
+        return f"{self.report}{SUMS}"
 
     @property
     def verdicts(self) -> str:

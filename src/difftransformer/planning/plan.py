@@ -265,7 +265,8 @@ class Plan:
         """Return what a build comes to, for who watched it: the verdicts, and where all is."""
         from difftransformer.reporting.verdict_job import read_verdicts
 
-        verdicts, report = Path(self.jobs.layout.verdicts), Path(self.jobs.layout.report)
+        layout = self.jobs.layout
+        verdicts, report = Path(layout.verdicts), Path(layout.page("index"))
         lines = read_verdicts(verdicts).summary if verdicts.is_file() else []
         return [*lines, f"report: {report}"] if report.is_file() else lines
 

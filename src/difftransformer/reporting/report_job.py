@@ -36,7 +36,8 @@ def build_report(
         figures: ``{artifact}.svg`` of every figure, as `build_figure` wrote them.
         verdicts: verdicts.json of the scale.
         results: Result files behind the tables, each with its history beside it.
-        output: The first page, such as ``results/{scale}/report/index.html``; written last.
+        output: The first page, such as ``results/{scale}/report/index.html``; of the folder it is
+            written last, and the digests of all of it beside the folder.
 
     Raises:
         UserError: A table, a figure or a result is missing; names it and the command.

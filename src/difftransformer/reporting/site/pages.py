@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.claims import VerdictName
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import look_numbers
@@ -117,8 +118,9 @@ class Site:
 
 
 def write_site(site: Site, output: Path) -> None:
-    """Write all pages with what they need beside them, the first page last.
+    """Write all pages with what they need beside them, the first page last, then their digests.
 
+    Those lie beside the folder: it is whole when they are there, in object storage, too.
     What an earlier report left there of artifacts that are gone is taken away.
     """
     folder, bodies = output.parent, list(site.bodies())
@@ -137,6 +139,7 @@ def write_site(site: Site, output: Path) -> None:
                 path.unlink()
     for name, text in texts.items():
         write_text(folder / name, text)
+    publish(folder.with_name(folder.name + SUMS), {}, map(folder.joinpath, texts))
 
 
 def render_alone(template: str, **values: Any) -> str:
