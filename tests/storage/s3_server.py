@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -109,15 +110,22 @@ def serving(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def refusing(server: Server, part: str, status: int, code: str) -> Iterator[Server]:
-    """Answer requests from the server, but refuse to write what has ``part`` in its name."""
+def refusing(
+    server: Server, part: str, status: int, code: str, after: threading.Event | None = None
+) -> Iterator[Server]:
+    """Answer requests from the server, but refuse to write names that ``part`` matches.
+
+    No sooner than ``after`` something: until then who writes it waits.
+    """
 
     class Proxy(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def handle_one(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.command not in READABLE and part in self.path:
+            if self.command not in READABLE and re.search(part, self.path):
+                if after is not None:
+                    after.wait()
                 said = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
                 self.answer(status, {"Content-Type": "application/xml"}, said)
                 return
@@ -153,6 +161,8 @@ def refusing(server: Server, part: str, status: int, code: str) -> Iterator[Serv
     try:
         yield Server(f"http://127.0.0.1:{proxy.server_port}")
     finally:
+        if after is not None:
+            after.set()
         proxy.shutdown()
         proxy.server_close()
         thread.join()

@@ -3,6 +3,7 @@
 `make test-s3` runs this; the ordinary suite leaves it out.
 """
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from attempts import Rebuild, assert_same, calls
@@ -22,6 +24,7 @@ from small_workflow import Checkout, copy_of
 pytestmark = pytest.mark.s3
 
 TRAINING = "results/smoke/runs/diff/0/training.json"
+LAST = "checkpoint-00000200"
 ERROR = ("error: ", "warning: ")
 
 
@@ -91,11 +94,15 @@ def job_of(key: str) -> str:
 def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     finished: Checkout, server: Server, bucket: str, tmp_path: Path
 ) -> None:
-    one = Elsewhere(finished, tmp_path / "one", server, bucket)
-    with one.started("table6") as head:
-        wait_for(lambda: server.copies(bucket) or head.poll() is not None, "a checkpoint", 240)
-        assert head.poll() is None, (one.folder / "said").read_text()
-        os.killpg(head.pid, signal.SIGKILL)
+    lost = Event()
+    # However fast it trains, its last state is not in the bucket, so it has not ended.
+    with refusing(server, f"/diff/0/.*{LAST}", 503, "SlowDown", after=lost) as slow:
+        one = Elsewhere(finished, tmp_path / "one", slow, bucket)
+        with one.started("table6") as head:
+            wait_for(lambda: server.copies(bucket) or head.poll() is not None, "a checkpoint", 240)
+            assert head.poll() is None, (one.folder / "said").read_text()
+            os.killpg(head.pid, signal.SIGKILL)
+        lost.set()
     shutil.rmtree(one.folder)
     left = server.copies(bucket)
     assert left and TRAINING not in "".join(server.keys(bucket))
@@ -121,6 +128,14 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     for part in ("runs/", "evaluations/", "tables/", "data/"):
         assert_same(finished.folder / "results" / "smoke", built, part)
     assert server.keys(bucket, "state") == []  # finished runs leave nothing
+    sums = json.loads(server.read(bucket, "built/results/smoke/report.sha256.json"))
+    pages = {f"results/smoke/{name}" for name in sums["sha256"]["files"]}
+    assert {"results/smoke/report/index.html", "results/smoke/report/table6.html"} <= pages
+    assert pages <= {key.removeprefix("built/") for key in server.keys(bucket, "built")}
+    sent = {path.name for path in (two.folder / "results/mlflow/artifacts").rglob("*.*")}
+    assert {"training.json", "history.csv", "0.json", "table6.json"} <= sent
+    assert "artifact" not in ended.stderr
+    assert f"report: s3://{bucket}/built/results/smoke/report/index.html" in ended.stderr
     again = Elsewhere(finished, tmp_path / "three", server, bucket).snakemake("-n", "table6")
     assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
 
@@ -188,7 +203,7 @@ def test_a_bucket_that_fills_up_under_a_workflow_loses_nothing(
     assert bucket in line and TRAINING.rpartition("/")[0] in line
     assert "Traceback" not in ended.stderr and "canary-secret" not in ended.stderr
     left = server.copies(bucket)
-    assert left[-1] == "checkpoint-00000200" and len(left) <= 2  # nobody has its outputs yet
+    assert left[-1] == LAST and len(left) <= 2  # nobody has its outputs yet
     shutil.rmtree(one.folder)
     two = Elsewhere(finished, tmp_path / "two", server, bucket)
     ended = two.snakemake(TRAINING)

@@ -24,6 +24,13 @@ def test_each_rule_runs_on_its_declared_inputs_alone(finished: Checkout, tmp_pat
         run_alone(finished, job, tmp_path / job.rule)
 
 
+def test_a_folder_goes_into_storage_before_what_says_that_it_is_whole(finished: Checkout) -> None:
+    """In Snakemake's order; of a folder object storage may have a part, of a file it has all."""
+    for job in declared_jobs(finished):
+        folders = [name for name in job.outputs if (finished.folder / name).is_dir()]
+        assert not folders or job.outputs[-1].endswith(".json"), job.outputs
+
+
 def test_what_a_job_does_not_declare_it_does_not_find(finished: Checkout, tmp_path: Path) -> None:
     (job,) = [job for job in declared_jobs(finished) if TRAINED in job.outputs]
     job.inputs.remove("results/smoke/data/stdlib_text/shards")

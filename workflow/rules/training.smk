@@ -1,8 +1,8 @@
 # Contract: needs a packed dataset, and for a run that continues another one (other text, longer
 # positions) or adapts it (Dex, LoRA, ...) the finished training of the same seed that `init_from` names; makes
-# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, training.json and, in kept/, weights
-# of earlier steps. Checkpoints live in {ROOT}/{scale}/state, outside the outputs, so a killed job
-# continues from its newest whole one.
+# {ROOT}/{scale}/runs/{run}/{seed}/: weights, config, history.csv, in kept/ weights of earlier steps and, last, as
+# it goes into storage, too, training.json. Checkpoints live in {ROOT}/{scale}/state, outside the outputs, so a
+# killed job continues from its newest whole one.
 
 
 ADAPTED = JOBS.adapted()
@@ -22,8 +22,8 @@ rule pretrain:
         tokenizer=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer.json",
         description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
         history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
-        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
         kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
+        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
     log:
         f"{ROOT}/{{scale}}/logs/pretrain/{{run}}/{{seed}}.log",
     benchmark:
@@ -60,8 +60,8 @@ rule adapt:
         description=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/tokenizer_config.json",
         adapter=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/adapter.safetensors",
         history=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/history.csv",
-        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
         kept=directory(f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/kept"),
+        result=f"{ROOT}/{{scale}}/runs/{{run}}/{{seed}}/training.json",
     log:
         f"{ROOT}/{{scale}}/logs/adapt/{{run}}/{{seed}}.log",
     benchmark:
