@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import yaml
-from small_cluster import Cluster, wait_for
+from small_cluster import QUICKLY, Cluster, wait_for
 from small_workflow import ROWS, Checkout, make_small
 
 PROFILE = ("--workflow-profile", "profiles/slurm")
@@ -53,7 +53,7 @@ class Workflow:
         environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "OMP_NUM_THREADS": "1"}
         with (self.folder / "head.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "snakemake", *PROFILE, *words],
+                [sys.executable, "-m", "snakemake", *PROFILE, *QUICKLY, *words],
                 cwd=self.folder, env=environment, stdout=log, stderr=log,
             )  # fmt: skip
         try:

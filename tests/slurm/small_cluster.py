@@ -20,6 +20,8 @@ CPUS, MEMORY_MB = 12, 64000
 """What the node says that it has, so that jobs of the committed profile fit on any machine."""
 CARDS = ("/dev/null", "/dev/zero")
 """Devices that pass for GPUs: Slurm hands them out, and nothing of it opens them."""
+QUICKLY = ("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "2")
+"""What the committed profile asks for more patiently than jobs of a second need."""
 
 CONFIGURATION = """\
 ClusterName=folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_cluster import Cluster, missing, wait_for
+from small_cluster import QUICKLY, Cluster, missing, wait_for
 from tiny_training import VOCAB, make_slice, write_dataset
 
 pytestmark = pytest.mark.slurm
@@ -36,8 +36,6 @@ rule pretrain:
     shell: "{command}"
 """
 RESOURCES = ("nodes=2", "tasks=2", "mpi=srun", "tasks_per_gpu=0")  # as docs/cluster.md has it
-QUICKLY = ["--slurm-keep-successful-logs", "--seconds-between-status-checks", "2"]
-QUICKLY += ["--slurm-init-seconds-before-status-checks", "2"]
 
 
 class Training:
@@ -73,7 +71,8 @@ class Training:
     def run_by_the_profile(self) -> None:
         """Train as the job of a rule that has two nodes."""
         (self._folder / "Snakefile").write_text(SNAKEFILE.format(command=self._command))
-        words = ["--workflow-profile", PROFILE, *QUICKLY, "--set-resources"]
+        words = ["--workflow-profile", PROFILE, *QUICKLY, "--slurm-keep-successful-logs"]
+        words.append("--set-resources")
         words += [f"pretrain:{resource}" for resource in RESOURCES]
         with (self._folder / "said.log").open("ab") as log:
             subprocess.run(

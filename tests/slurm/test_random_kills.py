@@ -17,8 +17,7 @@ pytestmark = pytest.mark.exhaustive
 KILLS = 20
 TRAINING = {"steps": 3500, "checkpoint_every": 40, "world": 2}
 ON_TWO_NODES = ("nodes=2", "tasks=2", "mpi=srun", "tasks_per_gpu=0")  # as docs/cluster.md has it
-WORDS = ("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "2")
-WORDS += ("--set-resources", *(f"pretrain:{resource}" for resource in ON_TWO_NODES))
+WORDS = ("--set-resources", *(f"pretrain:{resource}" for resource in ON_TWO_NODES))
 
 
 def test_twenty_random_kills_lose_nothing(

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from attempts import assert_same
 from long_workflow import PROFILE, Workflow, with_a_long_training
-from small_cluster import CPUS, Cluster, missing, wait_for
+from small_cluster import CPUS, QUICKLY, Cluster, missing, wait_for
 from small_workflow import ROWS, Checkout, make_small
 
 pytestmark = pytest.mark.slurm
@@ -125,7 +125,9 @@ def test_small_jobs_run_as_groups(repository: Path, on_cluster: Cluster, tmp_pat
     built = checkout.folder / "results" / "smoke"
     before = tmp_path / "before"
     shutil.copytree(built, before)
-    said = checkout.snakemake(*PROFILE, *GROUPS, "--forcerun", "evaluate", *seeds).stderr
+    said = checkout.snakemake(
+        *PROFILE, *QUICKLY, *GROUPS, "--forcerun", "evaluate", *seeds
+    ).stderr
     (job,) = re.findall(r"has been submitted with SLURM jobid (\d+)", said)
     asked = on_cluster.ask("scontrol", "show", "job", job)
     for part in ("NumCPUs=4", "mem=8000M", "TimeLimit=00:10:00"):  # four, then two
