@@ -53,7 +53,7 @@ class Spool:
         self._buffer: list[Record] = []
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock()
-        self._size = self.path.read_bytes().rfind(b"\n") + 1
+        self._size = whole_size(state)
         os.ftruncate(self._descriptor, self._size)  # a line torn by a kill was never sent
         self.earlier = [record for record, _ in read_records(self.path)]
         if not self.earlier:
@@ -139,6 +139,11 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
                 logger.warning("tracking: %s: damaged line before byte %d", path, offset)
                 record = {"kind": "damaged"}
             yield record, offset
+
+
+def whole_size(state: Path) -> int:
+    """Bytes of a journal's whole lines: a kill may have torn the last one."""
+    return (state / JOURNAL).read_bytes().rfind(b"\n") + 1
 
 
 def statuses(state: Path) -> list[str]:

@@ -23,6 +23,7 @@ from difftransformer.provenance.spool import (
     read_records,
     sqlite_file,
     statuses,
+    whole_size,
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
@@ -165,7 +166,7 @@ def _pending(root: Path, store: str) -> list[Path]:
 def _has_news(state: Path, store: str) -> bool:
     """Whether something is unsent, or a sent run may have to be marked as killed."""
     sent = Sent.load(state, store)
-    unsent = sent.offset < (state / JOURNAL).stat().st_size
+    unsent = sent.offset < whole_size(state)
     return unsent or (not sent.ended and statuses(state)[-1:] == ["RUNNING"])
 
 

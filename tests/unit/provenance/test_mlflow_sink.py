@@ -189,6 +189,8 @@ def test_a_killed_job_does_not_stay_running(
     (run,) = runs(client, "dead")
     assert run.info.status == "RUNNING"  # it lives: its journal is locked
     tracker._spool.close()  # as the kernel does for SIGKILL
+    with (state / "tracking.jsonl").open("a") as journal:
+        journal.write('{"kind":"metr')  # in the middle of a line
     sync_tracking(tmp_path / "results", uri)
     (run,) = runs(client, "dead")
     assert (run.info.status, run.data.tags["resumable"]) == ("KILLED", "true")
