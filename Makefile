@@ -39,6 +39,10 @@ install: .venv/installed  ## .venv with everything pinned
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+.venv/services: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm,s3,kubernetes,postgres]'
+	touch $@
+
 reproduce: install  ## ARTIFACT=headline SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
 	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
 	@mkdir -p reports && ln -sfn $(if $(filter /%,$(RESULTS)),,../)$(RESULTS)/$(SCALE)/report reports/$(SCALE)
@@ -81,20 +85,16 @@ test-kernels: install  ## one of five tiles of the fused kernels for every part;
 test-tiles: install  ## every tile of the fused kernels for every part
 	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
 
-test-slurm: install  ## tables through profiles/slurm on a Slurm of one node that is made for it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
+test-slurm: .venv/services  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	OMP_NUM_THREADS=1 pytest -n 2 --dist loadfile tests/slurm -m slurm
 
-test-kills: install  ## twenty kills of processes, nodes and heads, at random, under a training on two nodes of such a Slurm
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm]'
+test-kills: .venv/services  ## twenty kills of processes, nodes and heads, at random, under a training on two nodes of such a Slurm
 	OMP_NUM_THREADS=1 pytest tests/slurm/test_random_kills.py -m exhaustive
 
-test-s3: install  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[s3,kubernetes]'
+test-s3: .venv/services  ## tables from nothing but a bucket, on an S3 server that is made for it; pods as Kubernetes gets them
 	OMP_NUM_THREADS=1 pytest tests/storage -m s3
 
-test-postgres: install  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[postgres,s3]'
+test-postgres: .venv/services  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
 	OMP_NUM_THREADS=1 pytest tests/postgres -m postgres
 
 lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
