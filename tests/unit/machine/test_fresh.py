@@ -22,6 +22,7 @@ def stop(number, frame):  # as every job does
     raise SystemExit(128 + number)
 
 signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored behind a shell, either
 afresh("it", exec, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
 """
 
