@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,8 +21,8 @@ from difftransformer.cli.frame import (
     load_plan,
     people,
 )
-from difftransformer.config.yaml_files import as_settings
-from difftransformer.errors import UserError
+from difftransformer.config.yaml_files import as_settings, parse_value
+from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
@@ -35,7 +35,10 @@ _SNAKEMAKES, _ALIKE = "--dryrun", 0.85
 """Its one option that is more like one of ours than this."""
 
 
-@people(BUILD, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+_PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@people(BUILD, context_settings=_PASSING_ON)
 def reproduce(
     call: typer.Context,
     artifacts: Annotated[
@@ -56,17 +59,15 @@ def reproduce(
     Snakemake does it, in the current folder, which is a checkout of the project.
     """
     with reporting():
-        words = [*(artifacts or []), *call.args]
-        own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
-        _refuse_misspelled(words, own)
-        given, others = _SETTINGS.parse_known_args(words)
-        settings = [*as_settings({"scale": scale, "seeds": seeds}), *given.config]
+        given, others = _passed_on(call, [*(artifacts or []), *call.args])
+        settings = [*as_settings({"scale": scale, "seeds": seeds}), *given]
         words = ["--cores", str(cores), *(["--dry-run"] if dry_run else []), *others]
         _snakemake(words, settings)
 
 
-@people(BUILD)
+@people(BUILD, context_settings=_PASSING_ON)
 def rerun(
+    call: typer.Context,
     artifact: Artifact,
     scale: Scale = None,
     seeds: Seeds = None,
@@ -77,18 +78,21 @@ def rerun(
 
     Snakemake does it, in the current folder: its own trainings are forced, and all built
     artifacts that show these runs are made again, with the seeds that they have where none are
-    given.
+    given. Options that are not below go to Snakemake.
     """
     with reporting():
         from difftransformer.planning.built import built_users, kept_seeds
 
-        plan = load_plan(Path("config"), scale, seeds=seeds)
-        if seeds is None and (seeds := kept_seeds(plan, artifact)) is not None:
-            plan = load_plan(Path("config"), scale, seeds=seeds)
+        settings, others = _passed_on(call, call.args)
+        asked = {"scale": scale, "seeds": seeds} | _values(settings)
+        plan = load_plan(Path("config"), **asked)
+        if asked["seeds"] is None and (kept := kept_seeds(plan, artifact)) is not None:
+            asked["seeds"] = kept
+            plan = load_plan(Path("config"), **asked)
         words = [*built_users(plan, artifact), "--cores", str(cores)]
-        words += ["--dry-run"] if dry_run else []
+        words += [*(["--dry-run"] if dry_run else []), *others]
         words += ["--forcerun", *plan.interventions(artifact)]
-        _snakemake(words, as_settings({"scale": scale, "seeds": seeds}))
+        _snakemake(words, as_settings(asked))
 
 
 @people(BUILD)
@@ -133,6 +137,27 @@ def open_report(
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):
             typer.echo("no browser was found here; open that file in one", err=True)
+
+
+def _passed_on(call: typer.Context, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part what a command hands to Snakemake into settings and the rest."""
+    own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
+    _refuse_misspelled(words, own)
+    given, others = _SETTINGS.parse_known_args(words)
+    return given.config, others
+
+
+def _values(settings: Sequence[str]) -> dict[str, Any]:
+    """Keys of config.yaml with the values that ``key=value`` gives them.
+
+    Raises:
+        ConfigError: One is no such pair, or no YAML.
+    """
+    pairs = [one.partition("=") for one in settings]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise ConfigError(f"--config {key}: takes key=value")
+    return {key: parse_value(text, f"--config {key}") for key, _, text in pairs}
 
 
 def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:

@@ -92,6 +92,26 @@ def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started
     assert command[-2:] == ["--config", "seeds=2"]
 
 
+def test_rerun_is_of_the_build_that_settings_say(checkout: Path, started: Mock) -> None:
+    words = (
+        "rerun",
+        "ablation_group_norm",
+        "--seeds",
+        "[4]",
+        "--workflow-profile",
+        "profiles/slurm",
+    )
+    assert call(*words, "--config", "results=elsewhere", "seeds=[7]").exit_code == 0
+    (forced_file, *_) = forced(started)[1]
+    assert forced_file.startswith("elsewhere/tiny/runs/") and "/7/" in forced_file
+    command = started.call_args.args[1]
+    assert command[command.index("--workflow-profile") + 1] == "profiles/slurm"
+    assert command[command.index("--config") + 1 :] == ["seeds=[7]", "results=elsewhere"]
+    ended = call("rerun", "ablation_group_norm", "--config", "results")
+    assert ended.exit_code == 2 and "--config results: takes key=value" in ended.stderr
+    assert "did you mean --scale?" in call("rerun", "table6", "--sclae", "tiny").stderr
+
+
 def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
     """A built table with these seeds, and nothing in it."""
     path = checkout / f"results/tiny/tables/{name}.json"
