@@ -26,6 +26,9 @@ _CHATTER = (
     *("Assuming unrestricted", "Building DAG", "Conda environments:", "Elapsed time"),
     *("Execute ", "Group jobs:", "Select jobs", "Singularity containers:", "Using shell"),
 )
+_OF_A_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
+"""What Snakemake says of a job that failed, with all of its command, before it says which job."""
+_DIED = re.compile(r"died with <Signals\.(\w+): ")
 _UNKNOWN = re.compile(r"No rule to produce (\S+) \(if you use input functions")
 _SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
 _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
@@ -75,6 +78,7 @@ class LogHandler(LogHandlerBase):
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self._interval = settings.interval
         self._board = Board()
+        self._raised: dict[int, str] = {}
         self._live: Any = None
         self._ticker: threading.Thread | None = None
         self._closing = threading.Event()
@@ -123,8 +127,11 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.PROGRESS:
             board.done, board.total = record.done, record.total
         elif event == LogEvent.JOB_ERROR:
-            said = getattr(record, "rule_msg", None)
-            self._say(board.fail(record.jobid, record.rule_name, list(record.log), said))
+            said, died = getattr(record, "rule_msg", None), self._raised.pop(record.thread, None)
+            self._say(board.fail(record.jobid, record.rule_name, list(record.log), said, died))
+        elif event == LogEvent.ERROR and _OF_A_COMMAND.match(text := self._text(record)):
+            if died := _DIED.search(text):  # which the job itself could not say
+                self._raised[record.thread] = died[1]
         elif event not in _SILENT:
             text = self._text(record)
             if record.levelno >= WARNING or not text.startswith(_CHATTER):

@@ -12,6 +12,8 @@ from typing import Any
 from difftransformer.training.progress import clock, rate
 from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underway
 
+ERROR = "error:"
+"""How the line of a log begins that says why its job failed."""
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
 _WORTH_SAYING = 10.0  # seconds that something must still take before it is said
 _SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
@@ -55,7 +57,8 @@ class Board:
         self._home: Path | None = None
         self.done, self.total = 0, 0
         self.running: dict[int, RunningJob] = {}
-        self.failed: list[str] = []
+        self.failed: dict[int, str] = {}
+        """What is said of each job that failed and was not done since."""
 
     def plan(self, jobs: Mapping[str, int]) -> None:
         """Take how many jobs of each rule there are to do."""
@@ -77,6 +80,7 @@ class Board:
     def finish(self, job: int) -> str:
         """Note that a job is done; gives the line that says so."""
         self.done += 1
+        self.failed.pop(job, None)
         ended = self.running.pop(job, None)
         if ended is None:
             return f"[{self.done}/{self.total}] job {job}"
@@ -84,14 +88,25 @@ class Board:
         self._remaining.finish(ended.rule, ended.name, seconds)
         return f"[{self.done}/{self.total}] {ended} in {clock(seconds)}"
 
-    def fail(self, job: int, rule: str, logs: Sequence[str], said: str | None = None) -> str:
+    def fail(
+        self,
+        job: int,
+        rule: str,
+        logs: Sequence[str],
+        said: str | None = None,
+        died: str | None = None,
+    ) -> str:
         """Note that a job failed; gives the lines with its log and the error in it.
 
-        ``said`` is what its executor says of it: all there is of a job that never started.
+        ``said`` is what its executor says of it: all there is of a job that never started. ``died``
+        is the signal that ended it.
         """
         ended = self.running.pop(job, None)
         where, who, reason = ", ".join(logs) or "none", ended or rule, error_line(logs, said)
-        self.failed.append(f"{who} (log: {where})\n    {reason}")
+        if died is not None and not reason.startswith(ERROR):
+            want = ", most likely for want of memory" if died == "SIGKILL" else ""
+            reason = f"{ERROR} ended by {died}{want}: the same call goes on; it said last: {reason}"
+        self.failed[job] = f"{who} (log: {where})\n    {reason}"
         return f"FAILED {who}\n    log: {where}\n    {reason}"
 
     def lines(self) -> list[str]:
@@ -117,7 +132,7 @@ class Board:
         if self._home is not None:
             self._remaining.keep(self._home)
         head, *_ = self.lines()
-        return "\n".join([head, *(f"failed: {failure}" for failure in self.failed)])
+        return "\n".join([head, *(f"failed: {failure}" for failure in self.failed.values())])
 
     def _line(self, job: RunningJob, beat: Mapping[str, Any] | None) -> str:
         return f"{job}: {clock(time.time() - job.since) if beat is None else training_line(beat)}"
@@ -165,7 +180,7 @@ def error_line(logs: Sequence[str], said: str | None = None) -> str:
         except OSError:
             continue
         lines = [line.strip() for line in lines if line.strip()]
-        errors = [line for line in lines if line.startswith("error:")]
+        errors = [line for line in lines if line.startswith(ERROR)]
         if errors:
             return errors[-1]
         last = lines[-1] if lines else last

@@ -71,6 +71,34 @@ def test_plain_lines_and_a_failure_where_there_is_no_terminal(folder: Path) -> N
     assert not any("Shell command" in line or "Building DAG" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ("kill -9 $$", "ended by SIGKILL, most likely for want of memory: the same call goes on"),
+        ("kill -15 $$", "ended by SIGTERM: the same call goes on"),
+    ],
+)
+def test_a_job_that_was_killed_says_by_what(folder: Path, ends: str, said: str) -> None:
+    (folder / "Snakefile").write_text(
+        SNAKEFILE.replace("FAIL ", f"echo step 3 > {{log}}; {ends}; ")
+    )
+    ended = python(*command("--keep-going"), cwd=folder, env=environment())
+    assert ended.stderr.splitlines()[-1] == f"    error: {said}; it said last: step 3"
+    assert "RuleException" not in ended.stderr
+
+
+def test_what_failed_and_was_done_at_last_has_not_failed() -> None:
+    board = Board()
+    board.plan({"train": 2})
+    for job, outcomes in {1: "xxo", 2: "xx"}.items():
+        for outcome in outcomes:
+            board.start(job, "train", {"run": str(job)}, [], time.time())
+            _ = board.finish(job) if outcome == "o" else board.fail(job, "train", [])
+    ending = board.ending()
+    assert ending.startswith("1 of 2 jobs done, 1 failed")
+    assert ending.count("failed: train") == 1 and "failed: train 2 (log: none)" in ending
+
+
 def test_a_dry_run_looks_as_ever(folder: Path) -> None:
     dry = python(*command("--dry-run"), cwd=folder, env=environment())
     assert dry.returncode == 0
