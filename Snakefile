@@ -21,6 +21,7 @@ from difftransformer.planning.plan import Plan
 from difftransformer.provenance.environment import check_variables
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.reporting import refusal
+from difftransformer.provenance.shared_records import fetch_records, share_records
 from difftransformer.provenance.tracking import adopt
 from difftransformer.training.mirror import forget_finished, require_writable
 from snakemake_logger_plugin_difftransformer import know
@@ -63,6 +64,9 @@ try:
 except UserError as error:
     sys.exit(f"error: {error}")
 
+# Where Snakemake notes with which settings and code it has built a file.
+RECORDS = Path(".snakemake", "metadata")
+
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:
@@ -77,6 +81,10 @@ try:
         )
     if _storage.default_storage_provider == "s3":
         require_writable(_storage.default_storage_prefix)
+        if not workflow.remote_exec:
+            fetch_records(_storage.default_storage_prefix, RECORDS)
+            # Without it Snakemake takes records for those of an old version.
+            RECORDS.with_name("incomplete").mkdir(parents=True, exist_ok=True)
         from snakemake_storage_plugin_s3 import StorageObject
 
         # It would remember that a folder was not there, and not find what a pod has put into it since.
@@ -94,9 +102,7 @@ adopt(PLAN.catalogue.project.tracking.uri)
 rule headline:
     """Build the headline artifacts of config.yaml and the report (the default)"""
     input:
-        PLAN.files(PLAN.asked([])),
-        PLAN.jobs.layout.report,
-        PLAN.jobs.layout.report_sums,
+        PLAN.built_for(PLAN.asked([])),
 
 
 include: "workflow/rules/common.smk"

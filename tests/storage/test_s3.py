@@ -136,8 +136,11 @@ def test_a_machine_lost_in_mid_training_costs_nothing_that_was_finished(
     assert {"training.json", "history.csv", "0.json", "table6.json"} <= sent
     assert "artifact" not in ended.stderr
     assert f"report: s3://{bucket}/built/results/smoke/report/index.html" in ended.stderr
-    again = Elsewhere(finished, tmp_path / "three", server, bucket).snakemake("-n", "table6")
+    three = Elsewhere(finished, tmp_path / "three", server, bucket)
+    again = three.snakemake("-n", "table6")
     assert "Nothing to be done" in again.stdout + again.stderr, again.stdout
+    more = three.snakemake("-n", "table6", "--config", "seeds=2")  # though a table is there
+    assert "Train diff, seed " in more.stdout + more.stderr, more.stdout
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,18 @@ def send_journals():
     return True
 
 
+# Another head shall know with which settings the files in a bucket were made.
+def share_what_is_known():
+    prefix = workflow.storage_settings.default_storage_prefix
+    if prefix:
+        try:
+            share_records(prefix, RECORDS)
+        except UserError as error:
+            print(f"warning: {error}", file=sys.stderr)
+
+
 onsuccess:
+    share_what_is_known()
     sent, state_url = send_journals(), os.environ.get("DIFFTRANSFORMER_STATE")
     # Copies of checkpoints are kept until what came of them is where it belongs.
     try:
@@ -280,4 +291,5 @@ onsuccess:
 
 
 onerror:
+    share_what_is_known()
     send_journals()

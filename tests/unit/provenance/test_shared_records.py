@@ -1,0 +1,65 @@
+"""Notes of two machines on what lies in one place."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from difftransformer.errors import DataError
+from difftransformer.provenance.shared_records import NAME, fetch_records, share_records
+
+
+def note(folder: Path, name: str, made_with: str, endtime: float) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"params": [made_with], "endtime": endtime}))
+
+
+def made_with(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): json.loads(path.read_text())["params"][0]
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_whoever_made_a_file_last_says_how(tmp_path: Path) -> None:
+    one, two, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}/bucket"
+    (tmp_path / "bucket").mkdir()
+    note(one, "@long/table", "seeds 1", 10)
+    note(one, "training", "lr 0.001", 10)
+    share_records(url, one)
+    fetch_records(url, two)
+    assert made_with(two) == {"@long/table": "seeds 1", "training": "lr 0.001"}
+
+    note(two, "training", "lr 0.002", 20)
+    share_records(url, two)
+    note(one, "@long/table", "seeds 2", 30)
+    share_records(url, one)  # which has not seen what the other did
+    for folder in (one, two):
+        fetch_records(url, folder)
+        assert made_with(folder) == {"@long/table": "seeds 2", "training": "lr 0.002"}
+
+
+def test_a_torn_note_is_none(tmp_path: Path) -> None:
+    one, two, url = tmp_path / "one", tmp_path / "two", f"file://{tmp_path}"
+    note(one, "whole", "lr", 1)
+    note(one, "torn", "lr", 1)
+    (one / "torn").write_text('{"params": ["l')
+    share_records(url, one)
+    fetch_records(url, two)
+    assert made_with(two) == {"whole": "lr"}
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"a": 1}', '{"a"', '{"../a": {}}', '{"/a": {}}'])
+def test_damaged_notes_are_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(DataError, match=rf"{tmp_path}/{NAME}: damaged \(.*\): delete it"):
+        fetch_records(f"file://{tmp_path}", tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_place_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(DataError, match=rf"{NAME}: cannot be read \("):
+        fetch_records(f"file://{tmp_path}", tmp_path / "here")
