@@ -97,6 +97,30 @@ def test_editing_the_site_writes_the_report_alone(checkout: Checkout) -> None:
     assert checkout.planned() == {"Write the report"}
 
 
+def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) -> None:
+    made = checkout.folder / "results" / "smoke"
+    for name, job in (
+        ("tables/table6.md", "Build the table table6"),
+        ("figures/table6.png", "Draw the figure table6"),
+        ("verdicts.md", "Judge the claims"),
+        ("report.sha256.json", "Write the report"),
+    ):
+        kept = (made / name).read_bytes()
+        (made / name).unlink()
+        assert job in checkout.planned(), name
+        (made / name).write_bytes(kept)
+
+
+def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
+    path = checkout.folder / "src/difftransformer/reporting/verdict_job.py"
+    whole = path.read_text()
+    checkout.edit(str(path), "    read = [", "    raise UserError('a mistake')\n    read = [")
+    said = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
+    path.write_text(whole)
+    checkout.snakemake("--cores", "1")  # for who comes after
+    assert said.count("FAILED build_verdicts") == 1, said
+
+
 def test_more_seeds_train_the_new_ones_only(checkout: Checkout) -> None:
     assert checkout.planned("--config", "seeds=2") == jobs(*ROWS, seed=1) | END
 

@@ -21,8 +21,6 @@ for _name, _description in DESCRIPTIONS.items():
         name:
             _name
         input:
-            PLAN.files(PLAN.asked([_name])),
-            JOBS.layout.report,
-            JOBS.layout.report_sums,
+            PLAN.built_for(PLAN.asked([_name])),
 
     getattr(rules, _name).rule.docstring = _description

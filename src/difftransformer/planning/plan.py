@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -24,6 +25,7 @@ from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
+from difftransformer.planning.layout import FIGURE_FILES, TABLE_FILES, VERDICT_FILES
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.tracking import check_uri
 
@@ -189,7 +191,15 @@ class Plan:
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
         """Return the files that artifacts consist of: tables and figures."""
-        return [*self.tables(artifacts, ".html"), *self.figures(artifacts)]
+        tables = (self.tables(artifacts, ending) for ending in TABLE_FILES)
+        figures = (self.figures(artifacts, ending) for ending in FIGURE_FILES)
+        return [*chain.from_iterable(tables), *chain.from_iterable(figures)]
+
+    def built_for(self, artifacts: Sequence[str]) -> list[str]:
+        """Return what is built where artifacts are asked for: they, the verdicts and the report."""
+        layout = self.jobs.layout
+        verdicts = [f"{layout.verdicts.removesuffix('.json')}{end}" for end in VERDICT_FILES]
+        return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
     def kept(self, asked: Sequence[str]) -> list[str]:
         """Return the artifacts that lie there whole though this call does not ask for them."""
@@ -204,9 +214,9 @@ class Plan:
         """Return the tables of artifacts, as data unless another ending is given."""
         return [f"{self.jobs.layout.table(a)}{ending}" for a in self._with("table", artifacts)]
 
-    def figures(self, artifacts: Sequence[str]) -> list[str]:
-        """Return the pictures of artifacts."""
-        return [f"{self.jobs.layout.figure(a)}.svg" for a in self._with("figure", artifacts)]
+    def figures(self, artifacts: Sequence[str], ending: str = ".svg") -> list[str]:
+        """Return the pictures of artifacts, for pages unless another ending is given."""
+        return [f"{self.jobs.layout.figure(a)}{ending}" for a in self._with("figure", artifacts)]
 
     def results(self, artifacts: Sequence[str]) -> list[str]:
         """Return every result file behind artifacts."""
