@@ -63,7 +63,13 @@ OUTAGES: dict[str, list[tuple[int, Mode]]] = {
     ],
 )
 def test_a_server_that_fails(
-    finished: Checkout, known: Calls, tmp_path: Path, server: int, proxy: Proxy, outage: str
+    finished: Checkout,
+    known: Calls,
+    tmp_path: Path,
+    server: int,
+    proxy: Proxy,
+    outage: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     phases, name = OUTAGES[outage], f"faults/{outage}"
     training = Training(finished, known, tmp_path, proxy.uri)
@@ -87,6 +93,7 @@ def test_a_server_that_fails(
     run = only_run(client, name)
     assert run.info.status == "FINISHED"
     training.assert_all_arrived(client, run)
+    assert "View run" not in capfd.readouterr().out  # with the password of an address
 
 
 @pytest.fixture(scope="module")

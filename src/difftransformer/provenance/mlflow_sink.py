@@ -15,8 +15,10 @@ finished, it ends the run that stayed behind, which no process of that machine c
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +26,14 @@ for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # we try again ourselves, later
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it prints passwords of the address
     "PGCONNECT_TIMEOUT": "30",
 }.items():
     os.environ.setdefault(_name, _value)
 
 from mlflow.entities import Experiment, Run, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.utils.mlflow_tags import MLFLOW_USER  # noqa: E402
 
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
@@ -239,7 +243,7 @@ class MlflowSink:
             found = next(iter(self.client.search_runs([experiment], spool, ViewType.ALL, 1)), None)
         if found is None:
             tags = {_SPOOL: job["spool"], _JOB: job["name"], _WORKSPACE: self._workspace}
-            tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX}
+            tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX, MLFLOW_USER: _user()}
             found = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
         if found.info.lifecycle_stage == "deleted":
             self.client.restore_run(found.info.run_id)
@@ -318,6 +322,13 @@ class MlflowSink:
             if found.tags.get(tag) != value:  # made by another version
                 self.client.set_experiment_tag(found.experiment_id, tag, value)
         return str(found.experiment_id)
+
+
+def _user() -> str:
+    """Whose runs these are on a server of several: who logs in there, else here."""
+    with suppress(OSError, KeyError):  # a container may know no name
+        return os.environ.get("MLFLOW_TRACKING_USERNAME") or getpass.getuser()
+    return "unknown"
 
 
 def _last_seen(run: Run) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from difftransformer.provenance.spool import (
 )
 from difftransformer.provenance.tracking import ROOT, resolve_uri
 
+_SECONDS_BETWEEN_LINES = 15.0
 _MOST_FAILURES = 3  # in a row; then the store is down and the others wait too
 
 logger = logging.getLogger(__name__)
@@ -134,7 +136,11 @@ def _send_all(pending: list[Path], store: str, root: Path) -> SyncReport:
         return SyncReport(unsent=tuple(pending), reason=refusal_of(error).reason)
     unsent: list[Path] = []
     reason, failures = "", 0
-    for state in pending:
+    told = time.monotonic()
+    for number, state in enumerate(pending):
+        if time.monotonic() - told >= _SECONDS_BETWEEN_LINES:
+            logger.info("tracking: %d of %d journals sent", number, len(pending))
+            told = time.monotonic()
         if failures < _MOST_FAILURES:
             try:
                 sink.send(state)

@@ -74,8 +74,8 @@ def same_steps(what: str, series: Sequence[Series]) -> Sequence[Series]:
     """
     if any(one.tokens != series[0].tokens for one in series):
         raise DataError(
-            f"histories of {what} were measured at different tokens: rerun them with one setting "
-            "of validate_every"
+            f"histories of {what} were measured at different tokens: train them with equal steps, "
+            "batch_size, seq_len and validate_every"
         )
     return series
 

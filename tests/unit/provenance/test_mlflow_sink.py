@@ -47,8 +47,13 @@ def test_an_experiment_of_another_version_gets_our_view(
 
 
 def test_everything_of_a_job_arrives(
-    client: MlflowClient, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    client: MlflowClient,
+    uri: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
     caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
     table = tmp_path / "results" / "history.csv"
@@ -67,6 +72,7 @@ def test_everything_of_a_job_arrives(
     (run,) = runs(client, "all/0")
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "all/0"
+    assert run.data.tags["mlflow.user"] == run.info.user_id == "ada"
     assert run.data.params["model.d_model"] == "64"
     assert len(run.data.params) == 131
     assert run.data.tags["seed"] == "0"
