@@ -123,7 +123,7 @@ MODELS: dict[str, Case] = {
     "no model": (remove("run/config.json"), evaluate, ["run/config.json: no such file", "train"]),
     "another model": (
         republished(write("run/config.json", '{"model_type": "llama"}')), evaluate,
-        ["run/config.json: no settings under `model`; name a folder"],
+        ["run/config.json: is a llama: a model from elsewhere", "keeps its format"],
     ),
     "a model of absurd size": (
         republished(

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from difftransformer.config.base import Settings, setting
 
+MODEL_TYPE = "difftransformer"
+"""What config.json says of a model of ours, by which transformers and we know it."""
 LAMBDA = "lambda"
 """What layers multiply the maps by that they subtract: each has a metric of it."""
 

@@ -3,12 +3,14 @@
 Importing this does not import transformers, calling it does.
 """
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
 from difftransformer.config.base import setting
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.run import PretrainedModel
 from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, in_one_line
@@ -59,6 +61,11 @@ class PretrainedBase(PretrainedModel):
         return sizes(self)
 
 
+_OTHER_SIZES = "ignore_mismatched_sizes"
+"""An option of transformers; of it alone speaks what it raises of weights that do not fit."""
+_SUBTRACTING = {"DiffLlamaForCausalLM", "MotifForCausalLM", "Phi4FlashForCausalLM"}
+
+
 def named(value: Any) -> Any:
     """Let a name stand for a model."""
     return {"name": value} if isinstance(value, str) else value
@@ -81,6 +88,8 @@ def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:
         if local
         else "check its id, its revision and the network, or name a folder"
     )
+    if _OTHER_SIZES in str(error):
+        cure = "its weights have other sizes than its config.json says"
     if model.folder is not None and (model.folder / "adapter_config.json").is_file():
         cure = "it is an adapter alone: name the model that it changes, or the two merged"
     return CheckpointError(f"{model.name}: cannot be loaded{where} ({in_one_line(error)}); {cure}")
@@ -96,11 +105,23 @@ def sizes(model: PretrainedModel) -> ModelConfig:
     from transformers import AutoConfig
 
     name, options = source(model)
+    if model.folder is not None and _is_ours(model.folder):
+        raise CheckpointError(
+            f"{model.name}: is a model of this package: a run continues it by `init_from`"
+        )
     try:
         config = AutoConfig.from_pretrained(name, **options)
     except Exception as error:  # transformers, the hub and the network fail in many ways
         raise unreadable(model, error) from None
     return sizes_of(config, model.name)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # which whoever reads it says better
+    return isinstance(content, dict) and content.get("model_type") == MODEL_TYPE
 
 
 def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
@@ -117,6 +138,11 @@ def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:
     if not any(one.endswith("ForCausalLM") for one in config.architectures or []):
         found = ", ".join(config.architectures or [])
         raise CheckpointError(f"{name}: is a {found}: name a model ...ForCausalLM")
+    if subtracting := _SUBTRACTING.intersection(config.architectures or []):
+        raise CheckpointError(
+            f"{name}: is a {subtracting.pop()}, whose heads subtract maps already: name a model "
+            "that was trained without"
+        )
     if getattr(config, "quantization_config", None) is not None:
         raise CheckpointError(
             f"{name}: its weights are quantised, and cannot train: take the model it was made from"

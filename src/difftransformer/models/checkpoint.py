@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
@@ -30,7 +30,6 @@ WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json
 ADAPTER = "adapter.safetensors"
 """What a method of adaptation has beside the model; its settings are in the file's head."""
 _MISFIT = "it belongs to another config.json than the one beside it"
-MODEL_TYPE = "difftransformer"
 ARCHITECTURE = "DiffTransformerForCausalLM"
 STUB_MODULE = "modeling_difftransformer"
 STUB = f'''"""Lets `trust_remote_code` find this model's classes in the package difftransformer.
@@ -125,6 +124,12 @@ def read_config(folder: Path) -> ModelConfig:
     except (OSError, ValueError):
         raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
     except (KeyError, TypeError):
+        kind = content.get("model_type") if isinstance(content, dict) else None
+        if kind not in (None, MODEL_TYPE):
+            raise CheckpointError(
+                f"{path}: is a {kind}: a model from elsewhere, adapted or not, keeps its format, "
+                "and programs that know it take the folder as it is"
+            ) from None
         raise CheckpointError(
             f"{path}: no settings under `model`; name a folder written by difftransformer"
         ) from None

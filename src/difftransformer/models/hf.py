@@ -20,10 +20,10 @@ from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
-from difftransformer.models.checkpoint import AUTO_MAP, MODEL_TYPE, STUB, STUB_MODULE
+from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.models.kernels.eager import causal
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer

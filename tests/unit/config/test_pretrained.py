@@ -26,6 +26,8 @@ from difftransformer.errors import UserError
         ("qwen2", {"model_type": "t5", "architectures": ["T5Model"]}, "has an encoder"),
         ("gpt2", {}, "is a GPT2LMHeadModel: name a model"),
         ("gpt_neox", {}, "its config has no rms_norm_eps"),
+        ("diffllama", {}, "is a DiffLlamaForCausalLM, whose heads subtract maps already"),
+        ("qwen2", {"model_type": "difftransformer"}, "is a model of this package: a run continues"),
     ],
 )
 def test_a_model_that_cannot_be_adapted_is_one_line_before_any_job(

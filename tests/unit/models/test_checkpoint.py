@@ -89,6 +89,10 @@ def misspelt(folder: Path) -> None:
         (misspelt, r"config\.json: model\.d_model"),
         (
             lambda folder: (folder / CONFIG).write_text('{"model_type": "llama"}'),
+            r"config\.json: is a llama: a model from elsewhere, adapted or not, keeps its format",
+        ),
+        (
+            lambda folder: (folder / CONFIG).write_text('{"d_model": 16}'),
             r"config\.json: no settings under `model`",
         ),
         (without("lm_head.weight"), r"tensor lm_head\.weight is missing"),

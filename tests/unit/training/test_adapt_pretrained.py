@@ -304,6 +304,10 @@ def _scaled_logits(base: Path, data: Path) -> None:
     _change(base, final_logit_softcapping=30.0)
 
 
+def _fewer_words(base: Path, data: Path) -> None:
+    _change(base, vocab_size=200)
+
+
 def _cut_off(base: Path, data: Path) -> None:
     weights = base / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
@@ -321,6 +325,7 @@ def _change(base: Path, **settings: Any) -> None:
         (_other_sizes, "has ffn_dim 48, its run was planned with 40"),
         (_scaled_logits, "has final_logit_softcapping"),
         (_cut_off, "cannot be loaded"),
+        (_fewer_words, "its weights have other sizes than its config.json says"),
     ],
 )
 def test_a_base_that_does_not_fit_its_run_is_one_line(
