@@ -47,6 +47,11 @@ CONFIGURATION: dict[str, Case] = {
     "a list with a word among seeds": (
         nothing, plan(seeds=["0", "a"]), ["--config: seeds[1]: needs a whole number, got 'a'"],
     ),
+    "a setting of a run that its setup does not bear": (
+        run("{label: Spoilt, base: diff, set: {training: {warmup_steps: 100000}}}"),
+        check,
+        ["runs.yaml: runs.spoilt.set: training: warmup_steps 100000 must be below"],
+    ),
     "a key of a run outdented": (
         replace(RUNS, "    set: {model: {attention: {lambda_init: 0.8}}}", "  set: {model: {}}"),
         check,

@@ -65,7 +65,10 @@ def lineage(
 
 
 class Layers:
-    """Nested mappings merged in order, remembering which layer set each key."""
+    """Nested mappings merged in order, remembering which layer set or changed each key last.
+
+    What does not fit together in a mapping is most likely what was changed last.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -89,8 +92,8 @@ class Layers:
     ) -> None:
         for key, value in layer.items():
             here, nested = (*path, key), isinstance(value, Mapping)
+            self._origins[here] = place
             if not (nested and isinstance(into.get(key), dict)):
-                self._origins[here] = place
                 into[key] = {} if nested else value
             if nested:
                 self._merge(into[key], value, place, here)

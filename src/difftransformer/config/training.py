@@ -223,7 +223,7 @@ class TrainingConfig(Settings):
     @model_validator(mode="after")
     def _budget_and_batch_fit(self) -> Self:
         if (self.tokens is None) == (self.steps is None):
-            raise ValueError("give exactly one of tokens and steps")
+            raise ValueError("give exactly one of tokens and steps, the other null")
         if self.batch_size % self.world:
             raise ValueError(f"world {self.world} does not divide batch_size {self.batch_size}")
         if self.share % self.micro_batch:
