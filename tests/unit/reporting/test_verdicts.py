@@ -8,6 +8,7 @@ from judging import claim, evidence, verdict
 from scipy import stats
 
 from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.site.marks import mark
 from difftransformer.reporting.statistics import contrast
 from difftransformer.reporting.verdict_job import VerdictsDocument, summarise, to_markdown
 from difftransformer.reporting.verdicts import judge, seeds_needed
@@ -120,6 +121,18 @@ def test_differences_that_rounding_alone_tells_apart_are_equal(
     assert found.p == 2 * 0.5 ** len(ours) and found.ci_low is None
     same = verdict(claim(), evidence([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.1 + 0.2]))
     assert (same.direction, same.effect) == ("none", 0.0)
+
+
+def test_differences_that_cancel_but_for_rounding_have_no_direction() -> None:
+    hits = [100 * n / 88 for n in (33, 34, 35)]  # per cent, whose differences round
+    for over in (2, 4):
+        ours, theirs = [hits[1]] * over, [hits[0], hits[2]] * (over // 2)
+        assert sum(one - two for one, two in zip(ours, theirs, strict=True)) != 0
+        found = verdict(claim(), evidence(ours, theirs))
+        assert (found.direction, found.effect) == ("none", 0.0)
+        assert found.reason.startswith("difference 0.000")
+        picture = mark(found)
+        assert picture is not None and picture.effect == picture.zero
 
 
 def test_a_weaker_claim_of_a_family_needs_no_fewer_seeds() -> None:
