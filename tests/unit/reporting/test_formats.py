@@ -123,6 +123,25 @@ def test_what_stands_in_backticks_is_code(text: str, written: str) -> None:
     assert markdown.prose(text) == written
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("local_files", "`local_files`"),
+        ("<b>a|b</b>\n\n# c", "`<b>a|b</b> # c`"),
+        ("a`b``c", "```a`b``c```"),
+        ("`a", "`` `a ``"),
+    ],
+)
+def test_a_name_is_code_as_it_is(name: str, written: str) -> None:
+    assert markdown.code(name) == written
+
+
+@given(st.text(st.sampled_from("`<_ \n")))
+def test_no_name_ends_the_code_that_it_stands_in(name: str) -> None:
+    fence, *inside, end = re.findall("`+", markdown.code(f"a{name}b"))
+    assert fence == end and fence not in inside
+
+
 @given(st.floats(-1e6, 1e6, allow_nan=False), st.integers(0, 6))
 def test_numbers_read_back(value: float, decimals: int) -> None:
     for text in (plain(value, decimals), signed(value, decimals)):
