@@ -20,7 +20,7 @@ from difftransformer.provenance.result import TRAINING, Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.conditions import CHANCE
 from difftransformer.reporting.formats.markdown import code, escape
-from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.numbers import count, counted, rate
 from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
@@ -262,7 +262,8 @@ def _verdicts(known: _Known) -> Iterator[str]:
         return
     own = [one for one in known.verdicts.verdicts if _speaks_of(one, known.training.run)]
     if not own:
-        yield f"{title}\n\nNone of the {len(known.verdicts.verdicts)} claims of its scale."
+        all_claims = counted(len(known.verdicts.verdicts), "claim")
+        yield f"{title}\n\nNone of the {all_claims} of its scale."
         return
     yield f"{title}\n\nAt scale {code(known.verdicts.scale)}, and of no other."
     rows = [(escape(one.claim), escape(one.text), one.verdict, escape(one.reason)) for one in own]

@@ -12,7 +12,15 @@ from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.formats import latex, markdown
 from difftransformer.reporting.formats.web import anchor
 from difftransformer.reporting.formats.wording import remarks
-from difftransformer.reporting.numbers import count, decimals_for, plain, probability, rate, signed
+from difftransformer.reporting.numbers import (
+    count,
+    counted,
+    decimals_for,
+    plain,
+    probability,
+    rate,
+    signed,
+)
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.table_job import build_table
 
@@ -157,6 +165,7 @@ def test_a_difference_is_never_rounded_to_an_interval_of_nothing() -> None:
 
 
 def test_numbers_for_readers() -> None:
+    assert [counted(number, "claim") for number in (0, 1, 2)] == ["0 claims", "1 claim", "2 claims"]
     assert plain(-0.0001, 3) == "0.000" and signed(-0.0001, 3) == "0.000"
     assert signed(0.25, 2) == "+0.25" and signed(-0.25, 2) == "−0.25"
     assert (rate(4e-3), rate(3.2e-4), rate(0.512), rate(1.0)) == ("4e-3", "3.2e-4", "0.512", "1")

@@ -190,7 +190,7 @@ def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
     silent = asked.model_copy(update={"not_testable": dict.fromkeys("CDE", "no")})
     lines = summarise(silent, judge(silent, {"C": evidence([-1.0, -1.1, -0.9])}))
     assert lines == [
-        "1 claims at scale smoke: 1 not testable here.",
+        "1 claim at scale smoke: 1 not testable here.",
         "Not testable at this scale, 1 of them: no.",
     ]
 
