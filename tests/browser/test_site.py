@@ -193,6 +193,23 @@ def test_runs_are_laid_over_each_other(site: Path, visit: Open) -> None:
     assert [row.split() for row in differ] == [["training.lr", "0.004", "0.001"]]
 
 
+def test_runs_of_one_colour_differ_in_chart_and_legend(site: Path, visit: Open) -> None:
+    page = visit(f"file://{site}/runs.html")
+    page.click("#no-runs")
+    looks: dict[str, int | None] = page.evaluate(
+        "Object.fromEntries(Object.entries(REPORT.runs).map(([name, run]) => [name, run.look]))"
+    )
+    chosen = ("diff", "transformer_groupnorm", "dint")
+    assert [looks[run] for run in chosen] == [1, 22, None]  # blue all three, the last as free
+    for run in chosen:
+        page.check(f"input[value='{run}']")
+    swatches = page.eval_on_selector_all(
+        "#chart .u-marker", "found => found.slice(1).map(one => one.style.background)"
+    )
+    tones = {tone for one in swatches for tone in re.findall(r"rgb\([^)]*\)", one)}
+    assert len(tones) == 1 and len(set(swatches)) == 3
+
+
 def test_maps_stand_side_by_side(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/attention.html")
     maps = page.locator("#maps [role='img']")

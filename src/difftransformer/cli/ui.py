@@ -73,8 +73,12 @@ def ui(
 
 @people(BUILD)
 def compare(
-    kept: Annotated[Path, typer.Argument(help="Folder of a scale, such as results/tiny.")],
-    other: Annotated[Path, typer.Argument(help="The same of another machine, commit or scale.")],
+    kept: Annotated[
+        Path, typer.Argument(metavar="A", help="Folder of a scale, such as results/tiny.")
+    ],
+    other: Annotated[
+        Path, typer.Argument(metavar="B", help="The same of another machine, commit or scale.")
+    ],
     output: Annotated[Path, typer.Option(help="Page to write.")] = Path("comparison.html"),
 ) -> None:
     """Compare the tables of two builds, within noise or not, as a page that stands alone."""
@@ -82,8 +86,7 @@ def compare(
         from difftransformer.reporting.comparison import write_comparison
 
         found = write_comparison(kept, other, output)
-        said = ", ".join(f"{number} {name}" for name, number in found.counts.items() if number)
-        typer.echo(f"{output}: {said or 'no cell that both have'}")
+        typer.echo(f"{output}: {found.summary}")
 
 
 class _Runs:

@@ -19,8 +19,8 @@ from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance.result import TRAINING, Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.conditions import CHANCE
-from difftransformer.reporting.formats.markdown import escape
-from difftransformer.reporting.numbers import count, rate
+from difftransformer.reporting.formats.markdown import code, escape
+from difftransformer.reporting.numbers import count, counted, rate
 from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
@@ -130,7 +130,7 @@ def _kind(training: Result) -> str:
 def _model(training: Result, own_code: bool) -> Iterator[str]:
     model: dict[str, Any] = training.settings.get("model", {})
     yield (
-        f"Run `{training.run}`, seed {training.seed}, of scale `{training.scale}` of "
+        f"Run {code(training.run)}, seed {training.seed}, of scale {code(training.scale)} of "
         "difftransformer, which rebuilds the tables and figures of the Differential Transformer "
         "work."
     )
@@ -189,7 +189,7 @@ def _use(text: str) -> Iterator[str]:
 
 
 def _data(known: _Known) -> Iterator[str]:
-    title = f"## Data\n\nDataset `{escape(str(known.training.settings.get('dataset')))}`"
+    title = f"## Data\n\nDataset {code(str(known.training.settings.get('dataset')))}"
     if known.manifest is None:
         yield f"{title}; its manifest does not lie beside the run."
         return
@@ -262,9 +262,10 @@ def _verdicts(known: _Known) -> Iterator[str]:
         return
     own = [one for one in known.verdicts.verdicts if _speaks_of(one, known.training.run)]
     if not own:
-        yield f"{title}\n\nNone of the {len(known.verdicts.verdicts)} claims of its scale."
+        all_claims = counted(len(known.verdicts.verdicts), "claim")
+        yield f"{title}\n\nNone of the {all_claims} of its scale."
         return
-    yield f"{title}\n\nAt scale `{known.verdicts.scale}`, and of no other."
+    yield f"{title}\n\nAt scale {code(known.verdicts.scale)}, and of no other."
     rows = [(escape(one.claim), escape(one.text), one.verdict, escape(one.reason)) for one in own]
     yield _table(["claim", "", "verdict", "why"], rows)
 
@@ -276,7 +277,7 @@ def _speaks_of(verdict: Verdict, run: str) -> bool:
 def _origin(training: Result, licence: str) -> Iterator[str]:
     provenance = training.provenance
     yield (
-        f"## Origin\n\nJob `{training.job_id}`, commit `{provenance.git_commit}`"
+        f"## Origin\n\nJob {code(training.job_id)}, commit {code(str(provenance.git_commit))}"
         f"{', with changes' if provenance.git_dirty else ''}, fingerprint "
         f"`{provenance.fingerprint}`. `provenance.json` has all settings and versions."
     )

@@ -11,7 +11,7 @@ from difftransformer.provenance.result import Result, Units
 from difftransformer.reporting.document import Cell, SeedValue
 from difftransformer.reporting.numbers import plain, signed, with_reach
 from difftransformer.reporting.statistics import survival, wilson_interval
-from difftransformer.reporting.units import Pair, contrast_of, paired, valued
+from difftransformer.reporting.units import Pair, contrast_of, differences_of, paired, valued
 
 UNDEFINED = "n/a"
 FACTS = {"heads": "Heads", "head_dim": "d", "norm": "GroupNorm"}
@@ -169,9 +169,8 @@ def difference_cell(
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
     pairs, seeds = valued(paired(ours.seeds, theirs.seeds)), []
-    for one, two in pairs:
-        assert one.value is not None and two is not None and two.value is not None
-        difference = one.value - two.value
+    for (one, two), difference in zip(pairs, differences_of(pairs), strict=True):
+        assert two is not None
         seeds.append(
             SeedValue(
                 seed=one.seed,

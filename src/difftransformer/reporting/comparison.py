@@ -5,7 +5,8 @@ runs by their settings.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import partial
 from math import hypot
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,34 +14,43 @@ from typing import Literal, NamedTuple
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import Result, read_result
-from difftransformer.reporting.document import Cell, Section, TableDocument
+from difftransformer.reporting.document import Cell, Row, Section, TableDocument
 from difftransformer.reporting.frame import PARTS
-from difftransformer.reporting.numbers import decimals_for, signed
+from difftransformer.reporting.numbers import counted, decimals_for, signed
 from difftransformer.reporting.origins import Origins, describe
 from difftransformer.reporting.site.data import flat_settings
 from difftransformer.reporting.site.pages import render_alone
 from difftransformer.reporting.verdict_job import read_table, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
-Outcome = Literal["same", "within noise", "beyond noise", "without interval"]
-OUTCOMES: tuple[Outcome, ...] = ("beyond noise", "within noise", "without interval", "same")
+Outcome = Literal[
+    "same", "within noise", "beyond noise", "without interval", "only in A", "only in B"
+]
+OUTCOMES: tuple[Outcome, ...] = (
+    "beyond noise", "only in A", "only in B", "within noise", "without interval", "same",
+)  # fmt: skip
 """In the order of what a reader wants to know first."""
+
+Alone = dict[str, list[str]]
+"""Names of what one build has and the other lacks, by what they are: table, row, verdict, run."""
 
 
 class Compared(NamedTuple):
-    """One cell of both builds."""
+    """One cell that has a value in a build at least; None: a build has no such cell."""
 
     row: str
     column: str
-    kept: Cell
-    other: Cell
-    difference: float
+    kept: Cell | None
+    other: Cell | None
+    difference: float | None
     reach: float | None
     outcome: Outcome
 
     @property
     def written(self) -> str:
-        """The difference with half its interval."""
+        """The difference with half its interval; empty where there is none."""
+        if self.difference is None:
+            return ""
         low, high = (None, None) if self.reach is None else (-self.reach, self.reach)
         decimals = decimals_for(self.difference, low, high)
         text = signed(self.difference, decimals)
@@ -48,11 +58,13 @@ class Compared(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Cells of one table that both builds have."""
+    """A table that both builds have: cells of the rows of both, and rows of one alone."""
 
     title: str
     artifact: str
     cells: list[Compared]
+    kept_alone: list[str]
+    other_alone: list[str]
 
 
 class Build(NamedTuple):
@@ -91,7 +103,19 @@ class Comparison(NamedTuple):
     counts: dict[Outcome, int]
     changed: list[Changed]
     judged: list[Judged]
-    alone: list[str]
+    kept_alone: Alone
+    other_alone: Alone
+
+    @property
+    def summary(self) -> str:
+        """How many cells have come out how, and how much one of the builds alone has."""
+        cells = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
+        parts = [cells or "no cell that both have"]
+        for build, alone in (("A", self.kept_alone), ("B", self.other_alone)):
+            if alone:
+                numbers = (counted(len(names), what) for what, names in alone.items())
+                parts.append(f"in {build} alone {', '.join(numbers)}")
+        return "; ".join(parts)
 
 
 def write_comparison(kept: Path, other: Path, output: Path) -> Comparison:
@@ -106,7 +130,7 @@ def write_comparison(kept: Path, other: Path, output: Path) -> Comparison:
 
 
 def compare(kept: Build, other: Build) -> Comparison:
-    """Compare what both have.
+    """Compare what both have, and name what one of them alone has.
 
     Raises:
         DataError: They share no table.
@@ -130,8 +154,23 @@ def compare(kept: Build, other: Build) -> Comparison:
             for claim, one in kept.verdicts.items()
             if (two := other.verdicts.get(claim)) is not None and two.verdict != one.verdict
         ],
-        sorted(kept.tables.keys() ^ other.tables.keys()),
+        _alone(kept, other, [row for table in tables for row in table.kept_alone]),
+        _alone(other, kept, [row for table in tables for row in table.other_alone]),
     )
+
+
+def _alone(build: Build, than: Build, rows: list[str]) -> Alone:
+    found = {
+        "table": sorted(build.tables.keys() - than.tables.keys()),
+        "row": rows,
+        "verdict": [
+            f"{claim} ({one.verdict})"
+            for claim, one in build.verdicts.items()
+            if claim not in than.verdicts
+        ],
+        "run": sorted(build.settings.keys() - than.settings.keys()),
+    }
+    return {what: names for what, names in found.items() if names}
 
 
 def judge(one: Cell, two: Cell) -> tuple[float | None, Outcome]:
@@ -157,29 +196,63 @@ def _half(cell: Cell) -> float | None:
 
 
 def _table(kept: TableDocument, other: TableDocument) -> Table:
-    cells = [
-        _compared(row.label, column.header, one, two)
-        for section in kept.sections
-        for row in section.rows
-        for column in section.visible()
-        if (one := section.cell(row.run, column.id)) is not None
-        and (two := _twin(other, section, one)) is not None
-        and one.value is not None
-        and two.value is not None
-        and one.by_seed()  # what a row is, is no measurement
-    ]
-    return Table(kept.title, kept.artifact, cells)
+    cells: list[Compared] = []
+    met: set[tuple[int, str]] = set()
+    for one, two in _sections(kept, other):
+        both = {row.run for row in one.rows} & {row.run for row in two.rows}
+        met |= {(id(section), run) for section in (one, two) for run in both}
+        cells += [cell for row in one.rows if row.run in both for cell in _of_row(row, one, two)]
+    kept_alone, other_alone = (
+        [
+            _named(row, section, table)
+            for section in table.sections
+            for row in section.rows
+            if (id(section), row.run) not in met
+        ]
+        for table in (kept, other)
+    )
+    return Table(kept.title, kept.artifact, cells, kept_alone, other_alone)
 
 
-def _twin(other: TableDocument, section: Section, cell: Cell) -> Cell | None:
-    """The same cell, of the section of the same title where there is one."""
-    same = next((one for one in other.sections if one.title == section.title), None)
-    found = None if same is None else same.cell(cell.row, cell.column)
-    return found or other.find(cell.row, cell.column)
+def _sections(kept: TableDocument, other: TableDocument) -> Iterator[tuple[Section, Section]]:
+    """Sections of the same title, and of other titles those with the most cells in common."""
+    titles = {section.title for section in kept.sections}
+    left = list(other.sections)
+    for section in kept.sections:
+        same = [one for one in left if one.title == section.title]
+        new = [one for one in left if one.title not in titles and _alike(section, one)]
+        twin = max(same or new, key=partial(_alike, section), default=None)
+        if twin is not None:
+            left = [one for one in left if one is not twin]
+            yield section, twin
 
 
-def _compared(row: str, column: str, one: Cell, two: Cell) -> Compared:
-    assert one.value is not None and two.value is not None
+def _alike(one: Section, two: Section) -> int:
+    """How many cells two sections have in common, by row and column."""
+    of_two = {(cell.row, cell.column) for cell in two.cells}
+    return sum((cell.row, cell.column) in of_two for cell in one.cells)
+
+
+def _named(row: Row, section: Section, table: TableDocument) -> str:
+    where = table.artifact if len(table.sections) == 1 else f"{table.artifact}, {section.title}"
+    return f"{row.label} ({where})"
+
+
+def _of_row(row: Row, kept: Section, other: Section) -> Iterator[Compared]:
+    headers = {column.id: column.header for column in (*other.visible(), *kept.visible())}
+    order = dict.fromkeys(column.id for column in (*kept.visible(), *other.visible()))
+    for column in order:
+        pair = kept.cell(row.run, column), other.cell(row.run, column)
+        valued = [cell for cell in pair if cell is not None and cell.value is not None]
+        if valued and valued[0].by_seed():  # what a row is, is no measurement
+            yield _compared(row.label, headers[column], *pair)
+
+
+def _compared(row: str, column: str, one: Cell | None, two: Cell | None) -> Compared:
+    if two is None or two.value is None:
+        return Compared(row, column, one, two, None, None, "only in A")
+    if one is None or one.value is None:
+        return Compared(row, column, one, two, None, None, "only in B")
     reach, outcome = judge(one, two)
     return Compared(row, column, one, two, two.value - one.value, reach, outcome)
 

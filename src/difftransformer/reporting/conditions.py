@@ -66,8 +66,17 @@ def _leak_note(trained: Sequence[Result]) -> str:
 
 def curve_tokens(trained: Sequence[Result]) -> str:
     """Say which part of the validation text losses while training are of; empty: all of it."""
-    found = {result.settings["training"]["validation_tokens"] for result in trained} - {None}
-    return f"first {span([*found])} tokens" if found else ""
+    parts = [part for result in trained if (part := _curve_part(result)) is not None]
+    return f"first {span(parts)} tokens" if parts else ""
+
+
+def _curve_part(trained: Result) -> int | None:
+    """Tokens that a run's losses while training are of; None: all that there are."""
+    asked: int | None = trained.settings["training"]["validation_tokens"]
+    text = trained.settings.get("held_out")
+    if asked is None or (text is not None and asked >= text["tokens"]):
+        return None
+    return asked
 
 
 def corpus_note(trained: Iterable[Result]) -> list[str]:

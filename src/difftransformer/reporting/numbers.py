@@ -39,6 +39,11 @@ def with_reach(text: str, low: float | None, high: float | None, decimals: int) 
     return f"{text} ± {(high - low) / 2:.{decimals}f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write how many there are of something: 1 claim, 2 claims."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def probability(value: float) -> str:
     """Write a p-value: two digits that mean something, never 0."""
     if value < 0.001:

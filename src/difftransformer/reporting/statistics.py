@@ -169,24 +169,37 @@ class Contrast:
         return max(0.0, sum(powers) - 1)
 
 
-def contrast(
-    ours: Sequence[float], theirs: Sequence[float] | float = 0.0, units: UnitChance = NO_UNITS
-) -> Contrast:
-    """Describe paired differences, one a seed.
+class Paired(NamedTuple):
+    """Differences of two rows, [S], and below what size a number is left by rounding."""
 
-    What is left of equal numbers by rounding is none: neither a difference nor a variance.
-    """
+    differences: "NDArray[np.float64]"
+    least: float
+
+
+def subtract(ours: Sequence[float], theirs: Sequence[float] | float = 0.0) -> Paired:
+    """Subtract seed by seed; what rounding leaves of equal numbers is 0."""
     import numpy as np
 
     one, two = np.broadcast_arrays(np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float))
     assert np.isfinite([one, two]).all()
     least = _ROUNDING * float(np.abs([one, two]).max())
-    differences = np.where(np.abs(one - two) > least, one - two, 0.0)
+    return Paired(np.where(np.abs(one - two) > least, one - two, 0.0), least)
+
+
+def contrast(
+    ours: Sequence[float], theirs: Sequence[float] | float = 0.0, units: UnitChance = NO_UNITS
+) -> Contrast:
+    """Describe paired differences, one a seed.
+
+    What is left of equal numbers by rounding is none: neither a difference, nor a mean of them,
+    nor a variance.
+    """
+    differences, least = subtract(ours, theirs)
     seeds = len(differences)
     mean = math.fsum(differences) / seeds
     variance = math.fsum((differences - mean) ** 2) / (seeds - 1) if seeds > 1 else 0.0
     return Contrast(
-        mean,
+        mean if abs(mean) > least else 0.0,
         seeds,
         variance if variance > least**2 else 0.0,
         units if units.variance > least**2 else NO_UNITS,

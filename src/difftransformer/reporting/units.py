@@ -15,6 +15,7 @@ from difftransformer.reporting.statistics import (
     Contrast,
     UnitChance,
     contrast,
+    subtract,
     unit_chance,
 )
 
@@ -55,8 +56,12 @@ def contrast_of(pairs: Sequence[Pair], about: str) -> Contrast:
     Raises:
         DataError: Seeds were asked different things, or units do not add up to a value.
     """
-    ours, theirs = zip(*((_number(one), _number(two)) for one, two in pairs), strict=True)
-    return contrast(ours, theirs, chance_of_units(pairs, about))
+    return contrast(*_numbers(pairs), chance_of_units(pairs, about))
+
+
+def differences_of(pairs: Sequence[Pair]) -> list[float]:
+    """Differences of seeds with their values, as `contrast_of` has them."""
+    return subtract(*_numbers(pairs)).differences.tolist() if pairs else []
 
 
 def chance_of_units(pairs: Sequence[Pair], about: str) -> UnitChance:
@@ -120,6 +125,10 @@ def _for_seeds_of(side: Sequence[SeedValue], other: Sequence[SeedValue]) -> Sequ
     if not (len(side) == 1 and side[0].for_all):
         return side
     return [side[0].model_copy(update={"seed": one.seed}) for one in other]
+
+
+def _numbers(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    return [_number(one) for one, _ in pairs], [_number(two) for _, two in pairs]
 
 
 def _number(seed: SeedValue | None) -> float:

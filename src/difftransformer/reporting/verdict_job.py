@@ -20,6 +20,7 @@ from difftransformer.provenance.result import Result, read_document, read_result
 from difftransformer.reporting.document import Evidence, TableDocument
 from difftransformer.reporting.formats.markdown import escape, prose
 from difftransformer.reporting.formats.wording import SYMBOLS, duration
+from difftransformer.reporting.numbers import counted
 from difftransformer.reporting.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
     by_name = Counter(one.verdict for one in verdicts)
     sides = Counter(one.direction for one in verdicts if one.verdict not in _SILENT)
     said = ", ".join(f"{by_name[name]} {name}" for name in SYMBOLS if by_name[name])
-    lines = [f"{len(verdicts)} claims at scale {asked.scale}: {said}."]
+    lines = [f"{counted(len(verdicts), 'claim')} at scale {asked.scale}: {said}."]
     declared = Counter(why for one in verdicts if (why := asked.not_testable.get(one.claim)))
     lines += [f"Not testable at this scale, {n} of them: {why}." for why, n in declared.items()]
     if sides:

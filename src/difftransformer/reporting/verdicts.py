@@ -12,7 +12,7 @@ from pydantic import Field
 from difftransformer.config.base import Settings
 from difftransformer.config.claims import ClaimConfig, ClaimSlice, VerdictName, VerdictsSlice
 from difftransformer.reporting.document import Evidence
-from difftransformer.reporting.numbers import decimals_for, plain, probability, signed
+from difftransformer.reporting.numbers import counted, decimals_for, plain, probability, signed
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
     MOST_SEEDS,
@@ -328,7 +328,7 @@ def _would_decide(needed: int | None, have: int, *, tested: bool) -> str:
     if needed is None:
         return f"no number of seeds up to {MOST_SEEDS} is sure to decide it"
     more = max(needed - have, 1)
-    seeds = f"{more} more seed{'s' if more > 1 else ''}"
+    seeds = counted(more, "more seed")
     if not tested:
         return f"with {seeds} it is tested, and how many decide it is known"
     return f"{seeds} would, with {POWER:.0%} power"

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from preloaded import python
+from small_evaluation import republish
 from small_hub import serving
 from small_language_models import write_training
 from small_workflow import Checkout
@@ -60,6 +61,14 @@ def test_the_card_says_what_lies_there(run: Path, tmp_path: Path) -> None:
     assert "hostile.jsonl" in text and str(tmp_path.parents[1]) not in text
     wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert wanted <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_name_in_the_card_is_code_as_it_is(tmp_path: Path) -> None:
+    run, _ = write_training(tmp_path)
+    republish(run, settings={"dataset": "local_files"})
+    assert "Dataset `local_files`;" in model_card(run, None, "m", own_code=True)
+    republish(run, settings={"dataset": "`<script>"})
+    assert "Dataset `` `<script> ``;" in model_card(run, None, "m", own_code=True)
 
 
 def test_a_run_at_the_top_of_a_disk_has_nothing_beside_it(tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ def test_a_row_has_the_other_one_subtracted_seed_by_seed() -> None:
     assert found.text.startswith("+1.17 ± ")
 
 
+def test_what_rounding_leaves_of_equal_numbers_is_no_difference() -> None:
+    ours, base = (
+        cell("ours", {0: 0.1 + 0.2, 1: 38.7, 2: 0.3}),
+        cell("base", {0: 0.3, 1: 38.7, 2: 0.3}),
+    )
+    (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)
+    assert found.value == 0 and set(found.by_seed().values()) == {0.0}
+
+
 def test_a_published_difference_needs_both_numbers() -> None:
     ours, base = cell("ours", {0: 3.0}, 2.5), cell("base", {0: 1.0})
     (found,) = paired_differences(ROWS, ["loss"], [base, ours], 2)

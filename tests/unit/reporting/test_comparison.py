@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -6,10 +7,12 @@ from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
 from test_formats import balanced
 
+from difftransformer.config.artifact_slices import RowSlice
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
-from difftransformer.reporting.comparison import judge, write_comparison
-from difftransformer.reporting.document import Cell
+from difftransformer.reporting.comparison import Build, compare, judge, write_comparison
+from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
+from difftransformer.reporting.origins import Origins
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
 
@@ -24,9 +27,12 @@ SMALL = WHOLE.model_copy(
 )
 
 
-def build(folder: Path, moved: float = 0.0, lr: float = 4e-3) -> Path:
+def build(
+    folder: Path, moved: float | None = 0.0, lr: float = 4e-3, rows: Sequence[RowSlice] = ROWS
+) -> Path:
+    """A build of table 6; the loss of DIFF is moved by so much, or has no value."""
     fake = FakeResults(folder)
-    for row in ROWS:
+    for row in rows:
         for seed in (0, 1, 2):
             fake.language_model(row.run, seed)
     for path in fake.results[:]:
@@ -34,12 +40,17 @@ def build(folder: Path, moved: float = 0.0, lr: float = 4e-3) -> Path:
         if content["run"] == "diff" and content["kind"] == "training":
             fake.training("diff", content["seed"], content["metrics"], lr=lr)
         if content["run"] == "diff" and content["suite"]:
-            content["metrics"]["loss"] += moved
+            loss = content["metrics"]["loss"]
+            content["metrics"]["loss"] = None if moved is None else loss + moved
             fake.write(
                 path, "evaluation", "diff", content["seed"], content["suite"], content["metrics"],
                 content["settings"],
             )  # fmt: skip
-    build_table(SMALL, set(fake.results), folder / "tables" / "table6")
+    part = SMALL.sections[0].model_copy(update={"rows": rows})
+    asked = SMALL.model_copy(update={"sections": [part]})
+    if len(rows) < len(ROWS):
+        asked = asked.model_copy(update={"claims": {}})
+    build_table(asked, set(fake.results), folder / "tables" / "table6")
     return folder
 
 
@@ -89,6 +100,82 @@ def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
     assert not close.changed
     same = write_comparison(one, one, output)
     assert {name for name, number in same.counts.items() if number} == {"same"}
+
+
+def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
+    whole, output = judged(build(tmp_path / "whole")), tmp_path / "compared.html"
+    without = build(tmp_path / "without", moved=None)
+    found = write_comparison(whole, without, output)
+    lost = [cell for table in found.tables for cell in table.cells if cell.outcome == "only in A"]
+    assert ("DIFF", "Valid ↓") in {(cell.row, cell.column) for cell in lost}
+    assert all(cell.difference is None and cell.other and cell.other.text == "n/a" for cell in lost)
+    assert found.counts["only in A"] == len(lost) and not found.counts["only in B"]
+    assert (found.kept_alone, found.other_alone) == ({"verdict": ["T6.1 (contradicted)"]}, {})
+    assert found.summary == (
+        f"{len(lost)} only in A, {found.counts['same']} same; in A alone 1 verdict"
+    )
+    html = output.read_text()
+    balanced(html)
+    assert "only in A" in html and "T6.1 (contradicted)" in html
+    turned = write_comparison(without, whole, output)
+    assert turned.counts["only in B"] == len(lost) and "in B alone 1 verdict" in turned.summary
+
+
+def test_rows_and_runs_of_one_build_alone_are_named(tmp_path: Path) -> None:
+    whole, output = build(tmp_path / "whole"), tmp_path / "compared.html"
+    fewer = build(tmp_path / "fewer", rows=ROWS[:1])
+    found = write_comparison(fewer, whole, output)
+    assert found.kept_alone == {} and found.other_alone == {
+        "row": ["DIFF (table6)"],
+        "run": ["diff"],
+    }
+    assert found.summary.endswith(" same; in B alone 1 row, 1 run")
+    html = output.read_text()
+    balanced(html)
+    assert "DIFF (table6)" in html and "In one of them alone" in html
+    same = write_comparison(whole, whole, output)
+    assert same.summary == f"{same.counts['same']} same"
+    assert "only in" not in output.read_text() and "one of them alone" not in output.read_text()
+
+
+def test_columns_sections_and_tables_of_one_build_alone_are_shown() -> None:
+    one, two = build_of(S=["a", "b"], T=["a"]), build_of(S=["a", "c"])
+    found = compare(one, two)
+    (table,) = found.tables
+    assert [(cell.column, cell.outcome) for cell in table.cells] == [
+        ("a", "same"), ("b", "only in A"), ("c", "only in B"),
+    ]  # fmt: skip
+    assert found.kept_alone == {"row": ["X (t, T)"]}
+    assert compare(two, one).other_alone == found.kept_alone and not found.other_alone
+    more = two._replace(tables={**two.tables, "u": two.tables["t"]})
+    assert compare(two, more).other_alone == {"table": ["u"]}
+    # A section of another title is known by its columns.
+    (table,) = compare(build_of(S=["a"], T=["a"], U=["b"]), build_of(V=["b"], S=["a"])).tables
+    assert [(cell.column, cell.outcome) for cell in table.cells] == [("a", "same"), ("b", "same")]
+    assert (table.kept_alone, table.other_alone) == (["X (t, T)"], [])
+
+
+def build_of(**columns: list[str]) -> Build:
+    """A build of a table t: sections by their titles, of a row x and the columns."""
+
+    def cell(column: str) -> Cell:
+        seeds = [SeedValue(seed=0, value=1.0, text="1", job_ids=[])]
+        return Cell(row="x", column=column, text="1", value=1.0, seeds=seeds)
+
+    sections = [
+        Section(
+            title=title,
+            columns=[Column(id=one, header=one) for one in ids],
+            rows=[Row(run="x", label="X")],
+            cells=[*map(cell, ids)],
+        )
+        for title, ids in columns.items()
+    ]
+    table = TableDocument(
+        artifact="t", title="T", caption="", scale="tiny", seeds=[0], sections=sections
+    )
+    origins = Origins([], [], [], [], "", "")
+    return Build("results/tiny", origins, {"t": table}, {}, {})
 
 
 @pytest.mark.parametrize(

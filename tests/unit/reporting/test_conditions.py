@@ -70,6 +70,11 @@ def test_what_leaks_into_training_is_said_of_every_row(small: FakeResults) -> No
     for path in trained:
         changed(path, "held_out", "documents", 1)
     assert "Held-out text: 1 document, " in note(small, seeds=(0,))
+    changed(trained[0], "held_out", "tokens", 104)  # all of it is less than was asked for
+    assert note(small, seeds=(0,)).endswith("losses while training: its first 16.4K tokens.")
+    changed(trained[1], "held_out", "tokens", 16384)
+    assert note(small, seeds=(0,)).endswith("that stand in the training text.")
+    changed(trained[1], "held_out", "tokens", 16385)
     changed(trained[0], "training", "validation_tokens", None)
     changed(trained[1], "training", "validation_tokens", None)
     assert note(small, seeds=(0,)).endswith("that stand in the training text.")

@@ -12,7 +12,15 @@ from difftransformer.reporting.document import Section, TableDocument
 from difftransformer.reporting.formats import latex, markdown
 from difftransformer.reporting.formats.web import anchor
 from difftransformer.reporting.formats.wording import remarks
-from difftransformer.reporting.numbers import count, decimals_for, plain, probability, rate, signed
+from difftransformer.reporting.numbers import (
+    count,
+    counted,
+    decimals_for,
+    plain,
+    probability,
+    rate,
+    signed,
+)
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.table_job import build_table
 
@@ -123,6 +131,25 @@ def test_what_stands_in_backticks_is_code(text: str, written: str) -> None:
     assert markdown.prose(text) == written
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("local_files", "`local_files`"),
+        ("<b>a|b</b>\n\n# c", "`<b>a|b</b> # c`"),
+        ("a`b``c", "```a`b``c```"),
+        ("`a", "`` `a ``"),
+    ],
+)
+def test_a_name_is_code_as_it_is(name: str, written: str) -> None:
+    assert markdown.code(name) == written
+
+
+@given(st.text(st.sampled_from("`<_ \n")))
+def test_no_name_ends_the_code_that_it_stands_in(name: str) -> None:
+    fence, *inside, end = re.findall("`+", markdown.code(f"a{name}b"))
+    assert fence == end and fence not in inside
+
+
 @given(st.floats(-1e6, 1e6, allow_nan=False), st.integers(0, 6))
 def test_numbers_read_back(value: float, decimals: int) -> None:
     for text in (plain(value, decimals), signed(value, decimals)):
@@ -138,6 +165,7 @@ def test_a_difference_is_never_rounded_to_an_interval_of_nothing() -> None:
 
 
 def test_numbers_for_readers() -> None:
+    assert [counted(number, "claim") for number in (0, 1, 2)] == ["0 claims", "1 claim", "2 claims"]
     assert plain(-0.0001, 3) == "0.000" and signed(-0.0001, 3) == "0.000"
     assert signed(0.25, 2) == "+0.25" and signed(-0.25, 2) == "−0.25"
     assert (rate(4e-3), rate(3.2e-4), rate(0.512), rate(1.0)) == ("4e-3", "3.2e-4", "0.512", "1")

@@ -8,6 +8,7 @@ from judging import claim, evidence, verdict
 from scipy import stats
 
 from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.site.marks import mark
 from difftransformer.reporting.statistics import contrast
 from difftransformer.reporting.verdict_job import VerdictsDocument, summarise, to_markdown
 from difftransformer.reporting.verdicts import judge, seeds_needed
@@ -122,6 +123,18 @@ def test_differences_that_rounding_alone_tells_apart_are_equal(
     assert (same.direction, same.effect) == ("none", 0.0)
 
 
+def test_differences_that_cancel_but_for_rounding_have_no_direction() -> None:
+    hits = [100 * n / 88 for n in (33, 34, 35)]  # per cent, whose differences round
+    for over in (2, 4):
+        ours, theirs = [hits[1]] * over, [hits[0], hits[2]] * (over // 2)
+        assert sum(one - two for one, two in zip(ours, theirs, strict=True)) != 0
+        found = verdict(claim(), evidence(ours, theirs))
+        assert (found.direction, found.effect) == ("none", 0.0)
+        assert found.reason.startswith("difference 0.000")
+        picture = mark(found)
+        assert picture is not None and picture.effect == picture.zero
+
+
 def test_a_weaker_claim_of_a_family_needs_no_fewer_seeds() -> None:
     base = [-1.0, 0.4, -0.9, 0.5, 0.3]
     shifts = [0.0, 0.05, 0.1, 0.12, 0.13]
@@ -177,7 +190,7 @@ def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
     silent = asked.model_copy(update={"not_testable": dict.fromkeys("CDE", "no")})
     lines = summarise(silent, judge(silent, {"C": evidence([-1.0, -1.1, -0.9])}))
     assert lines == [
-        "1 claims at scale smoke: 1 not testable here.",
+        "1 claim at scale smoke: 1 not testable here.",
         "Not testable at this scale, 1 of them: no.",
     ]
 

@@ -42,20 +42,21 @@ def again(row: pd.Series) -> tuple[float, bool]:
     y, least = (ours - theirs)[both], 1e-9 * np.abs(np.r_[ours[both], theirs[both]]).max()
     y[np.abs(y) <= least] = 0  # rounding of equal numbers
     n, u, a = len(y), float(row.unit_variance), y.var(ddof=1) / len(y)
+    mean = y.mean() if abs(y.mean()) > least else 0.0
     a, u = a * (a * n > least**2), u * (u > least**2)
     below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.unit_freedom) if u else 0)
     df = max(n - 1, (a + u) ** 2 / below) if below else n - 1
 
     def p(value: float) -> float:
         if a + u == 0:
-            return min(1.0, 2 * 0.5**n) if y.mean() != value else 1.0
-        return float(2 * stats.t.sf(abs(y.mean() - value) / np.sqrt(a + u), df))
+            return min(1.0, 2 * 0.5**n) if mean != value else 1.0
+        return float(2 * stats.t.sf(abs(mean - value) / np.sqrt(a + u), df))
 
     margin = float(row.margin or 0)
     if row.test == "equivalence":
-        nearest = min(margin, -margin, key=lambda edge: abs(y.mean() - edge))
-        return p(nearest), abs(y.mean()) < margin
-    return p(-sign * margin), sign * y.mean() > -margin
+        nearest = min(margin, -margin, key=lambda edge: abs(mean - edge))
+        return p(nearest), abs(mean) < margin
+    return p(-sign * margin), sign * mean > -margin
 
 
 @pytest.fixture(scope="module")

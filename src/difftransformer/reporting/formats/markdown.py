@@ -32,6 +32,15 @@ def prose(text: str) -> str:
     return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
 
 
+def code(text: str) -> str:
+    """Show a name as code, where no sign has a meaning but backticks: more of them enclose it."""
+    shown = " ".join(text.split())
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if "`" in shown[:1] + shown[-1:] else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").translate(_SPECIAL)
 

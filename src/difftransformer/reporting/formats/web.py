@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from difftransformer.reporting.document import TableDocument
 from difftransformer.reporting.formats.wording import SYMBOLS, duration, remarks
-from difftransformer.reporting.numbers import signed
+from difftransformer.reporting.numbers import counted, signed
 
 
 def to_page(table: TableDocument) -> str:
@@ -35,6 +35,7 @@ def environment(folder: str) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["anchor"] = anchor
+    environment.filters["counted"] = counted
     environment.filters["difference"] = lambda value: "" if value is None else signed(value, 3)
     environment.filters["duration"] = duration
     environment.globals["remarks"] = remarks

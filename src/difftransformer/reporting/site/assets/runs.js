@@ -17,14 +17,24 @@
 
   const memory = (gib) => gib < 1 ? `${Math.round(gib * 1024)}\u00a0MiB` : `${gib.toPrecision(3)}\u00a0GiB`;
 
-  // A run keeps the colour of its row; others take those that are free among the chosen.
-  const colour = (run) => {
-    const free = [...chosen].filter((one) => runs[one].look === null);
-    const number = runs[run].look ?? free.indexOf(run) + 1;
-    return getComputedStyle(by(`c${((number % 7) + 7) % 7}`)).backgroundColor;
-  };
+  // A run keeps the colour of its row; others take those that are free among the chosen. Runs of one colour differ in dashes.
+  const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [3, 9], [16, 3, 2, 3, 2, 3]];
   for (let number = 0; number < 7; number += 1) document.body.append(element("span", {id: `c${number}`, className: `c${number}`, hidden: true}));
-  const dash = (run) => [[], [6, 3], [2, 3]][Math.floor(([...chosen].filter((one) => (runs[one].look ?? -1) === (runs[run].look ?? -1))).indexOf(run)) % 3] ?? [];
+  const looks = () => {
+    const found = {}, owners = Array(7).fill(0);
+    let free = 0;
+    for (const run of chosen) {
+      const number = (runs[run].look ?? ++free) % 7;
+      found[run] = {tone: getComputedStyle(by(`c${number}`)).backgroundColor, dash: dashes[owners[number]++ % dashes.length]};
+    }
+    return found;
+  };
+  // The same dashes in the legend, as a background: dashes and gaps take turns.
+  const swatch = (tone, dash) => {
+    let end = 0;
+    const stops = (dash.length ? dash : [1]).map((length, place) => `${place % 2 ? "transparent" : tone} ${end}px ${end += length}px`);
+    return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
+  };
 
   const spoken = (name) => name.replaceAll("_", " ");
   const titled = (name) => spoken(name[0].toUpperCase() + name.slice(1));
@@ -77,10 +87,10 @@
     const style = getComputedStyle(document.documentElement);
     const ink = getComputedStyle(document.body).color;
     const line = getComputedStyle(table.tBodies[0].rows[0].cells[0]).borderBottomColor;
-    const sets = [], series = [{label: "tokens", value: (_, v) => v == null ? "" : short(v)}], bands = [];
+    const look = looks(), sets = [], series = [{label: "tokens", stroke: "transparent", dash: [], value: (_, v) => v == null ? "" : short(v)}], bands = [];
     for (const run of drawn) {
-      const curve = runs[run].curves[name], tone = colour(run), label = runs[run].label;
-      const add = (options) => series.push({stroke: tone, dash: dash(run), width: 1.8, spanGaps: true, points: {show: curve.x.length < 12}, value: (_, v) => v == null ? "" : String(v), ...options});
+      const curve = runs[run].curves[name], {tone, dash} = look[run], label = runs[run].label;
+      const add = (options) => series.push({stroke: tone, dash, width: 1.8, spanGaps: true, points: {show: curve.x.length < 12}, value: (_, v) => v == null ? "" : String(v), ...options});
       if (curve.seeds) {
         sets.push([curve.x, ...curve.seeds]);
         curve.seeds.forEach((_, seed) => add({label: `${label}, seed ${runs[run].seeds[seed]}`, width: 1}));
@@ -96,7 +106,7 @@
     }
     const axis = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}, font: `13px ${style.getPropertyValue("--sans")}`};
     plot = new uPlot({
-      width: place.clientWidth, height: 360, series, bands, legend: {markers: {fill: (self, index) => self.series[index].stroke?.(self, index)}},
+      width: place.clientWidth, height: 360, series, bands, legend: {markers: {width: 0, fill: (self, index) => swatch(series[index].stroke, series[index].dash)}},
       scales: {x: {time: false}, y: {distr: by("logarithm").checked ? 3 : 1}},
       axes: [{...axis, label: "training tokens", values: (_, ticks) => ticks.map(short)}, {...axis, size: 64}],
     }, uPlot.join(sets, sets.map((set) => set.slice(1).map(() => 1))), place);
