@@ -127,9 +127,7 @@ def test_small_jobs_run_as_groups(repository: Path, on_cluster: Cluster, tmp_pat
     built = checkout.folder / "results" / "smoke"
     before = tmp_path / "before"
     shutil.copytree(built, before)
-    said = checkout.snakemake(
-        *PROFILE, *QUICKLY, *GROUPS, "--forcerun", "evaluate", *seeds
-    ).stderr
+    said = checkout.snakemake(*PROFILE, *QUICKLY, *GROUPS, "--forcerun", "evaluate", *seeds).stderr
     (job,) = re.findall(r"has been submitted with SLURM jobid (\d+)", said)
     asked = on_cluster.ask("scontrol", "show", "job", job)
     for part in ("NumCPUs=4", "mem=8000M", "TimeLimit=00:10:00"):  # four, then two

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.folders import files_below
 from difftransformer.config.generated_rows import (
     GENERATED,
     ClassificationConfig,
@@ -112,7 +113,7 @@ class HubSource(Settings):
     @property
     def files(self) -> list[Path]:
         """What lies in the local folder; nothing for a name on the hub, which has a revision."""
-        return sorted(path for path in Path(self.dataset).rglob("*") if path.is_file())
+        return sorted(files_below(Path(self.dataset)))
 
 
 SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discriminator="kind")]

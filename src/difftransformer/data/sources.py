@@ -16,6 +16,7 @@ from difftransformer.config.data import (
     HeldOut,
     HubSource,
 )
+from difftransformer.config.folders import files_below
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
@@ -254,8 +255,7 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     for pattern in globs:
         if Path(pattern).is_dir():
-            below = sorted(Path(pattern).rglob("*"))
-            matched = {str(path) for path in below if path.is_file() and is_readable(path)}
+            matched = {str(path) for path in files_below(Path(pattern)) if is_readable(path)}
         else:  # Path.glob takes no absolute pattern
             names = glob.glob(pattern, recursive=True)  # noqa: PTH207
             matched = {name for name in names if Path(name).is_file()}

@@ -158,6 +158,10 @@ def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> N
         {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
     )
     assert set(corpus_files(dataset)) == {text, tokenizer / "tokenizer.json"}
+    (tmp_path / "elsewhere").mkdir()
+    write_lines(tmp_path / "elsewhere" / "more.jsonl", ["one"])
+    (corpus / "linked").symlink_to(tmp_path / "elsewhere")
+    assert corpus / "linked" / "more.jsonl" in corpus_files(dataset)
     write_lines(text, ["one", "three"])
     assert open_source(**asked).identity() != before
     named = open_source(**asked | {"dataset": "owner/name"})
@@ -224,6 +228,25 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
     assert {one.licence for one in found} == {"mine"}
     with pytest.raises(DataError, match=r"no file matches 'nothing'.*\.txt, \.md, \.jsonl"):
         Files("source", config.model_copy(update={"globs": ["nothing"]}))
+
+
+def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "elsewhere/deep"):
+        Path(name).mkdir(parents=True)
+        write_lines(Path(name, "a.jsonl"), [name])
+    Path("data/linked").symlink_to(tmp_path / "elsewhere")
+    Path("data/again.jsonl").symlink_to(tmp_path / "elsewhere" / "deep" / "a.jsonl")
+    asked = {"kind": "files", "globs": ["data"], "licence": "x", "hold_out": "package"}
+    tokenizer = {"kind": "bpe", "vocab_size": 300}
+    dataset = DatasetConfig.model_validate({"sources": {"mine": asked}, "tokenizer": tokenizer})
+    source = open_sources(dataset)["mine"]
+    assert isinstance(source, Files) and source.files == corpus_files(dataset)
+    assert [one.text for one in source.read("train", Cursor())] == ["data", "elsewhere/deep"]
+    Path("data/again.jsonl").unlink()
+    assert corpus_files(dataset) == [Path("data/a.jsonl"), Path("data/linked/deep/a.jsonl")]
+    packages = [one.package for one in open_sources(dataset)["mine"].read("train", Cursor())]
+    assert packages == [None, "0 linked"]
 
 
 @given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.floats(1e-9, 0.9))
