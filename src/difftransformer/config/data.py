@@ -73,8 +73,9 @@ class FilesSource(HeldOut):
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(
-        meaning="Globs of the files; relative ones start at the working directory. A folder stands "
-        "for all files below it that can be read.",
+        meaning="Globs of the files; relative ones start at the working directory. A folder, "
+        "named or matched by a glob, stands for all files below it that can be read, linked "
+        "folders included.",
         min_length=1,
     )
     validation: list[str] = setting(

@@ -254,11 +254,10 @@ def _states(files: list[Path]) -> list[list[Any]]:
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     for pattern in globs:
-        if Path(pattern).is_dir():
-            matched = {str(path) for path in files_below(Path(pattern)) if is_readable(path)}
-        else:  # Path.glob takes no absolute pattern
-            names = glob.glob(pattern, recursive=True)  # noqa: PTH207
-            matched = {name for name in names if Path(name).is_file()}
+        named = _named(pattern)
+        matched = {name for name in named if Path(name).is_file()}
+        for folder in filter(Path.is_dir, map(Path, named)):
+            matched |= {str(path) for path in files_below(folder) if is_readable(path)}
         if not matched:
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
@@ -267,6 +266,13 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
     return [Path(path) for path in sorted(found.values())]
+
+
+def _named(pattern: str) -> list[str]:
+    """Files and folders that a glob names; a folder may have signs of a glob in its own name."""
+    if Path(pattern).is_dir():
+        return [pattern]
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
 
 
 def _package(config: HeldOut, name: str | None) -> str | None:

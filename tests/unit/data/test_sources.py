@@ -226,6 +226,16 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
     assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
     assert [one.package for one in found] == ["0 a", "0 a", "0 b"]
     assert {one.licence for one in found} == {"mine"}
+    (tmp_path / "data" / "c").mkdir()
+    for pattern, texts in [
+        ("data/a*", ["a/deep/two.txt", "a/one.md"]),
+        ("data/*", ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]),
+        ("data/*/*", ["a/deep/two.txt", "a/one.md", "b/picture.png", "b/three.jsonl"]),
+    ]:
+        matched = Files("source", config.model_copy(update={"globs": [pattern]}))
+        assert [path.relative_to("data").as_posix() for path in matched.files] == texts
+    with pytest.raises(DataError, match=r"no file matches 'data/c\*'"):
+        Files("source", config.model_copy(update={"globs": ["data/c*"]}))
     with pytest.raises(DataError, match=r"no file matches 'nothing'.*\.txt, \.md, \.jsonl"):
         Files("source", config.model_copy(update={"globs": ["nothing"]}))
 
