@@ -119,7 +119,8 @@ class Files:
                     f"source {name}: {both[0]} is matched by both globs and validation: "
                     "narrow the globs, or the model is validated on its training text"
                 )
-        self.origin = f"{len(self._files['train'])} files of {', '.join(config.globs)}"
+        number = len(self._files["train"])
+        self.origin = f"{number} file{'s' * (number > 1)} of {', '.join(config.globs)}"
 
     @property
     def files(self) -> list[Path]:

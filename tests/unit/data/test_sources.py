@@ -49,6 +49,7 @@ def test_files_come_sorted_and_once(files: Source) -> None:
     expected = [f"a{n}" for n in range(5)] + [f"b{n}" for n in range(5)] + ["c"]
     assert [document.text for document in read] == expected
     assert {document.licence for document in read} == {"CC0-1.0"}
+    assert files.origin == "3 files of *.jsonl, c.*, a.jsonl"
 
 
 @pytest.mark.parametrize("name", ["files", "hub", "stdlib"])
@@ -188,6 +189,7 @@ def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
     globs = [f"{tmp_path}/*.jsonl", f"{tmp_path}/./a.jsonl"]
     source = open_source(kind="files", globs=globs, licence="x")
     assert [path.name for path in source.files] == ["a.jsonl"]
+    assert source.origin == f"1 file of {', '.join(globs)}"
 
 
 @pytest.mark.parametrize(
