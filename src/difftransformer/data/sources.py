@@ -132,6 +132,20 @@ class Files:
         """Whether held-out files are named."""
         return "validation" in self._files
 
+    @property
+    def passed_over(self) -> list[Path]:
+        """Files below the folders it names whose endings are not read; hidden ones are no news."""
+        patterns = [*self._config.globs, *self._config.validation]
+        named = {Path(name) for pattern in patterns for name in _named(pattern)}
+        return sorted(
+            {
+                path
+                for folder in named
+                for path in files_below(folder)
+                if not is_readable(path) and not _is_hidden(path.relative_to(folder))
+            }
+        )
+
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
         files = self._files[split if self.has_validation else "train"]
@@ -274,6 +288,10 @@ def _named(pattern: str) -> list[str]:
     if Path(pattern).is_dir():
         return [pattern]
     return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _package(config: HeldOut, name: str | None) -> str | None:

@@ -27,6 +27,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.readers import SUFFIXES
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
@@ -38,7 +39,7 @@ from difftransformer.data.shards import (
     write_part,
     write_shard,
 )
-from difftransformer.data.sources import open_sources
+from difftransformer.data.sources import Files, open_sources
 from difftransformer.data.tokenizer import CONFIG, TextTokenizer
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
@@ -46,6 +47,7 @@ from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 5.0
+_ENDINGS_SHOWN = 5
 
 
 class _Job(NamedTuple):
@@ -113,6 +115,7 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
 def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: int) -> Manifest:
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
+    _log_passed_over(sources)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, state, workers, inputs)
@@ -220,6 +223,18 @@ def _empty_split(dataset: DatasetConfig, split: str) -> str:
         f"text into files, raise validation_share ({dataset.validation_share}), or name held-out "
         "files (`validation` globs of the source in config/datasets.yaml)"
     )
+
+
+def _log_passed_over(sources: dict[str, Source]) -> None:
+    for name, source in sources.items():
+        if isinstance(source, Files) and (others := source.passed_over):
+            endings = sorted({path.suffix or "none" for path in others})
+            shown = ", ".join(endings[:_ENDINGS_SHOWN])
+            more = ", ..." if len(endings) > _ENDINGS_SHOWN else ""
+            _log.info(
+                "source %s: files with other endings passed over: %d (%s%s); what is read is %s",
+                *(name, len(others), shown, more, SUFFIXES),
+            )
 
 
 def _log_shortfall(job: _Job, split: str, budget: int | None, stream: MixedStream) -> None:

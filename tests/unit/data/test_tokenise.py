@@ -213,6 +213,33 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
         assert not (tmp_path / name / "manifest.json").exists()
 
 
+def test_files_that_are_passed_over_are_counted(
+    pack: Pack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    corpus = tmp_path / "corpus"
+    for name in (
+        "a.txt",
+        "b.csv",
+        "deep/c.csv",
+        "deep/README",
+        "deep/d.md",
+        ".git/config",
+        ".DS_Store",
+    ):
+        path = corpus / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text {name}")
+    globs = [str(corpus), f"{corpus}/deep*"]
+    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    (line,) = [text for text in caplog.messages if "passed over" in text]
+    assert line.startswith("source mine: files with other endings passed over: 3 (.csv, none); ")
+    caplog.clear()
+    globs = [f"{corpus}/*.txt", f"{corpus}/deep/*.md"]
+    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    assert "passed over" not in caplog.text
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: Path) -> None:
     good = '{"text": "some words"}\n'
