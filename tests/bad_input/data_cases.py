@@ -44,7 +44,7 @@ DATA: dict[str, Case] = {
     "one document": (corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text"]),
     "too little text": (
         slice("dataset", "config.tokenizer.vocab_size", 10_000), train_tokenizer,
-        ["sources files", "tokenizer.vocab_size asks for 10000: lower it in the scale's"],
+        ["sources files", "tokenizer.vocab_size asks for 10000: lower it, or add text"],
     ),
     "half a line": (add(TEXT, '{"text": \n'), tokenise, [f"{TEXT}, line 121: not JSON", "mend"]),
     "a line without text": (add(TEXT, '{"txt": "a"}\n'), tokenise, ["no field 'text'; it has txt"]),

@@ -206,8 +206,7 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
             raise DataError(f"sources {sources}: there is no training text in them: add some")
         raise DataError(
             f"sources {sources}: the training text gives {found} tokens of vocabulary, the "
-            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it in the scale's "
-            "file, or add text"
+            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it, or add text"
         )
     return tokenizer
 
