@@ -269,7 +269,7 @@ CASES: dict[str, Case] = {
     "a missing corpus": (
         "config.yaml",
         put("corpus", value="local_files"),
-        ["no file matches", "'data'", ".txt, .md, .jsonl"],
+        ["dataset local_files: source files: no file matches", "'data'", ".txt, .md, .jsonl"],
     ),
 }
 
