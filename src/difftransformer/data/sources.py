@@ -184,9 +184,10 @@ class Hub:
         for number, row in enumerate(self._rows(str(chosen), start.record), start.record):
             text, where = self._text(row), f"source {self._name}: row {number} of {config.dataset}"
             if not isinstance(text, str):
+                setting = "text_field" if config.template is None else "template"
                 raise DataError(
                     f"{where} has no text in {config.template or config.text_field!r}; its fields "
-                    f"are {', '.join(sorted(row))}"
+                    f"are {', '.join(sorted(row))}: set {setting} of the source to what has text"
                 )
             require_unicode(text, where)
             yield Document(text, config.licence, Cursor(start.repeat, 0, number + 1))

@@ -195,7 +195,11 @@ def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"text_field": "body"}, r"row 0 of .* has no text in 'body'; its fields are text"),
+        (
+            {"text_field": "body"},
+            r"row 0 of .* has no text in 'body'; its fields are text: set text_field of the source",
+        ),
+        ({"template": "{body}"}, r"row 0 of .* has no text in '\{body\}'; .*: set template of the"),
         ({"split": "test"}, r"source mine: .* at 1 cannot be loaded .*check name"),
         ({"config": "nope"}, r"source mine: .* at 1 cannot be loaded"),
         ({"dataset": "no/such/folder"}, r"source mine: no/such/folder at 1 cannot be loaded"),
