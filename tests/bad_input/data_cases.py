@@ -41,7 +41,9 @@ def corpus(name: str, content: bytes) -> Spoil:
 
 DATA: dict[str, Case] = {
     "an empty corpus": (corpus("a.txt", b""), tokenise, ["sources files", "no text for training"]),
-    "one document": (corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text"]),
+    "one document": (
+        corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text", "it takes two that"],
+    ),
     "too little text": (
         slice("dataset", "config.tokenizer.vocab_size", 10_000), train_tokenizer,
         ["dataset corpus: sources files", "tokenizer.vocab_size asks for 10000: lower it, or add"],

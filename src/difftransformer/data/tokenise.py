@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Document, Source, documents
+from difftransformer.data.documents import Cursor, Document, Source, documents, empty_split
 from difftransformer.data.leak import read_shard, without_leaks
 from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
@@ -173,7 +173,7 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
         parts.append(part)
         progress.report(done)
     if not parts:
-        raise DataError(_empty_split(job.dataset, split))
+        raise DataError(empty_split(job.dataset, job.dataset.sources, split))
     _log_shortfall(job, split, budget, stream)
     return parts
 
@@ -211,18 +211,7 @@ def _repeated(
         if not again:
             return
         if not found and begin == Cursor(repeat):
-            raise DataError(f"source {name}: no documents for split {split}")
-
-
-def _empty_split(dataset: DatasetConfig, split: str) -> str:
-    names = ", ".join(dataset.sources)
-    if split == "train":
-        return f"sources {names}: no text for training; every document is blank or held out"
-    return (
-        f"sources {names}: no document is left to validate on: it takes two that differ; split the "
-        f"text into files, raise validation_share ({dataset.validation_share}), or name held-out "
-        "files (`validation` globs of the source in config/datasets.yaml)"
-    )
+            raise DataError(empty_split(dataset, [name], split))
 
 
 def _log_passed_over(sources: dict[str, Source]) -> None:

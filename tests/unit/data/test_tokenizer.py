@@ -179,7 +179,7 @@ def test_a_vocabulary_larger_than_the_text_gives_is_refused(
     with pytest.raises(DataError, match=r"vocab_size asks for 512: lower it, or add text$"):
         train_tokenizer(dataset, tmp_path / "tokenizer.json")
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(DataError, match="sources a: there is no training text in them: add some"):
+    with pytest.raises(DataError, match=r"sources a: no text for training, .* it takes two that"):
         train_tokenizer(dataset, tmp_path / "tokenizer.json")
 
 
