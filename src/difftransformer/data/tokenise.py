@@ -174,7 +174,7 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
         progress.report(done)
     if not parts:
         raise DataError(empty_split(job.dataset, job.dataset.sources, split))
-    _log_shortfall(job, split, budget, stream)
+    _log_shortfall(job, split, budget, stream, done)
     return parts
 
 
@@ -226,11 +226,21 @@ def _log_passed_over(sources: dict[str, Source]) -> None:
             )
 
 
-def _log_shortfall(job: _Job, split: str, budget: int | None, stream: MixedStream) -> None:
+def _log_shortfall(
+    job: _Job, split: str, budget: int | None, stream: MixedStream, left: int
+) -> None:
     for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
         if ended and budget is not None:
             _log.warning("%s: source %s ran out before the budget of tokens", split, name)
-    if budget is not None and stream.total < budget:
+    if budget is not None and split == "validation" and 2 * left < budget:
+        share, dropped = job.dataset.validation_share, left < stream.total
+        loosen = "loosen near_duplicates or max_leak, " if dropped else ""
+        _log.warning(
+            "validation: %d tokens are left, the budget was %d: add text, %sor raise "
+            "validation_share (%g)",
+            *(left, budget, loosen, share),
+        )
+    elif budget is not None and stream.total < budget:
         _log.warning("%s: %d tokens, the budget was %d", split, stream.total, budget)
 
 
