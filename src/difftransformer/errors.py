@@ -1,5 +1,8 @@
 """Errors meant for users: one readable line that names the thing and the fix."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """A mistake a user can mend; the command line prints it as one line and exits with status 2."""
@@ -27,6 +30,15 @@ class WrongCodeError(BackendError):
 
 class DivergenceError(UserError):
     """A training loss that became NaN or infinite, or left every reasonable range."""
+
+
+@contextmanager
+def data_of(dataset: str) -> Iterator[None]:
+    """Name the dataset in what is wrong with its data, where only the caller knows the name."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"dataset {dataset}: {error}") from None
 
 
 def in_one_line(error: Exception) -> str:

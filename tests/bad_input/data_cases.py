@@ -41,10 +41,12 @@ def corpus(name: str, content: bytes) -> Spoil:
 
 DATA: dict[str, Case] = {
     "an empty corpus": (corpus("a.txt", b""), tokenise, ["sources files", "no text for training"]),
-    "one document": (corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text"]),
+    "one document": (
+        corpus("a.jsonl", GOOD[:24]), tokenise, ["sources files: no text", "it takes two that"],
+    ),
     "too little text": (
         slice("dataset", "config.tokenizer.vocab_size", 10_000), train_tokenizer,
-        ["sources files", "tokenizer.vocab_size asks for 10000: lower it in the scale's"],
+        ["dataset corpus: sources files", "tokenizer.vocab_size asks for 10000: lower it, or add"],
     ),
     "half a line": (add(TEXT, '{"text": \n'), tokenise, [f"{TEXT}, line 121: not JSON", "mend"]),
     "a line without text": (add(TEXT, '{"txt": "a"}\n'), tokenise, ["no field 'text'; it has txt"]),
@@ -71,7 +73,7 @@ DATA: dict[str, Case] = {
     "another kind of file": (corpus("a.pdf", b"x"), tokenise, ["a.pdf", ".txt, .md, .jsonl"]),
     "no files": (
         slice("dataset", "config.sources.files.globs", ["nowhere/*"]), tokenise,
-        ["source files: no file matches 'nowhere/*'", "relative globs start at"],
+        ["dataset corpus: source files: no file matches 'nowhere/*'", "relative globs start at"],
     ),
     "a tokenizer that is no JSON": (
         both(write("data/tokenizer.json", "{"), anew), tokenise,

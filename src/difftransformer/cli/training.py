@@ -25,7 +25,7 @@ from difftransformer.cli.frame import (
     read,
     state,
 )
-from difftransformer.errors import DataError
+from difftransformer.errors import DataError, data_of
 from difftransformer.machine import gpus, slurm
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import JobIdentity, exclusive
@@ -50,7 +50,9 @@ def train_tokenizer(
     from difftransformer.data.tokenizer import train_tokenizer
 
     with reporting(log):
-        train_tokenizer(read(slice, DatasetSlice).config, output, Path(base) if base else None)
+        config = read(slice, DatasetSlice)
+        with data_of(config.dataset):
+            train_tokenizer(config.config, output, Path(base) if base else None)
 
 
 @command
@@ -84,7 +86,8 @@ def tokenise(
     )
     with job(identity, config, results, tracking, log) as running:
         slurm.requeue_in_time()
-        tokenise(config.config, opened, output.parent, state(results, identity), workers)
+        with data_of(config.dataset):
+            tokenise(config.config, opened, output.parent, state(results, identity), workers)
         running.tracker.log_artifact(output)
 
 

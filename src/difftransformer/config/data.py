@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
+from difftransformer.config.folders import files_below
 from difftransformer.config.generated_rows import (
     GENERATED,
     ClassificationConfig,
@@ -72,8 +73,9 @@ class FilesSource(HeldOut):
 
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(
-        meaning="Globs of the files; relative ones start at the working directory. A folder stands "
-        "for all files below it that can be read.",
+        meaning="Globs of the files; relative ones start at the working directory. A folder, "
+        "named or matched by a glob, stands for all files below it that can be read, linked "
+        "folders included.",
         min_length=1,
     )
     validation: list[str] = setting(
@@ -112,7 +114,7 @@ class HubSource(Settings):
     @property
     def files(self) -> list[Path]:
         """What lies in the local folder; nothing for a name on the hub, which has a revision."""
-        return sorted(path for path in Path(self.dataset).rglob("*") if path.is_file())
+        return sorted(files_below(Path(self.dataset)))
 
 
 SourceConfig = Annotated[BuiltinSource | FilesSource | HubSource, Field(discriminator="kind")]

@@ -1,9 +1,11 @@
 """What every source of text yields: documents, each with the place behind it, in two splits."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
+
+from difftransformer.config.data import DatasetConfig, HeldOut
 
 
 class Cursor(NamedTuple):
@@ -78,6 +80,27 @@ def hold_out_limit(source: Source, share: float) -> float:
 def held_out(text: str, share: float) -> bool:
     """Whether a text belongs to validation: its SHA-256 decides, so copies stay together."""
     return _hash(text) < share * _HASHES
+
+
+def empty_split(dataset: DatasetConfig, sources: Collection[str], split: str) -> str:
+    """Say that sources have no document for a split, and what gives it some.
+
+    Which split the only document falls to is up to its hash, so both say the same.
+    """
+    opened = [dataset.sources[name] for name in sources]
+    packages = any(isinstance(one, HeldOut) and one.hold_out == "package" for one in opened)
+    lacking, change = {
+        "train": ("no text for training, every document is blank or held out", "lower"),
+        "validation": ("no document is left to validate on", "raise"),
+    }[split]
+    two, cure = "two that differ", "split the text into files"
+    if packages:
+        two, cure = "two packages", "sort the files into folders, set hold_out: document"
+    return (
+        f"sources {', '.join(sources)}: {lacking}: it takes {two}; {cure}, {change} "
+        f"validation_share ({dataset.validation_share}), or name held-out files (`validation` "
+        "globs of the source in config/datasets.yaml)"
+    )
 
 
 _HASHES = 2.0**64

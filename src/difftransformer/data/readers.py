@@ -8,7 +8,7 @@ import gzip
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
@@ -97,7 +97,7 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
 def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> Record:
     def found(field: str) -> str:
         if field not in values:
-            raise DataError(f"{where}: no field {field!r}; it has {', '.join(sorted(values))}")
+            raise DataError(f"{where}: no field {_lacking(field, values)}, or mend the line")
         value = values[field]
         if not isinstance(value, str):
             raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
@@ -106,6 +106,11 @@ def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> 
 
     licence = found(fields.licence) if fields.licence in values else None
     return Record(number, found(fields.text), licence)
+
+
+def _lacking(text_field: str, found: Iterable[str]) -> str:
+    names = ", ".join(sorted(found)) or "none"
+    return f"{text_field!r}; it has {names}: set text_field of the source to what has text"
 
 
 def require_unicode(text: str, where: str) -> None:
@@ -131,9 +136,7 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if fields.text not in names:
-                raise DataError(
-                    f"{path}: no column {fields.text!r}; it has {', '.join(sorted(names))}"
-                )
+                raise DataError(f"{path}: no column {_lacking(fields.text, names)}")
             columns = [field for field in fields if field in names]
             count = file.num_row_groups
             sizes = (file.metadata.row_group(group).num_rows for group in range(count))

@@ -16,6 +16,7 @@ from difftransformer.config.data import (
     HeldOut,
     HubSource,
 )
+from difftransformer.config.folders import files_below
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
@@ -118,7 +119,8 @@ class Files:
                     f"source {name}: {both[0]} is matched by both globs and validation: "
                     "narrow the globs, or the model is validated on its training text"
                 )
-        self.origin = f"{len(self._files['train'])} files of {', '.join(config.globs)}"
+        number = len(self._files["train"])
+        self.origin = f"{number} file{'s' * (number > 1)} of {', '.join(config.globs)}"
 
     @property
     def files(self) -> list[Path]:
@@ -129,6 +131,20 @@ class Files:
     def has_validation(self) -> bool:
         """Whether held-out files are named."""
         return "validation" in self._files
+
+    @property
+    def passed_over(self) -> list[Path]:
+        """Files below the folders it names whose endings are not read; hidden ones are no news."""
+        patterns = [*self._config.globs, *self._config.validation]
+        named = {Path(name) for pattern in patterns for name in _named(pattern)}
+        return sorted(
+            {
+                path
+                for folder in named
+                for path in files_below(folder)
+                if not is_readable(path) and not _is_hidden(path.relative_to(folder))
+            }
+        )
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
@@ -168,9 +184,10 @@ class Hub:
         for number, row in enumerate(self._rows(str(chosen), start.record), start.record):
             text, where = self._text(row), f"source {self._name}: row {number} of {config.dataset}"
             if not isinstance(text, str):
+                setting = "text_field" if config.template is None else "template"
                 raise DataError(
                     f"{where} has no text in {config.template or config.text_field!r}; its fields "
-                    f"are {', '.join(sorted(row))}"
+                    f"are {', '.join(sorted(row))}: set {setting} of the source to what has text"
                 )
             require_unicode(text, where)
             yield Document(text, config.licence, Cursor(start.repeat, 0, number + 1))
@@ -253,12 +270,10 @@ def _states(files: list[Path]) -> list[list[Any]]:
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
     for pattern in globs:
-        if Path(pattern).is_dir():
-            below = sorted(Path(pattern).rglob("*"))
-            matched = {str(path) for path in below if path.is_file() and is_readable(path)}
-        else:  # Path.glob takes no absolute pattern
-            names = glob.glob(pattern, recursive=True)  # noqa: PTH207
-            matched = {name for name in names if Path(name).is_file()}
+        named = _named(pattern)
+        matched = {name for name in named if Path(name).is_file()}
+        for folder in filter(Path.is_dir, map(Path, named)):
+            matched |= {str(path) for path in files_below(folder) if is_readable(path)}
         if not matched:
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
@@ -267,6 +282,17 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
     return [Path(path) for path in sorted(found.values())]
+
+
+def _named(pattern: str) -> list[str]:
+    """Files and folders that a glob names; a folder may have signs of a glob in its own name."""
+    if Path(pattern).is_dir():
+        return [pattern]
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _package(config: HeldOut, name: str | None) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Document, Source, documents
+from difftransformer.data.documents import Cursor, Document, Source, documents, empty_split
 from difftransformer.data.leak import read_shard, without_leaks
 from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
@@ -27,6 +27,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.pool import Submit, encode_documents, encoders
+from difftransformer.data.readers import SUFFIXES
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
@@ -38,7 +39,7 @@ from difftransformer.data.shards import (
     write_part,
     write_shard,
 )
-from difftransformer.data.sources import open_sources
+from difftransformer.data.sources import Files, open_sources
 from difftransformer.data.tokenizer import CONFIG, TextTokenizer
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
@@ -46,6 +47,7 @@ from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 5.0
+_ENDINGS_SHOWN = 5
 
 
 class _Job(NamedTuple):
@@ -113,6 +115,7 @@ def _publish(manifest: Manifest, tokenizer: Path, output: Path, state: Path) -> 
 def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: int) -> Manifest:
     opened = TextTokenizer(tokenizer)
     sources = open_sources(dataset)
+    _log_passed_over(sources)
     identities = {name: source.identity() for name, source in sources.items()}
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, state, workers, inputs)
@@ -170,8 +173,8 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
         parts.append(part)
         progress.report(done)
     if not parts:
-        raise DataError(_empty_split(job.dataset, split))
-    _log_shortfall(job, split, budget, stream)
+        raise DataError(empty_split(job.dataset, job.dataset.sources, split))
+    _log_shortfall(job, split, budget, stream, done)
     return parts
 
 
@@ -208,25 +211,36 @@ def _repeated(
         if not again:
             return
         if not found and begin == Cursor(repeat):
-            raise DataError(f"source {name}: no documents for split {split}")
+            raise DataError(empty_split(dataset, [name], split))
 
 
-def _empty_split(dataset: DatasetConfig, split: str) -> str:
-    names = ", ".join(dataset.sources)
-    if split == "train":
-        return f"sources {names}: no text for training; every document is blank or held out"
-    return (
-        f"sources {names}: no document is left to validate on: it takes two that differ; split the "
-        f"text into files, raise validation_share ({dataset.validation_share}), or name held-out "
-        "files (`validation` globs of the source in config/datasets.yaml)"
-    )
+def _log_passed_over(sources: dict[str, Source]) -> None:
+    for name, source in sources.items():
+        if isinstance(source, Files) and (others := source.passed_over):
+            endings = sorted({path.suffix or "none" for path in others})
+            shown = ", ".join(endings[:_ENDINGS_SHOWN])
+            more = ", ..." if len(endings) > _ENDINGS_SHOWN else ""
+            _log.info(
+                "source %s: files with other endings passed over: %d (%s%s); what is read is %s",
+                *(name, len(others), shown, more, SUFFIXES),
+            )
 
 
-def _log_shortfall(job: _Job, split: str, budget: int | None, stream: MixedStream) -> None:
+def _log_shortfall(
+    job: _Job, split: str, budget: int | None, stream: MixedStream, left: int
+) -> None:
     for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
         if ended and budget is not None:
             _log.warning("%s: source %s ran out before the budget of tokens", split, name)
-    if budget is not None and stream.total < budget:
+    if budget is not None and split == "validation" and 2 * left < budget:
+        share, dropped = job.dataset.validation_share, left < stream.total
+        loosen = "loosen near_duplicates or max_leak, " if dropped else ""
+        _log.warning(
+            "validation: %d tokens are left, the budget was %d: add text, %sor raise "
+            "validation_share (%g)",
+            *(left, budget, loosen, share),
+        )
+    elif budget is not None and stream.total < budget:
         _log.warning("%s: %d tokens, the budget was %d", split, stream.total, budget)
 
 

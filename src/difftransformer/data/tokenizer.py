@@ -21,7 +21,7 @@ from difftransformer.config.tokenizers import (
     NoTokenizer,
     TiktokenTokenizer,
 )
-from difftransformer.data.documents import documents
+from difftransformer.data.documents import documents, empty_split
 from difftransformer.data.mixture import Mixture
 from difftransformer.data.packed import PackedDataset, TokenizerEntry
 from difftransformer.data.sources import open_sources
@@ -203,11 +203,10 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
     if (found := tokenizer.get_vocab_size()) < config.vocab_size:
         sources = ", ".join(dataset.sources)
         if not any(_sample(dataset, config.sample_bytes)):
-            raise DataError(f"sources {sources}: there is no training text in them: add some")
+            raise DataError(empty_split(dataset, dataset.sources, "train"))
         raise DataError(
             f"sources {sources}: the training text gives {found} tokens of vocabulary, the "
-            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it in the scale's "
-            "file, or add text"
+            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it, or add text"
         )
     return tokenizer
 

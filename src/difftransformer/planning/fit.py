@@ -1,6 +1,7 @@
 """What no entry shows by itself: whether runs fit their data and parents, suites their sections."""
 
 from difftransformer.config.artifacts import SectionConfig
+from difftransformer.config.data import DatasetConfig
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurements import measurement
 from difftransformer.config.resolve import Catalogue
@@ -34,12 +35,25 @@ def check_training(catalogue: Catalogue, slice: RunSlice) -> None:
             f"{catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.tokens: "
             f"{tokens} is less than one batch of {batch} tokens (run {slice.run})"
         )
+    if dataset.generated is None:  # of generated rows there is at least a whole one
+        _check_validation(catalogue, slice, dataset)
     if training.seq_len > slice.model.max_positions:
         raise ConfigError(
             f"{place}: seq_len {training.seq_len} is longer than max_positions "
             f"{slice.model.max_positions}"
         )
     _check_rows(slice, dataset.generated, place)
+
+
+def _check_validation(catalogue: Catalogue, slice: RunSlice, dataset: DatasetConfig) -> None:
+    budget, window = dataset.validation_budget, slice.training.seq_len + 1
+    if budget is not None and budget < window:
+        derived = " (validation_share of `tokens`)" if dataset.validation_tokens is None else ""
+        raise ConfigError(
+            f"{catalogue.folder / 'datasets.yaml'}: datasets.{slice.dataset}.validation_tokens: "
+            f"{budget}{derived} is less than one window of {window} tokens (run {slice.run}): set "
+            "more, or a shorter training.seq_len"
+        )
 
 
 def _check_rows(slice: RunSlice, rows: GeneratedRows | None, place: str) -> None:

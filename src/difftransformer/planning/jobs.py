@@ -16,7 +16,7 @@ from difftransformer.config.judges import JudgementSlice, JudgeName, judge_modul
 from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
-from difftransformer.errors import ConfigError
+from difftransformer.errors import ConfigError, data_of
 from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
@@ -193,7 +193,8 @@ class Jobs:
         """Return the files of a dataset, so that a changed corpus is tokenised again."""
         from difftransformer.data.sources import corpus_files
 
-        return [str(path) for path in corpus_files(self.catalogue.dataset(dataset))]
+        with data_of(dataset):
+            return [str(path) for path in corpus_files(self.catalogue.dataset(dataset))]
 
     def base_tokenizer(self, dataset: str) -> list[str]:
         """Return the tokenizer that a dataset takes over from its first base, if it has one."""

@@ -99,7 +99,7 @@ class Plan:
         for name in self.catalogue.suites:
             self.jobs.benchmark_files(name)
         trained = self._trained()
-        for name in {self.jobs.run(run).dataset for run in trained}:
+        for name in dict.fromkeys(self.jobs.run(run).dataset for run in trained):
             self.jobs.corpus_files(name)
 
     @cached_property

@@ -106,6 +106,11 @@ CASES: dict[str, Case] = {
         put("datasets", "stdlib_text", "tokens", value=1000),
         ["datasets.stdlib_text.tokens: 1000 is less than one batch"],
     ),
+    "less to validate on than one window": (
+        "scales/tiny.yaml",
+        put("datasets", "stdlib_text", "validation_tokens", value=8),
+        ["datasets.stdlib_text.validation_tokens: 8 is less than one window", ": set more, or"],
+    ),
     "a context longer than the model": (
         "scales/tiny.yaml",
         put("setups", "ablation", "training", "seq_len", value=512),
@@ -269,7 +274,7 @@ CASES: dict[str, Case] = {
     "a missing corpus": (
         "config.yaml",
         put("corpus", value="local_files"),
-        ["no file matches", "'data'", ".txt, .md, .jsonl"],
+        ["dataset local_files: source files: no file matches", "'data'", ".txt, .md, .jsonl"],
     ),
 }
 

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +112,28 @@ def test_validation_is_packed_without_leaks_and_says_so(
     assert clean.manifest.sources["mine"].documents == {"train": 2, "validation": 1}
     assert clean.manifest.splits["train"] == whole.manifest.splits["train"]
     assert "1 documents" in caplog.text and "near-duplicates and 1" in caplog.text
+
+
+def test_a_warning_says_that_little_is_left_to_validate_on(
+    pack: Pack, corpus: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    def packed(name: str, **settings: Any) -> int:
+        caplog.clear()
+        manifest = pack(name, sources={"mine": corpus}, **settings).manifest
+        return manifest.splits["validation"].tokens
+
+    def warned(left: int, budget: int, loosen: str = "") -> bool:
+        start = f"validation: {left} tokens are left, the budget was {budget}: add text, {loosen}"
+        return f"{start}or raise validation_share (0.2)" in caplog.messages
+
+    whole = packed("all")
+    packed("half there", validation_tokens=2 * whole)
+    assert "tokens are left" not in caplog.text
+    packed("too short", validation_tokens=2 * whole + 1)
+    assert warned(whole, 2 * whole + 1)
+    left = packed("dropped", validation_tokens=whole, near_duplicates=0.8, max_leak=0.005)
+    assert 2 * left < whole
+    assert warned(left, whole, "loosen near_duplicates or max_leak, ")
 
 
 def test_finished_work_keeps_its_leak(pack: Pack, corpus: dict[str, object]) -> None:

@@ -116,7 +116,7 @@ def test_a_source_that_runs_out_can_be_repeated(pack: Pack, two_sources: dict[st
 def test_repeating_a_source_without_training_text_ends(pack: Pack, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("  \n")
     source = {"kind": "files", "globs": [f"{tmp_path}/a.txt"], "licence": "x"}
-    with pytest.raises(DataError, match="source mine: no documents for split train"):
+    with pytest.raises(DataError, match="sources mine: no text for training"):
         pack(sources={"mine": source}, tokens=10, when_exhausted="repeat")
 
 

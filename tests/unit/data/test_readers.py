@@ -105,7 +105,11 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, suffix: str, share: float)
 BAD = {
     "broken.jsonl": (b'{"text": "a"}\n{"text": \n', r"broken\.jsonl, line 2: not JSON"),
     "list.jsonl": (b"[1]\n", "line 1: a JSON object is needed, not list"),
-    "field.jsonl": (b'{"body": "a", "id": 1}\n', "line 1: no field 'text'; it has body, id"),
+    "field.jsonl": (
+        b'{"body": "a", "id": 1}\n',
+        "line 1: no field 'text'; it has body, id: set text_field of the source to what has text, ",
+    ),
+    "empty.jsonl": (b"{}\n", "line 1: no field 'text'; it has none: set text_field"),
     "number.jsonl": (b'{"text": 3}\n', "line 1: field 'text' is int, not text"),
     "latin.jsonl": (b'{"text": "\xe4"}\n', "line 1: not JSON"),
     "latin.txt": (b"ab\xe4", r"latin\.txt: not UTF-8 at byte 2"),
@@ -128,7 +132,7 @@ def test_bad_input_is_one_line_that_names_the_file(tmp_path: Path, name: str) ->
 
 def test_a_missing_parquet_column_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a\.parquet: no column 'text'; it has body"):
+    with pytest.raises(DataError, match=r"a\.parquet: no column 'text'; it has body: set text_f"):
         list(read_records(tmp_path / "a.parquet", Fields("text")))
 
 

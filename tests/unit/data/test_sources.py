@@ -49,6 +49,7 @@ def test_files_come_sorted_and_once(files: Source) -> None:
     expected = [f"a{n}" for n in range(5)] + [f"b{n}" for n in range(5)] + ["c"]
     assert [document.text for document in read] == expected
     assert {document.licence for document in read} == {"CC0-1.0"}
+    assert files.origin == "3 files of *.jsonl, c.*, a.jsonl"
 
 
 @pytest.mark.parametrize("name", ["files", "hub", "stdlib"])
@@ -158,6 +159,10 @@ def test_a_local_folder_in_the_layout_of_the_hub_is_watched(tmp_path: Path) -> N
         {"sources": {"hub": asked}, "tokenizer": {"kind": "huggingface", "name": str(tokenizer)}}
     )
     assert set(corpus_files(dataset)) == {text, tokenizer / "tokenizer.json"}
+    (tmp_path / "elsewhere").mkdir()
+    write_lines(tmp_path / "elsewhere" / "more.jsonl", ["one"])
+    (corpus / "linked").symlink_to(tmp_path / "elsewhere")
+    assert corpus / "linked" / "more.jsonl" in corpus_files(dataset)
     write_lines(text, ["one", "three"])
     assert open_source(**asked).identity() != before
     named = open_source(**asked | {"dataset": "owner/name"})
@@ -184,12 +189,17 @@ def test_a_file_that_is_spelt_twice_is_read_once(tmp_path: Path) -> None:
     globs = [f"{tmp_path}/*.jsonl", f"{tmp_path}/./a.jsonl"]
     source = open_source(kind="files", globs=globs, licence="x")
     assert [path.name for path in source.files] == ["a.jsonl"]
+    assert source.origin == f"1 file of {', '.join(globs)}"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"text_field": "body"}, r"row 0 of .* has no text in 'body'; its fields are text"),
+        (
+            {"text_field": "body"},
+            r"row 0 of .* has no text in 'body'; its fields are text: set text_field of the source",
+        ),
+        ({"template": "{body}"}, r"row 0 of .* has no text in '\{body\}'; .*: set template of the"),
         ({"split": "test"}, r"source mine: .* at 1 cannot be loaded .*check name"),
         ({"config": "nope"}, r"source mine: .* at 1 cannot be loaded"),
         ({"dataset": "no/such/folder"}, r"source mine: no/such/folder at 1 cannot be loaded"),
@@ -222,8 +232,37 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
     assert [one.text for one in found] == ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]
     assert [one.package for one in found] == ["0 a", "0 a", "0 b"]
     assert {one.licence for one in found} == {"mine"}
+    (tmp_path / "data" / "c").mkdir()
+    for pattern, texts in [
+        ("data/a*", ["a/deep/two.txt", "a/one.md"]),
+        ("data/*", ["a/deep/two.txt", "a/one.md", "b/three.jsonl"]),
+        ("data/*/*", ["a/deep/two.txt", "a/one.md", "b/picture.png", "b/three.jsonl"]),
+    ]:
+        matched = Files("source", config.model_copy(update={"globs": [pattern]}))
+        assert [path.relative_to("data").as_posix() for path in matched.files] == texts
+    with pytest.raises(DataError, match=r"no file matches 'data/c\*'"):
+        Files("source", config.model_copy(update={"globs": ["data/c*"]}))
     with pytest.raises(DataError, match=r"no file matches 'nothing'.*\.txt, \.md, \.jsonl"):
         Files("source", config.model_copy(update={"globs": ["nothing"]}))
+
+
+def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "elsewhere/deep"):
+        Path(name).mkdir(parents=True)
+        write_lines(Path(name, "a.jsonl"), [name])
+    Path("data/linked").symlink_to(tmp_path / "elsewhere")
+    Path("data/again.jsonl").symlink_to(tmp_path / "elsewhere" / "deep" / "a.jsonl")
+    asked = {"kind": "files", "globs": ["data"], "licence": "x", "hold_out": "package"}
+    tokenizer = {"kind": "bpe", "vocab_size": 300}
+    dataset = DatasetConfig.model_validate({"sources": {"mine": asked}, "tokenizer": tokenizer})
+    source = open_sources(dataset)["mine"]
+    assert isinstance(source, Files) and source.files == corpus_files(dataset)
+    assert [one.text for one in source.read("train", Cursor())] == ["data", "elsewhere/deep"]
+    Path("data/again.jsonl").unlink()
+    assert corpus_files(dataset) == [Path("data/a.jsonl"), Path("data/linked/deep/a.jsonl")]
+    packages = [one.package for one in open_sources(dataset)["mine"].read("train", Cursor())]
+    assert packages == [None, "0 linked"]
 
 
 @given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.floats(1e-9, 0.9))

@@ -19,7 +19,7 @@ from difftransformer.data.packed import PackedDataset
 from difftransformer.data.shards import shard_name
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenise import tokenise
-from difftransformer.data.tokenizer import TextTokenizer
+from difftransformer.data.tokenizer import TextTokenizer, train_tokenizer
 from difftransformer.errors import ConfigError, DataError
 
 Configure = Callable[..., DatasetConfig]
@@ -211,6 +211,54 @@ def test_bad_input(pack: Pack, configure: Configure, tokenizer: Path, tmp_path: 
         with pytest.raises(DataError, match=message):
             pack(name, sources={"mine": source})
         assert not (tmp_path / name / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("hold_out", ["document", "package"])
+def test_one_document_is_refused_with_the_cure_whatever_its_hash(
+    hold_out: str, configure: Configure, tmp_path: Path
+) -> None:
+    path = tmp_path / "one" / "a.txt"
+    path.parent.mkdir()
+    cure = {"document": "it takes two that differ; split", "package": "hold_out: document"}
+    said = set()
+    for number in range(20):
+        path.write_text(f"{number} " + "some words about nothing at all " * 9, encoding="utf-8")
+        source = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
+        source |= {"hold_out": hold_out, "hold_out_seed": number}
+        tokenizer = {"kind": "bpe", "vocab_size": 260}
+        dataset = configure(sources={"mine": source}, validation_share=0.5, tokenizer=tokenizer)
+        with pytest.raises(DataError, match=cure[hold_out]) as caught:
+            train_tokenizer(dataset, tmp_path / "tokenizer.json")
+            tokenise(dataset, tmp_path / "tokenizer.json", tmp_path / "a", tmp_path / "b", 1)
+        said.add(str(caught.value).partition(":")[2][:10])
+    assert said == {" no text f", " no docume"}
+
+
+def test_files_that_are_passed_over_are_counted(
+    pack: Pack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    corpus = tmp_path / "corpus"
+    for name in (
+        "a.txt",
+        "b.csv",
+        "deep/c.csv",
+        "deep/README",
+        "deep/d.md",
+        ".git/config",
+        ".DS_Store",
+    ):
+        path = corpus / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text {name}")
+    globs = [str(corpus), f"{corpus}/deep*"]
+    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    (line,) = [text for text in caplog.messages if "passed over" in text]
+    assert line.startswith("source mine: files with other endings passed over: 3 (.csv, none); ")
+    caplog.clear()
+    globs = [f"{corpus}/*.txt", f"{corpus}/deep/*.md"]
+    pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
+    assert "passed over" not in caplog.text
 
 
 @pytest.mark.parametrize("workers", [1, 2])

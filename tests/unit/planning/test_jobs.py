@@ -51,6 +51,29 @@ def test_data_for_one_batch_are_enough(
             check_training(catalogue, catalogue.run(run))
 
 
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"validation_tokens": 65}, None),
+        ({"validation_tokens": 64}, r"validation_tokens: 64 is less than one window of 65 tokens"),
+        ({"validation_tokens": None, "validation_share": 0.001}, r"tokens: 40 \(validation_share"),
+        ({"validation_tokens": None, "tokens": None}, None),
+    ],
+)
+def test_text_to_validate_on_is_at_least_one_window(
+    repository: Path, changes: dict[str, float | None], refused: str | None
+) -> None:
+    found = Catalogue.load(repository / "config", {"scale": "smoke"})
+    changed = {"stdlib_text": found.scale.datasets["stdlib_text"] | changes}
+    scale = found.scale.model_copy(update={"datasets": found.scale.datasets | changed})
+    catalogue = replace(found, scale=scale)
+    if refused is None:
+        check_training(catalogue, catalogue.run("diff"))
+        return
+    with pytest.raises(ConfigError, match=rf"datasets\.stdlib_text\..*{refused}.*run diff"):
+        check_training(catalogue, catalogue.run("diff"))
+
+
 def test_a_model_from_elsewhere_is_evaluated_once_and_trained_by_nothing(repository: Path) -> None:
     plan = Plan.load(repository / "config", {"scale": "gpu", "seeds": 3})
     found = [name for name in plan.artifacts.results("table1") if "open_llama" in name]
