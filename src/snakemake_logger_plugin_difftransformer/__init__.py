@@ -25,6 +25,9 @@ from snakemake_logger_plugin_difftransformer.board import Board
 _CHATTER = (
     *("Assuming unrestricted", "Building DAG", "Conda environments:", "Elapsed time"),
     *("Execute ", "Group jobs:", "Select jobs", "Singularity containers:", "Using shell"),
+    # Of each file of each job; while one is under way, its job runs.
+    *("Storing in storage", "Finished upload", "Retrieving from storage", "Finished retrieval"),
+    *("Removing local copy of storage", "Skipped removing non-empty directory"),
 )
 _OF_A_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
 """What Snakemake says of a job that failed, with all of its command, before it says which job."""
