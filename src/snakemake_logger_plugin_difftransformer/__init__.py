@@ -20,6 +20,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
 from difftransformer.config.validation import nearest
+from difftransformer.errors import UserError
 from snakemake_logger_plugin_difftransformer.board import Board
 
 _CHATTER = (
@@ -29,10 +30,13 @@ _CHATTER = (
     *("Storing in storage", "Finished upload", "Retrieving from storage", "Finished retrieval"),
     *("Removing local copy of storage", "Skipped removing non-empty directory"),
 )
+_OURS = "|".join(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
 _OF_A_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
 """What Snakemake says of a job that failed, with all of its command, before it says which job."""
 _DIED = re.compile(r"died with <Signals\.(\w+): ")
 _UNKNOWN = re.compile(r"No rule to produce (\S+) \(if you use input functions")
+_REFUSED = re.compile(rf"InputFunctionException in [^\n]*\nError:\n +(?:{_OURS}): ([^\n]*)")
+"""What a function of the Snakefile says that is asked for the files of a job."""
 _SILENT = {LogEvent.RESOURCES_INFO, LogEvent.SHELLCMD, LogEvent.JOB_STARTED, LogEvent.DEBUG_DAG}
 _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
@@ -141,8 +145,10 @@ class LogHandler(LogHandlerBase):
                 self._say(text)
 
     def _text(self, record: LogRecord) -> str:
-        """What Snakemake says; of a target that does not exist, in one line, with the nearest."""
+        """What Snakemake says; in one line of a target that does not exist, and what we refuse."""
         text = str(self.format(record))
+        if (refused := _REFUSED.match(text)) is not None:
+            return f"error: {refused[1]}"
         if (unknown := _UNKNOWN.search(text)) is None:
             return text
         return f"error: there is no target '{unknown[1]}'{_cure(unknown[1])}"

@@ -99,6 +99,10 @@ def test_make_refuses_a_misspelled_setting_and_takes_the_scale_of_the_configurat
             ("tabel6", "--config", "results=nothing"),
             "error: there is no target 'tabel6'; did you mean 'table6'?",
         ),
+        (
+            ("results/smoke/data/local_files/manifest.json",),
+            "error: dataset local_files: source files: no file matches 'data'",
+        ),
         (("--config", "scael=smoke"), "--config scael: unknown key; did you mean 'scale'?"),
         pytest.param(("--config", "scale=huge"), "unknown scale 'huge'", marks=pytest.mark.slow),
         (("--cores", "0"), "error: --cores 0: nothing could ever run"),
