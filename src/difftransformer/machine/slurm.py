@@ -22,6 +22,11 @@ def job_id() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
+def was_requeued() -> bool:
+    """Return whether Slurm has started this process's job before."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+
+
 def requeue() -> bool:
     """Put this process's own job back into Slurm's queue; return whether Slurm took it.
 

@@ -156,7 +156,8 @@ def job(
         SystemExit: in place of a `UserError`, a full disk and the like, and of any other
             exception, after their ``error:`` line.
     """
-    with reporting(log), _termination(), ExitStack() as stack:
+    mode = "a" if slurm.was_requeued() else "w"  # what happened before it was
+    with reporting(log, mode=mode), _termination(), ExitStack() as stack:
         stack.enter_context(exclusive(state))
         state.mkdir(exist_ok=True)
         job_id, tags, delivery = identity.job_id, identity.tags(), Delivery.here(root)

@@ -67,6 +67,16 @@ def test_a_job_leaves_result_log_and_journal(tmp_path: Path) -> None:
     assert records[-1]["status"] == "FINISHED"
 
 
+def test_a_job_that_slurm_starts_again_keeps_what_its_log_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "import logging; logging.getLogger('difftransformer').info('attempt')"
+    for count, attempts in (("0", 1), ("0", 1), ("1", 2)):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", count)
+        assert run(tmp_path, body).returncode == 0
+        assert (tmp_path / "logs/job.log").read_text().count("attempt") == attempts
+
+
 @pytest.mark.parametrize(
     ("body", "status", "line"),
     [
