@@ -65,14 +65,12 @@ def lineage(
 
 
 class Layers:
-    """Nested mappings merged in order, remembering which layer set or changed each key last.
-
-    What does not fit together in a mapping is most likely what was changed last.
-    """
+    """Nested mappings merged in order, remembering which layer set each key."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._origins: dict[tuple[str, ...], str] = {}
+        self._changes: dict[tuple[str, ...], str] = {}
 
     def add(self, layer: Mapping[str, Any], place: str) -> "Layers":
         """Merge a layer over what is there; ``place`` is where its keys stand, for errors."""
@@ -80,7 +78,12 @@ class Layers:
         return self
 
     def origin(self, path: tuple[str, ...]) -> str:
-        """Return the place that set the value at ``path`` or its nearest parent, or ''."""
+        """Return the place that set the value at ``path`` or its nearest parent, or ''.
+
+        Of a mapping it names the last that changed it, too: what does not fit may be of either.
+        """
+        if path in self._changes:
+            return f"{self._origins[path]}, changed by {self._changes[path]}"
         for length in range(len(path), 0, -1):
             place = self._origins.get(path[:length])
             if place:
@@ -92,8 +95,10 @@ class Layers:
     ) -> None:
         for key, value in layer.items():
             here, nested = (*path, key), isinstance(value, Mapping)
-            self._origins[here] = place
-            if not (nested and isinstance(into.get(key), dict)):
+            if nested and isinstance(into.get(key), dict):
+                self._changes[here] = place
+            else:
+                self._origins[here] = place
                 into[key] = {} if nested else value
             if nested:
                 self._merge(into[key], value, place, here)
