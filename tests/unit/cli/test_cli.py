@@ -12,22 +12,14 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from command_line import RUNNER, call, table_with
 
 import difftransformer
 from difftransformer.cli import app, frame, ui
 from difftransformer.config.papers import GROUPS
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.published import publish
 from difftransformer.provenance.sync import SyncReport
 from difftransformer.reporting import serving
-from difftransformer.reporting.document import TableDocument
-
-RUNNER = CliRunner()
-
-
-def call(*words: str | Path) -> Result:
-    return RUNNER.invoke(app, [str(word) for word in words])
 
 
 def test_help_names_every_step_by_what_it_is_for() -> None:
@@ -49,93 +41,6 @@ def test_show_prints_a_run_as_its_job_gets_it(repository: Path) -> None:
     ended = call("show", "diff_lambda_0_8", "--config", repository / "config")
     assert json.loads(ended.stdout)["model"]["attention"]["lambda_init"] == 0.8
     assert "parameters" in ended.stderr
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """What takes the place of this process; it would not come back."""
-    execute = Mock()
-    monkeypatch.setattr("os.execv", execute)
-    return execute
-
-
-@pytest.fixture
-def checkout(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the configuration to work in."""
-    (tmp_path / "config").symlink_to(repository / "config")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def forced(started: Mock) -> tuple[list[str], list[str]]:
-    """Targets that snakemake is started with, and the files that it is to make again."""
-    program, words = started.call_args.args
-    assert program == words[0] == sys.executable and words[1:3] == ["-m", "snakemake"]
-    force = words.index("--forcerun")
-    settings = words.index("--config") if "--config" in words else None
-    return words[3 : words.index("--cores")], words[force + 1 : settings]
-
-
-def test_rerun_forces_the_trainings_of_an_ablation_alone(checkout: Path, started: Mock) -> None:
-    words = ("rerun", "ablation_head_count", "--seeds", "2", "--cores", "3", "--dry-run")
-    assert call(*words).exit_code == 0
-    targets, files = forced(started)
-    unspent = Plan.load(checkout / "config", {"seeds": 2}).artifacts.slice("table6", "table").seeds
-    assert targets == ["ablation_head_count"]
-    assert files == [
-        f"results/tiny/runs/{run}/{seed}/training.json"
-        for run in ("transformer_halved_heads", "recall_transformer_halved_heads")
-        for seed in unspent
-    ]
-    command = started.call_args.args[1]
-    assert command[4:7] == ["--cores", "3", "--dry-run"]
-    assert command[-2:] == ["--config", "seeds=2"]
-
-
-def test_rerun_is_of_the_build_that_settings_say(checkout: Path, started: Mock) -> None:
-    words = (
-        "rerun",
-        "ablation_group_norm",
-        "--seeds",
-        "[4]",
-        "--workflow-profile",
-        "profiles/slurm",
-    )
-    assert call(*words, "--config", "results=elsewhere", "seeds=[7]").exit_code == 0
-    (forced_file, *_) = forced(started)[1]
-    assert forced_file.startswith("elsewhere/tiny/runs/") and "/7/" in forced_file
-    command = started.call_args.args[1]
-    assert command[command.index("--workflow-profile") + 1] == "profiles/slurm"
-    assert command[command.index("--config") + 1 :] == ["seeds=[7]", "results=elsewhere"]
-    ended = call("rerun", "ablation_group_norm", "--config", "results")
-    assert ended.exit_code == 2 and "--config results: takes key=value" in ended.stderr
-    assert "did you mean --scale?" in call("rerun", "table6", "--sclae", "tiny").stderr
-
-
-def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
-    """A built table with these seeds, and nothing in it."""
-    path = checkout / f"results/tiny/tables/{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"artifact": name, "title": "T", "caption": "", "scale": "tiny", "seeds": seeds}
-    table = TableDocument.model_validate(about | {"sections": [], "evidence": []})
-    page = path.with_suffix(".html")
-    page.touch()
-    publish(path, table.model_dump(mode="json"), [page])
-
-
-def test_rerun_keeps_the_seeds_that_tables_have(checkout: Path, started: Mock) -> None:
-    table_with(checkout, "table6", [4, 6, 8])
-    assert call("rerun", "ablation_group_norm").exit_code == 0
-    targets, files = forced(started)
-    assert targets == ["table6", "ablation_group_norm"]
-    assert {Path(file).parent.name for file in files} == {"4", "6", "8"}
-    assert started.call_args.args[1][-2:] == ["--config", "seeds=[4,6,8]"]
-    table_with(checkout, "ablation_group_norm", [4])
-    ended = call("rerun", "ablation_group_norm")
-    assert ended.exit_code == 2
-    assert "table6 [4, 6, 8], ablation_group_norm [4]; say --seeds" in ended.stderr
-    call("rerun", "ablation_group_norm", "--seeds", "[5]")
-    assert {Path(file).parent.name for file in forced(started)[1]} == {"5"}
 
 
 def test_what_is_built_is_listed_with_its_seeds(checkout: Path) -> None:
@@ -243,29 +148,6 @@ def test_open_shows_the_page_of_a_table(checkout: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("webbrowser.open", shown)
     assert call("open", "table6").exit_code == 0
     shown.assert_called_once_with(page.resolve().as_uri())
-
-
-def test_a_sweep_is_rerun_with_its_own_seeds(checkout: Path, started: Mock) -> None:
-    call("rerun", "lr_sweep")
-    assert {Path(file).parent.name for file in forced(started)[1]} == {"1000"}
-
-
-def test_what_shows_a_run_is_rebuilt_be_it_a_figure_alone(checkout: Path, started: Mock) -> None:
-    call("rerun", "table3")
-    assert forced(started)[0] == ["table3"]
-    figure = checkout / "results/tiny/figures/figure1.svg"
-    figure.parent.mkdir(parents=True)
-    figure.touch()
-    call("rerun", "table3")
-    assert forced(started)[0] == ["table3", "figure1"]
-
-
-def test_nothing_is_started_for_an_unknown_artifact(checkout: Path, started: Mock) -> None:
-    ended = call("rerun", "table66")
-    assert ended.exit_code == 2
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert "rerun: unknown artifact 'table66'; did you mean 'table6'?" in line
-    started.assert_not_called()
 
 
 def test_tracking_is_sent_where_the_configuration_says(

@@ -1,0 +1,26 @@
+"""The command line as it is typed, and a table that it may find built."""
+
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from difftransformer.cli import app
+from difftransformer.provenance.published import publish
+from difftransformer.reporting.document import TableDocument
+
+RUNNER = CliRunner()
+
+
+def call(*words: str | Path) -> Result:
+    return RUNNER.invoke(app, [str(word) for word in words])
+
+
+def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
+    """A built table with these seeds, and nothing in it."""
+    path = checkout / f"results/tiny/tables/{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"artifact": name, "title": "T", "caption": "", "scale": "tiny", "seeds": seeds}
+    table = TableDocument.model_validate(about | {"sections": [], "evidence": []})
+    page = path.with_suffix(".html")
+    page.touch()
+    publish(path, table.model_dump(mode="json"), [page])
