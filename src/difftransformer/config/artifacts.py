@@ -21,6 +21,11 @@ from difftransformer.config.yaml_files import read_yaml, yaml_files
 from difftransformer.errors import ConfigError
 
 Kind = Literal["table", "figure"]
+ENDINGS: dict[Kind, tuple[str, ...]] = {
+    "table": (".csv", ".md", ".tex", ".html", ".json"),
+    "figure": (".svg", ".png"),
+}
+"""Of the files that it is written to; json is a table as data, which the report reads."""
 
 
 class RowConfig(Settings):

@@ -4,10 +4,6 @@ from dataclasses import dataclass
 
 from difftransformer.provenance.published import SUMS
 
-TABLE_FILES = (".csv", ".md", ".tex", ".html", ".json")
-FIGURE_FILES = (".svg", ".png", SUMS)
-VERDICT_FILES = (".csv", ".md", ".json")
-
 
 @dataclass(frozen=True)
 class Layout:

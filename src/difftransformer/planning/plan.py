@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
-from difftransformer.config.artifacts import Kind
+from difftransformer.config.artifacts import ENDINGS, Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
@@ -25,8 +25,8 @@ from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
 from difftransformer.planning.contents import paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
-from difftransformer.planning.layout import FIGURE_FILES, TABLE_FILES, VERDICT_FILES
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.published import SUMS
 from difftransformer.provenance.tracking import check_uri
 
 HEADLINE = "headline"
@@ -191,14 +191,15 @@ class Plan:
 
     def files(self, artifacts: Sequence[str]) -> list[str]:
         """Return the files that artifacts consist of: tables and figures."""
-        tables = (self.tables(artifacts, ending) for ending in TABLE_FILES)
-        figures = (self.figures(artifacts, ending) for ending in FIGURE_FILES)
+        tables = (self.tables(artifacts, ending) for ending in ENDINGS["table"])
+        figures = (self.figures(artifacts, ending) for ending in (*ENDINGS["figure"], SUMS))
         return [*chain.from_iterable(tables), *chain.from_iterable(figures)]
 
     def built_for(self, artifacts: Sequence[str]) -> list[str]:
         """Return what is built where artifacts are asked for: they, the verdicts and the report."""
         layout = self.jobs.layout
-        verdicts = [f"{layout.verdicts.removesuffix('.json')}{end}" for end in VERDICT_FILES]
+        stem = layout.verdicts.removesuffix(".json")
+        verdicts = [f"{stem}{ending}" for ending in (".csv", ".md", ".json")]
         return [*self.files(artifacts), *verdicts, layout.report, layout.report_sums]
 
     def kept(self, asked: Sequence[str]) -> list[str]:

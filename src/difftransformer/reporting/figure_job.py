@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.artifacts import ENDINGS
 from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, save
 from difftransformer.reporting.view import View, figure_of
-
-SUFFIXES = (".svg", ".png")
 
 
 def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
@@ -30,7 +29,7 @@ def build_figure(artifact: ArtifactSlice, results: Iterable[Path], output: Path)
     assert artifact.kind == "figure", artifact.kind
     found = load_results(results, artifact.scale)
     with canvas(artifact.artifact):
-        stem = output.with_suffix("") if output.suffix in SUFFIXES else output
+        stem = output.with_suffix("") if output.suffix in ENDINGS["figure"] else output
         written = save(figure_of(View(artifact, artifact.sections[0], found)), stem)
     publish(stem.with_name(stem.name + SUMS), {}, written)
     return written

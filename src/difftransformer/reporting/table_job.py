@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from difftransformer.config.artifact_slices import ArtifactSlice
+from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
@@ -18,8 +19,6 @@ from difftransformer.reporting.formats.web import to_page
 from difftransformer.reporting.view import View, sections_of
 
 DATA = ".json"
-SUFFIXES = (".csv", ".md", ".tex", ".html", DATA)
-"""Endings of the files of a table; json is the table as data, which the report reads."""
 
 
 def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) -> list[Path]:
@@ -45,7 +44,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
         ".tex": to_latex(table),
         ".html": to_page(table),
     }
-    stem = without_suffix(output, SUFFIXES)
+    stem = without_suffix(output, ENDINGS["table"])
     *written, data = (stem.with_name(stem.name + suffix) for suffix in (*texts, DATA))
     for path, text in zip(written, texts.values(), strict=True):
         write_text(path, text)

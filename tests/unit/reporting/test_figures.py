@@ -11,11 +11,12 @@ from matplotlib import rc_context, rcParams
 from pictures import changed, picture, picture_of
 from reporting_fixtures import FIGURES, WRITTEN
 
+from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import DataError, UserError
 from difftransformer.provenance.published import SUMS
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.drawing import canvas, looks
-from difftransformer.reporting.figure_job import SUFFIXES, build_figure
+from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.table_job import make_table
 
 REDRAW = """
@@ -54,7 +55,7 @@ def test_a_figure_is_files_of_its_name(
         if not (drawn / f"{name}.svg").exists():
             build_figure(artifact_slice(name, "figure"), fake.results, tmp_path / name)
     assert sorted(path.name for folder in (drawn, tmp_path) for path in folder.iterdir()) == sorted(
-        f"{name}{suffix}" for name in names for suffix in (*SUFFIXES, SUMS)
+        f"{name}{suffix}" for name in names for suffix in (*ENDINGS["figure"], SUMS)
     )
 
 

@@ -8,17 +8,13 @@ from fake_rest import made_up, skipped
 from fake_results import FakeResults, rewrite
 from fake_slices import SCALE, artifact_slice
 
+from difftransformer.config.artifacts import ENDINGS
 from difftransformer.errors import ConfigError, DataError, UserError
 from difftransformer.provenance.published import read_published
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.conditions import corpus_note
 from difftransformer.reporting.document import Cell, Section, TableDocument
-from difftransformer.reporting.table_job import (
-    SUFFIXES,
-    _require_one_value,
-    build_table,
-    make_table,
-)
+from difftransformer.reporting.table_job import _require_one_value, build_table, make_table
 
 GOLDEN = Path(__file__).with_name("golden")
 TABLES = made_up("table")
@@ -33,8 +29,8 @@ def read(path: Path) -> dict[tuple[str, str], dict[str, str]]:
 @pytest.mark.parametrize("name", [*TABLES, *skipped("table")])
 def test_every_declared_table_is_built(name: str, fake: FakeResults, tmp_path: Path) -> None:
     made = build_table(artifact_slice(name), fake.results, tmp_path / name)
-    assert [path.suffix for path in made] == list(SUFFIXES)
-    latex = made[SUFFIXES.index(".tex")].read_text()
+    assert [path.suffix for path in made] == list(ENDINGS["table"])
+    latex = made[ENDINGS["table"].index(".tex")].read_text()
     assert "{[}U+" not in latex, "a sign that LaTeX lacks"
 
 
