@@ -105,7 +105,7 @@ def sizes(model: PretrainedModel) -> ModelConfig:
     from transformers import AutoConfig
 
     name, options = source(model)
-    if model.folder is not None and _is_ours(model.folder):
+    if model.folder is not None and model_type(model.folder) == MODEL_TYPE:
         raise CheckpointError(
             f"{model.name}: is a model of this package: a run continues it by `init_from`"
         )
@@ -116,12 +116,13 @@ def sizes(model: PretrainedModel) -> ModelConfig:
     return sizes_of(config, model.name)
 
 
-def _is_ours(folder: Path) -> bool:
+def model_type(folder: Path) -> str | None:
+    """Return what kind of model config.json says it is of; None where it cannot be read."""
     try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False  # which whoever reads it says better
-    return isinstance(content, dict) and content.get("model_type") == MODEL_TYPE
+        found: str | None = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # which whoever reads it says better
+    return found
 
 
 def sizes_of(config: "PreTrainedConfig", name: str) -> ModelConfig:

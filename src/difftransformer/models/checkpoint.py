@@ -18,6 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
+from difftransformer.config.pretrained import model_type
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
@@ -124,8 +125,7 @@ def read_config(folder: Path) -> ModelConfig:
     except (OSError, ValueError):
         raise CheckpointError(f"{path}: not readable as JSON; train the model again") from None
     except (KeyError, TypeError):
-        kind = content.get("model_type") if isinstance(content, dict) else None
-        if kind not in (None, MODEL_TYPE):
+        if (kind := model_type(folder)) not in (None, MODEL_TYPE):
             raise CheckpointError(
                 f"{path}: is a {kind}: a model from elsewhere, adapted or not, keeps its format, "
                 "and programs that know it take the folder as it is"
@@ -143,11 +143,7 @@ def adapted_model(folder: Path) -> PretrainedModel | None:
     Raises:
         DataError: A file is not as its training published it.
     """
-    try:
-        content: Any = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        if content.get("model_type", MODEL_TYPE) == MODEL_TYPE:
-            return None
-    except (OSError, ValueError, AttributeError):
+    if model_type(folder) in (None, MODEL_TYPE):
         return None
     for name in (CONFIG, WEIGHTS, TOKENIZER):
         require_as_trained(folder / name)
