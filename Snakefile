@@ -20,10 +20,11 @@ from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.environment import check_variables
 from difftransformer.provenance.job import hold
+from difftransformer.provenance.places import require_writable
 from difftransformer.provenance.reporting import refusal
 from difftransformer.provenance.shared_records import fetch_records, share_records
 from difftransformer.provenance.tracking import adopt
-from difftransformer.training.mirror import forget_finished, require_writable
+from difftransformer.training.mirror import forget_finished
 from snakemake_logger_plugin_difftransformer import know
 
 min_version("9.27")
@@ -66,6 +67,7 @@ except UserError as error:
 
 # Where Snakemake notes with which settings and code it has built a file.
 RECORDS = Path(".snakemake", "metadata")
+BUCKET = None  # the address of all that is built, where it lies in one
 
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
@@ -80,9 +82,10 @@ try:
             " them all: keep results on a disk that all jobs see, not in object storage"
         )
     if _storage.default_storage_provider == "s3":
-        require_writable(_storage.default_storage_prefix)
+        BUCKET = _storage.default_storage_prefix
+        require_writable(BUCKET)
         if not workflow.remote_exec:
-            fetch_records(_storage.default_storage_prefix, RECORDS)
+            fetch_records(BUCKET, RECORDS)
             # Without it Snakemake takes records for those of an old version.
             RECORDS.with_name("incomplete").mkdir(parents=True, exist_ok=True)
         from snakemake_storage_plugin_s3 import StorageObject

@@ -256,10 +256,9 @@ def send_journals():
 
 # Another head shall know with which settings the files in a bucket were made.
 def share_what_is_known():
-    prefix = workflow.storage_settings.default_storage_prefix
-    if prefix:
+    if BUCKET:
         try:
-            share_records(prefix, RECORDS)
+            share_records(BUCKET, RECORDS)
         except UserError as error:
             print(f"warning: {error}", file=sys.stderr)
 
@@ -275,12 +274,9 @@ onsuccess:
                 JOBS.scale,
                 lambda run, seed: exists(JOBS.layout.training(run, int(seed))),
             )
-        lines, prefix = (
-            PLAN.ending(),
-            workflow.storage_settings.default_storage_prefix,
-        )
-        if prefix and exists(JOBS.layout.report_sums):
-            lines.append(f"report: {prefix}/{JOBS.layout.page('index')}")
+        lines = PLAN.ending()
+        if BUCKET and exists(JOBS.layout.report_sums):
+            lines.append(f"report: {BUCKET}/{JOBS.layout.page('index')}")
         sys.stderr.writelines(f"{line}\n" for line in lines)
     except UserError as error:
         print(f"warning: {error}", file=sys.stderr)

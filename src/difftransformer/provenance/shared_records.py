@@ -14,6 +14,7 @@ from typing import Any
 
 from difftransformer.errors import DataError, in_one_line
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.places import open_place, refusing
 
 NAME = "records.json"
 
@@ -24,7 +25,8 @@ def fetch_records(url: str, folder: Path) -> None:
     """Bring the notes of a place here, where they are later than those of ``folder``.
 
     Raises:
-        DataError: They are damaged, or the place cannot be read.
+        DataError: They are damaged.
+        CheckpointError: The place cannot be read.
     """
     here = _read(folder)
     for name, record in _later(_read_shared(url), here).items():
@@ -35,16 +37,15 @@ def share_records(url: str, folder: Path) -> None:
     """Write the notes of ``folder`` to a place, with those there that are of other files or later.
 
     Raises:
-        DataError: Those there are damaged, or the place cannot be written.
+        DataError: Those there are damaged.
+        CheckpointError: The place cannot be read or written.
     """
     there, here = _read_shared(url), _read(folder)
     if not _later(here, there):
         return
-    fs, path = _open(url)
-    try:
+    with refusing(_at(url), "cannot be written"):
+        fs, path = open_place(_at(url))
         fs.pipe_file(path, json.dumps(here | _later(there, here), sort_keys=True).encode())
-    except Exception as error:  # a storage library has its own
-        raise DataError(f"{_at(url)}: cannot be written ({in_one_line(error)})") from error
 
 
 def _later(records: Mapping[str, dict[str, Any]], than: Mapping[str, dict[str, Any]]) -> Records:
@@ -68,13 +69,12 @@ def _read(folder: Path) -> Records:
 
 
 def _read_shared(url: str) -> Records:
-    fs, path = _open(url)
-    try:
-        text = fs.cat_file(path)
-    except FileNotFoundError:
-        return {}
-    except Exception as error:  # a storage library has its own
-        raise DataError(f"{_at(url)}: cannot be read ({in_one_line(error)})") from error
+    with refusing(_at(url), "cannot be read"):
+        fs, path = open_place(_at(url))
+        try:
+            text = fs.cat_file(path)
+        except FileNotFoundError:
+            return {}
     try:
         known = json.loads(text)
         names = [PurePosixPath(name) for name in known]
@@ -90,10 +90,3 @@ def _read_shared(url: str) -> Records:
 
 def _at(url: str) -> str:
     return f"{url.rstrip('/')}/{NAME}"
-
-
-def _open(url: str) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs
-
-    fs, path = url_to_fs(_at(url), use_listings_cache=False)
-    return fs, str(path)

@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from difftransformer.errors import CheckpointError, in_one_line
-from difftransformer.extras import install
 from difftransformer.provenance.atomic import link
+from difftransformer.provenance.places import open_place, refusing, require_writable
 from difftransformer.provenance.published import file_sha256
 from difftransformer.training.interrupt import Interrupted
 from difftransformer.training.state_folder import (
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from difftransformer.training.checkpoint import CheckpointStore, Snapshot
     from difftransformer.training.team import Team
 
-_PROBED = 4096
-"""Bytes of a probe: some that are full still take an empty file."""
-_ASIDE, _PROBE = "uploading", "writable"
+_ASIDE = "uploading"
 _SECONDS_BETWEEN_LOOKS, _SECONDS_AFTER_REFUSAL = 0.5, 30.0
 
 logger = logging.getLogger(__name__)
@@ -66,8 +64,8 @@ class Mirror:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         require_writable(self._url)
-        self._fs, self._root = _open(self._url)
-        with self._refusing("cannot be read"):
+        self._fs, self._root = open_place(self._url)
+        with refusing(self._url, "cannot be read"):
             if self._fs.exists(self._path(FINISHED)):
                 (folder / FINISHED).touch()
 
@@ -131,7 +129,7 @@ class Mirror:
         """Drop the copy, so that the run starts afresh on any machine."""
         self._uploaded.clear()
         if self._active:
-            with self._refusing("cannot be cleared"), suppress(FileNotFoundError):
+            with refusing(self._url, "cannot be cleared"), suppress(FileNotFoundError):
                 self._fs.rm(self._path(), recursive=True)
 
     # --- there ---
@@ -148,7 +146,7 @@ class Mirror:
 
     def _newer(self, here: int) -> list[int]:
         """Steps of the copy behind the newest whole one here, the last first."""
-        with self._refusing("cannot be read"):
+        with refusing(self._url, "cannot be read"):
             there = checkpoint_steps(self._names())
         return sorted((step for step in there if step > here), reverse=True)
 
@@ -158,7 +156,7 @@ class Mirror:
 
     def _fetch(self, name: str) -> None:
         """Bring a checkpoint here with the kept weights; its sums will tell whether it is whole."""
-        with self._refusing("cannot be read"):
+        with refusing(self._url, "cannot be read"):
             there = self._names(KEPT)
             for kept in sorted(there):  # its sum comes last: without one it is half a copy
                 if f"{kept}.sha256" in there and not (self._folder / KEPT / kept).exists():
@@ -251,30 +249,6 @@ class Mirror:
             self._fs.pipe_file(there, own)
         self._uploaded.add(version)
 
-    @contextmanager
-    def _refusing(self, what: str) -> Iterator[None]:
-        """Say in one line what a library says of a bucket."""
-        try:
-            yield
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise refusal(self._url, what, error) from error
-
-
-def require_writable(url: str) -> None:
-    """Write a small file below a URL, and remove it; of room for much more it says nothing.
-
-    Raises:
-        CheckpointError: It cannot be done; the line says why and what to look at.
-    """
-    try:
-        fs, path = _open(url)
-        fs.pipe_file(f"{path}/{_PROBE}", bytes(_PROBED))
-        fs.rm_file(f"{path}/{_PROBE}")
-    except Exception as error:
-        raise refusal(url, "cannot be written", error) from error
-
 
 def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool]) -> int:
     """Remove the copies of finished trainings whose outputs are where they belong.
@@ -290,33 +264,10 @@ def forget_finished(url: str, scale: str, is_stored: Callable[[str, str], bool])
     Raises:
         CheckpointError: The URL cannot be read or written.
     """
-    try:
-        fs, root = _open(url.rstrip("/"))
+    with refusing(url, "cannot be cleared"):
+        fs, root = open_place(url.rstrip("/"))
         marks = fs.glob(f"{root}/{scale}/*/*/*/*/{FINISHED}")
         gone = [mark for mark in marks if is_stored(*str(mark).split("/")[-4:-2])]
         for mark in gone:
             fs.rm(str(mark).rpartition("/")[0], recursive=True)
-    except Exception as error:
-        raise refusal(url, "cannot be cleared", error) from error
     return len(gone)
-
-
-def refusal(url: str, what: str, error: Exception) -> CheckpointError:
-    """Name the URL, what a library said, and what to look at."""
-    if isinstance(error, ImportError):
-        return CheckpointError(f"{url}: {what} ({in_one_line(error)}); for s3: {install('s3')}")
-    return CheckpointError(
-        f"{url}: {what} ({in_one_line(error)}): look at its name, its rights and room, "
-        "AWS_ENDPOINT_URL and the credentials; nothing was lost, start again to continue"
-    )
-
-
-def _open(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path there."""
-    from fsspec.core import split_protocol, url_to_fs
-
-    protocol, _ = split_protocol(url)
-    local = protocol in (None, "file", "local")
-    options = {"auto_mkdir": True} if local else {"use_listings_cache": False}
-    fs, path = url_to_fs(url, **options)
-    return fs, str(path).rstrip("/")

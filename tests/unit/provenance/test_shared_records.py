@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.errors import DataError
+from difftransformer.errors import CheckpointError, DataError
 from difftransformer.provenance.shared_records import NAME, fetch_records, share_records
 
 
@@ -61,5 +61,5 @@ def test_damaged_notes_are_named(text: str, tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    with pytest.raises(DataError, match=rf"{NAME}: cannot be read \("):
+    with pytest.raises(CheckpointError, match=rf"{NAME}: cannot be read \("):
         fetch_records(f"file://{tmp_path}", tmp_path / "here")

@@ -274,7 +274,7 @@ def test_without_a_url_nothing_is_copied(
 ) -> None:
     other = train(make_slice(), "two", mirror=f"{tmp_path}/copy")
     opened = Mock(side_effect=AssertionError)
-    monkeypatch.setattr("difftransformer.training.mirror._open", opened)
+    monkeypatch.setattr("difftransformer.training.mirror.open_place", opened)
     one = train(make_slice(), "one")
     assert_same_outcome(one, other)
     assert not opened.called
