@@ -1,9 +1,7 @@
-"""GaLore and APOLLO, step by step against their authors' packages."""
+"""GaLore and APOLLO against what their authors' packages compute (golden/low_rank.py)."""
 
-import importlib.util
-import sys
-import types
-from collections.abc import Callable
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +14,7 @@ from difftransformer.training.low_rank import LowRankAdamW, LowRankSettings, _Ma
 
 STEPS = 11
 SHAPES = {"wide.weight": (6, 10), "tall.weight": (12, 7), "square.weight": (8, 8)}
-
-
-@pytest.fixture
-def _no_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both packages import 8-bit optimisers, which nothing here needs."""
-    if importlib.util.find_spec("bitsandbytes") is None:
-        for name in ("bitsandbytes", "bitsandbytes.functional", "bitsandbytes.optim"):
-            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-        optimiser = types.ModuleType("bitsandbytes.optim.optimizer")
-        optimiser.Optimizer2State = object  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, optimiser.__name__, optimiser)
+GOLDEN = Path(__file__).with_name("golden") / "low_rank.json"
 
 
 def gradients(step: int) -> dict[str, Tensor]:
@@ -39,82 +27,58 @@ def starting() -> dict[str, nn.Parameter]:
     return {name: nn.Parameter(one.clone()) for name, one in gradients(-1 % 2**32).items()}
 
 
+def case_name(kind: str, rank: int, gap: int, scale: float, decay: float) -> str:
+    return f"{kind} rank={rank} gap={gap} scale={scale} weight_decay={decay}"
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    return loaded
+
+
 def ours(settings: LowRankSettings, weight_decay: float) -> dict[str, nn.Parameter]:
     config = make_slice(weight_decay=weight_decay, betas=(0.9, 0.99), eps=1e-6).training
     parameters = starting()
-    optimiser = LowRankAdamW(parameters.items(), SHAPES, config, settings)
+    optimizer = LowRankAdamW(parameters.items(), SHAPES, config, settings)
     for step in range(STEPS):
         for name, slope in gradients(step).items():
             parameters[name].grad = slope.clone()
-        optimiser.step(1e-2 / (step + 1))
+        optimizer.step(1e-2 / (step + 1))
     return parameters
 
 
-def theirs(
-    make: Callable[[list[dict[str, Any]]], Any], settings: LowRankSettings, decay: float
-) -> dict[str, nn.Parameter]:
-    parameters = starting()
-    matrices = [parameters[name] for name in SHAPES]
-    options: dict[str, Any] = {
-        "rank": settings.rank, "update_proj_gap": settings.gap, "scale": settings.scale,
-        "proj_type": "std", "proj": "random", "scale_type": "channel",
-    }  # fmt: skip
-    optimiser = make([{"params": matrices, "weight_decay": decay} | options])
-    for step in range(STEPS):
-        optimiser.param_groups[0]["lr"] = 1e-2 / (step + 1)
-        for name, slope in gradients(step).items():
-            parameters[name].grad = slope.clone()
-        optimiser.step()
-    return parameters
+def check_parameters(found: dict[str, nn.Parameter], expected: dict[str, Any]) -> None:
+    for name in SHAPES:
+        torch.testing.assert_close(
+            found[name].detach(), torch.tensor(expected[name]), atol=1e-6, rtol=1e-5
+        )
 
 
-@pytest.mark.usefixtures("_no_bitsandbytes")
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize(("rank", "gap"), [(3, 4), (3, 100), (20, 4)])
-def test_galore_is_that_of_its_authors(rank: int, gap: int, decay: float) -> None:
-    from galore_torch import GaLoreAdamW
-
-    settings = LowRankSettings("galore", rank, gap, 0.25, seed=0)
-    found = ours(settings, decay)
-    expected = theirs(
-        lambda groups: GaLoreAdamW(
-            groups, betas=(0.9, 0.99), eps=1e-6, no_deprecation_warning=True
-        ),
-        settings,
-        decay,
-    )
-    for name in SHAPES:
-        torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-5)
+def test_galore_matches_its_authors(
+    rank: int, gap: int, decay: float, golden: dict[str, Any]
+) -> None:
+    found = ours(LowRankSettings("galore", rank, gap, 0.25, seed=0), decay)
+    check_parameters(found, golden["parameters"][case_name("galore", rank, gap, 0.25, decay)])
 
 
-@pytest.mark.usefixtures("_no_bitsandbytes")
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize(("rank", "gap", "scale"), [(3, 4, 1.0), (3, 100, 2.0), (20, 4, 1.0)])
-def test_apollo_is_that_of_its_authors(
-    rank: int, gap: int, scale: float, decay: float, monkeypatch: pytest.MonkeyPatch
+def test_apollo_matches_its_authors(
+    rank: int,
+    gap: int,
+    scale: float,
+    decay: float,
+    golden: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both draw alike; only the seeds are each one's own, so that theirs are given to ours."""
-    from apollo_torch import APOLLOAdamW
-    from apollo_torch.random_projector import next_seed
-
-    def seed(matrix: Any, number: int) -> int:
-        found = 1 + list(SHAPES).index(matrix.name)
-        for _ in range(number):
-            found = next_seed(found)
-        return found
-
-    monkeypatch.setattr(_Matrix, "_seed", seed)
-    settings = LowRankSettings("apollo", rank, gap, scale, seed=0)
-    found = ours(settings, decay)
-    expected = theirs(
-        lambda groups: APOLLOAdamW(
-            groups, betas=(0.9, 0.99), eps=1e-6, no_deprecation_warning=True, scale_front=False
-        ),
-        settings,
-        decay,
-    )
-    for name in SHAPES:
-        torch.testing.assert_close(found[name], expected[name], atol=1e-6, rtol=1e-5)
+    """Both draw projections alike; only the seeds differ, so ours take theirs here."""
+    seeds = golden["apollo_seeds"]
+    monkeypatch.setattr(_Matrix, "_seed", lambda matrix, number: seeds[matrix.name][number])
+    found = ours(LowRankSettings("apollo", rank, gap, scale, seed=0), decay)
+    check_parameters(found, golden["parameters"][case_name("apollo", rank, gap, scale, decay)])
 
 
 def test_projections_of_a_matrix_differ_in_time_name_and_seed() -> None:
