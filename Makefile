@@ -10,6 +10,14 @@ NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
 CORES ?= $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu)
 PORT ?= 5000
 BIN := .venv/bin
+comma := ,
+# Extras of this package by uv, or by pip where uv cannot be had.
+pip_install = UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[$(1)]' \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+# A .venv that was copied or moved runs the code of the folder that it was made in, or nothing: make it again.
+ifneq ($(shell test -x $(BIN)/python && cat .venv/installed 2>/dev/null),$(shell pwd -P))
+.PHONY: .venv/installed
+endif
 # Jobs call `difftransformer` by name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -27,20 +35,24 @@ endif
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*##/\t/' | expand -t 12
 
-install: .venv/installed  ## .venv with everything pinned
+install: .venv/installed  ## .venv with what the pipeline needs, pinned
 
-# Compiled here once: where Python may not write its caches, each of many short jobs would do it.
+# Bytecode is compiled once, here: where Python may not write caches, each of many short jobs would compile it.
+# The stamp holds this folder, for the check at the top.
 .venv/installed: pyproject.toml constraints.txt
-	@if [ $(origin PYTHON) = file ] && $(BIN)/python -c $(NEW_ENOUGH) 2>/dev/null; then true; \
+	@if [ $(origin PYTHON) = file ] && [ "$$(cat $@ 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/python -c $(NEW_ENOUGH) 2>/dev/null; then true; \
 	elif $(PYTHON) -c $(NEW_ENOUGH); then $(PYTHON) -m venv --clear .venv; \
 	else echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.12" >&2; exit 2; fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
-	  && UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]' \
-	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(call pip_install,pipeline$(comma)eval)
+	pwd -P >$@
+
+.venv/dev: .venv/installed
+	$(call pip_install,dev)
 	touch $@
 
-.venv/services: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[slurm,s3,kubernetes,postgres]'
+.venv/services: .venv/dev
+	$(call pip_install,slurm$(comma)s3$(comma)kubernetes$(comma)postgres)
 	touch $@
 
 reproduce: install  ## ARTIFACT=headline SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
@@ -69,20 +81,20 @@ verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all
 	difftransformer compare_builds $(RESULTS)/$(SCALE) results-verify/$(SCALE)
 	rm -rf results-verify
 
-test: install  ## the tests, but for those below, a worker for each core
+test: .venv/dev  ## the tests, but for those below, a worker for each core
 	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
 
-test-slow: install  ## those that take long and show more of what a quicker one shows
+test-slow: .venv/dev  ## those that take long and show more of what a quicker one shows
 	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m slow
 
-test-faults: install  ## every fault there is: kills, full disks, damage, outages of tracking
+test-faults: .venv/dev  ## every fault there is: kills, full disks, damage, outages of tracking
 	OMP_NUM_THREADS=1 pytest tests/faults tests/unit/training/test_distributed.py -m ""
 
-test-kernels: install  ## one of five tiles of the fused kernels for every part; the contract in the interpreter
+test-kernels: .venv/dev  ## one of five tiles of the fused kernels for every part; the contract in the interpreter
 	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m "kernels and not exhaustive"
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/kernels/interpreted tests/attention/test_contract.py -k fused -m ""
 
-test-tiles: install  ## every tile of the fused kernels for every part
+test-tiles: .venv/dev  ## every tile of the fused kernels for every part
 	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
 
 test-slurm: .venv/services  ## tables through profiles/slurm on a Slurm of one node that is made for it
@@ -97,23 +109,23 @@ test-s3: .venv/services  ## tables from nothing but a bucket, on an S3 server th
 test-postgres: .venv/services  ## an MLflow server on a PostgreSQL that is made for it, and mistakes about it
 	OMP_NUM_THREADS=1 pytest tests/postgres -m postgres
 
-lint: install  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
+lint: .venv/dev  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	ruff check . && ruff format --check .
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint --config scale=smoke
 	lint-imports
 
-pictures: install  ## SCALE=tiny: docs/report_*.png of the report there, by the browser tests
+pictures: .venv/dev  ## SCALE=tiny: docs/report_*.png of the report there, by the browser tests
 	REPORT_PICTURES=docs REPORT_SCALE=$(SCALE) pytest tests/browser/test_pictures.py
 
 schema: install  ## regenerate config/README.md and config/schema from the typed settings
 	difftransformer write_schema
 
-docs: install  ## the site, docs/_site/index.html, without network; warnings and dead links are errors
+docs: .venv/dev  ## the site, docs/_site/index.html, without network; warnings and dead links are errors
 	sphinx-build --quiet --fail-on-warning --keep-going -b html -d docs/_site/.doctrees docs docs/_site
 
-rooms: install  ## the picture of the rooms, from the imports; needs graphviz
+rooms: .venv/dev  ## the picture of the rooms, from the imports; needs graphviz
 	$(BIN)/python docs/pages.py > docs/rooms.dot
 	dot -Tsvg docs/rooms.dot -o docs/rooms.svg
 

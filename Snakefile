@@ -18,7 +18,7 @@ from difftransformer.machine.gpus import places
 from difftransformer.machine.slurm import require_partitions
 from difftransformer.planning.imports import common_modules
 from difftransformer.planning.plan import Plan
-from difftransformer.provenance.environment import check_variables
+from difftransformer.provenance.environment import check_variables, require_own_package
 from difftransformer.provenance.job import hold
 from difftransformer.provenance.places import require_writable
 from difftransformer.provenance.reporting import refusal
@@ -53,6 +53,7 @@ if _cores is not None and _cores < 1:
 # A variable that is misspelled would change nothing, and nobody would know.
 try:
     check_variables()
+    require_own_package(Path(workflow.basedir))
 except UserError as error:
     sys.exit(f"error: {error}")
 

@@ -85,6 +85,26 @@ def check_variables() -> None:
             )
 
 
+def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
+    """Check that a checkout runs the package of its own, not that of another checkout.
+
+    A ``.venv`` that was copied with its folder still imports the package from the first folder.
+
+    Args:
+        project: Folder of the Snakefile.
+        package: Folder of the package that was imported.
+
+    Raises:
+        ConfigError: The package belongs to another checkout.
+    """
+    own, other = project.resolve() / "src" / package.name, package.resolve().parents[1]
+    if own.is_dir() and own.parents[1] != other and (other / "Snakefile").is_file():
+        raise ConfigError(
+            f"{project}: its environment imports difftransformer from {other}, as a copied or "
+            "moved .venv does; run `make install` here"
+        )
+
+
 def capture(threads: int) -> Environment:
     """Describe this process, which was given so many threads."""
     commit, dirty = git_state()
