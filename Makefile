@@ -123,10 +123,11 @@ schema: install  ## regenerate config/README.md and config/schema from the typed
 	difftransformer write_schema
 
 docs: .venv/dev  ## the site, docs/_site/index.html, without network; warnings and dead links are errors
+	$(BIN)/python docs/pages.py
 	sphinx-build --quiet --fail-on-warning --keep-going -b html -d docs/_site/.doctrees docs docs/_site
 
 rooms: .venv/dev  ## the picture of the rooms, from the imports; needs graphviz
-	$(BIN)/python docs/pages.py > docs/rooms.dot
+	$(BIN)/python docs/pages.py
 	dot -Tsvg docs/rooms.dot -o docs/rooms.svg
 
 clean:  ## remove caches; results stay

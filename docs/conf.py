@@ -1,17 +1,12 @@
 """Sphinx builds the site from these Markdown files: `make docs`, without network."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from pages import write_pages
-
 project = "difftransformer"
 copyright = "the difftransformer maintainers, MIT licence"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_site", "generated", "static"]
+extensions = ["myst_parser"]
+exclude_patterns = ["_site", "static"]
 html_theme = "furo"
 html_title = project
 html_static_path = ["static"]
@@ -21,18 +16,41 @@ highlight_language = "none"  # a block without a name is a shell's, or a picture
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 nitpicky = True
-nitpick_ignore_regex = [
-    # Names in docstrings of what autodoc does not show, and of other packages.
-    ("py:.*", r"(torch|nn|collections|Tensor|Self|Any|AttentionConfig|Cache|Rope|Path|pathlib).*"),
-    ("py:.*", r"difftransformer\..*"),
-    ("py:.*", r"(optional|callable|pd|pandas|transformers|DataFrame|dict|bool|str|int|float).*"),
-    ("py:exc", r"\w+Error"),
-]
-autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-napoleon_use_rtype = False
 suppress_warnings = ["config.cache"]
-write_pages(Path(__file__).parent)
+
+DOCS = Path(__file__).parent
+SIDEBAR = {
+    "First steps": "start results targets report reproducing verdicts surprises",
+    "The papers": "papers/v1 papers/v2 papers/dex",
+    "Layers and models": "layers variants api examples sharing dex",
+    "Adding things": "adding adding_a_variant adding_a_measurement settings",
+    "Running elsewhere": "gpu tracking cluster distributed security",
+    "Inside": "rooms",
+}
+"""Captions and pages of the site's sidebar."""
+# The reference of all settings is a page of config/, and on the site one of this folder.
+SETTINGS = DOCS / "settings.md"
+SETTINGS.write_text((DOCS.parent / "config" / "README.md").read_text("utf-8"), "utf-8")
+
+
+def adapt_page(app: Any, page: str, source: list[str]) -> None:
+    """Turn what a forge shows into what Sphinx builds: the sidebar, links out of this folder."""
+    depth = page.count("/")
+    source[0] = source[0].replace(
+        "../" * (depth + 1) + "config/README.md", "../" * depth + "settings.md"
+    )
+    if page == "index":
+        for caption, pages in SIDEBAR.items():
+            lines = [
+                "",
+                "```{toctree}",
+                f":caption: {caption}",
+                ":hidden:",
+                "",
+                *pages.split(),
+                "```",
+            ]
+            source[0] += "\n".join([*lines, ""])
 
 
 def level_headings(
@@ -46,5 +64,6 @@ def level_headings(
 
 
 def setup(app: Any) -> None:
-    """Come after the theme, which makes the sidebar at the same event."""
+    """Level the headings after the theme, which makes the sidebar at the same event."""
+    app.connect("source-read", adapt_page)
     app.connect("html-page-context", level_headings, priority=900)

@@ -1,51 +1,102 @@
-"""Pages that are made from what the package knows itself: variants, verdict words, rooms."""
+"""Write the pages that follow from the code: variants, API, targets, the graph of the packages.
 
-import sys
+They are committed, so that every page reads as it is on a forge; `make docs` writes them again.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
 
 import yaml
 
+import difftransformer
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.registry import attention_class, interpretation, variants
 
-GENERATED = "generated"
+DOCS = Path(__file__).parent
+API: dict[str, tuple[str, ...]] = {
+    "AttentionLayer": ("forward", "attention_maps", "reset_parameters"),
+    "KeyValueCache": ("update", "get_seq_length"),
+    "to_authors": (),
+    "load_authors": (),
+    "DiffTransformerConfig": ("model_config",),
+    "DiffTransformerForCausalLM": ("forward",),
+    "register": (),
+    "results": (),
+}
+"""What `import difftransformer` offers beside the variants, and the methods that users call."""
 
 
-def write_pages(docs: Path) -> None:
-    """Write what the site includes, below ``docs/generated``."""
-    folder = docs / GENERATED
-    folder.mkdir(exist_ok=True)
-    made = {
-        "variants.inc": variants_page(),
-        "artifacts.inc": artifacts_page(docs.parent / "config" / "artifacts"),
+def generated_pages() -> dict[str, str]:
+    """Return the text of each generated file in this folder by its name."""
+    return {
+        "variants.md": variants_page(),
+        "api.md": api_page(),
+        "targets.md": targets_page(DOCS.parent / "config" / "artifacts"),
+        "rooms.dot": rooms_dot(),
     }
-    for name, text in made.items():
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+
+
+def api_page() -> str:
+    """Each public class and function with its signature and docstring."""
+    head = (
+        "# API of the layers and models\n\n"
+        "Generated from the docstrings. Every variant has the methods of `AttentionLayer`; "
+        "their own settings are in [The variants](variants.md)."
+    )
+    return "\n\n".join([head, *(_api_entry(name, API[name]) for name in API)]) + "\n"
+
+
+def _api_entry(name: str, methods: tuple[str, ...]) -> str:
+    thing = getattr(difftransformer, name)
+    parts = [f"## {name}", _signature(name, thing), _verbatim(getdoc(thing) or "")]
+    for method in methods:
+        function = getattr(thing, method)
+        parts += [f"### {name}.{method}", _signature(method, function)]
+        parts.append(_verbatim(getdoc(function) or ""))
+    return "\n\n".join(parts)
+
+
+def _signature(name: str, thing: Callable[..., object]) -> str:
+    parameters = [
+        one.replace(annotation=one.empty)
+        for one in inspect.signature(thing).parameters.values()
+        if one.name != "self"
+    ]
+    text = f"{name}{inspect.Signature(parameters)}"
+    wrapped = textwrap.wrap(text, 96, subsequent_indent="    ", break_long_words=False)
+    return "\n".join(["```text", *wrapped, "```"])
 
 
 def variants_page() -> str:
-    """Each layer of the registry: its formula as its file has it, its settings, what is ours."""
-    return "\n\n".join(map(_variant, variants())) + "\n"
+    """Each variant of the registry: its equations as its file has them, and its own settings."""
+    head = (
+        "# The variants\n\n"
+        "Equations and settings as in the variants' own files. Shapes: B sequences, T queries, "
+        "S keys, D = d_model,\nH output heads, G key/value heads, d = head_dim."
+    )
+    return "\n\n".join([head, *map(_variant, variants())]) + "\n"
 
 
-def artifacts_page(folder: Path) -> str:
-    """Each table and figure of a configuration: what it shows, how that is measured, its claims."""
-    lines = []
+def targets_page(folder: Path) -> str:
+    """Each table and figure: what it shows, how that is measured, the claims tested on it."""
+    parts = [
+        "# Every target in detail",
+        "From the files in `config/artifacts`: what is shown, how it is measured, and the claims "
+        "that are tested on it.\nThe overview is in [What each result means](results.md).",
+    ]
     for path in sorted(folder.glob("*.yaml")):
         artifact = yaml.safe_load(path.read_text(encoding="utf-8"))
-        parts = [f"**{artifact['title'].rstrip('.')}.**", artifact["description"]]
-        if caption := (artifact.get("table") or {}).get("caption"):
-            parts.append(caption)
+        parts += [f"## {path.stem}", f"**{artifact['title'].rstrip('.')}**"]
+        texts = (artifact["description"], (artifact.get("table") or {}).get("caption"))
+        sentences = [" ".join(text.split()) for text in texts if text]
+        parts.append(" ".join(one if one[-1] in ".?" else f"{one}." for one in sentences))
         if claims := artifact.get("claims"):
-            parts.append(f"Claims: {', '.join(claims)}")
-        sentences = (" ".join(part.split()) for part in parts)
-        said = " ".join(one if one[-1] in ".?*" else f"{one}." for one in sentences)
-        lines.append(f"- `{path.stem}`: {said}")
-    return "\n".join(lines) + "\n"
+            parts.append(f"Claims: {', '.join(claims)}.")
+    return "\n\n".join(parts) + "\n"
 
 
 def _variant(name: str) -> str:
@@ -128,4 +179,5 @@ def _room(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(rooms_dot())
+    for name, text in generated_pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")

@@ -75,15 +75,26 @@ def test_links_of_other_pages_lead_somewhere(repository: Path) -> None:
             assert there, f"{page.name}: {target}"
 
 
+def test_no_page_has_a_directive_that_a_forge_shows_raw(repository: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    raw = re.compile(r"^(```|~~~|:::+)\{|\{(doc|ref|py:\w+|eval-rst)\}`", re.MULTILINE)
+    pages = listed.stdout.split()
+    assert "docs/layers.md" in pages
+    assert [page for page in pages if raw.search((repository / page).read_text("utf-8"))] == []
+
+
 def test_every_variant_has_its_formula_on_the_page(site: Path) -> None:
     from difftransformer.models.layers import layer_names
 
-    page = (site / "layers.html").read_text(encoding="utf-8")
+    page = (site / "variants.html").read_text(encoding="utf-8")
     for name in layer_names():
         assert f">{name}<" in page
     assert "eq. 3   Y = concat" in page
 
 
-def test_the_picture_of_the_rooms_is_that_of_the_imports(repository: Path) -> None:
-    found = runpy.run_path(str(repository / "docs" / "pages.py"))["rooms_dot"]()
-    assert (repository / "docs" / "rooms.dot").read_text() == found, "stale: run `make rooms`"
+@pytest.mark.parametrize("name", ["variants.md", "api.md", "targets.md", "rooms.dot"])
+def test_generated_pages_follow_the_code(name: str, repository: Path) -> None:
+    pages = runpy.run_path(str(repository / "docs" / "pages.py"))["generated_pages"]()
+    assert (repository / "docs" / name).read_text("utf-8") == pages[name], "stale: run `make docs`"
