@@ -75,7 +75,7 @@ class FilesSource(HeldOut):
     globs: list[str] = setting(
         meaning="Globs of the files; relative ones start at the working directory. A folder, "
         "named or matched by a glob, stands for all files below it that can be read, linked "
-        "folders included.",
+        "folders included, hidden files and folders left out.",
         min_length=1,
     )
     validation: list[str] = setting(

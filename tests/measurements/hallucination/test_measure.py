@@ -159,6 +159,8 @@ def folder(tmp_path: Path) -> Path:
     passages = [{"title": "A mill", "text": document}, {"title": "B", "text": "Short."}]
     question = {"id": "q", "question": "When?", "answer": "1931", "paragraphs": passages}
     write(root / "hotpotqa" / "validation.jsonl", question)
+    (root / "hotpotqa" / "._validation.jsonl").write_bytes(b"\0\5\x16\7")  # of macOS
+    (root / "xsum" / "._sample9.jsonl.gz").write_bytes(b"\0\5\x16\7")
     write(root / "qasper" / "train.jsonl", {"input": "?"})
     write(root / "qasper" / "test.jsonl", {"context": "C", "input": "Q", "answers": ["A", "B"]})
     return root

@@ -207,7 +207,7 @@ class Suite(PromptSuite):
         return {
             name: min(found, key=lambda path: ranks.get(path.name.partition(".")[0], 2))
             for name in self.sets
-            if (found := sorted(p for p in (root / name).glob("*") if p.name.endswith(ENDINGS)))
+            if (found := sorted(p for p in (root / name).glob("[!.]*") if p.name.endswith(ENDINGS)))
         }
 
     def digest(self) -> str | None:
