@@ -4,6 +4,7 @@ Every way a file can be bad ends in one DataError that names the file and, where
 the line.
 """
 
+import codecs
 import gzip
 import json
 import zlib
@@ -19,7 +20,15 @@ from difftransformer.errors import DataError
 _PIECE = 1 << 20
 _PLAIN = (".txt", ".md")
 _LINES = (".jsonl", ".ndjson")
+_TABLES = (".csv", ".tsv", ".json")
+_COMPRESSED = (".gz", ".zst")
 SUFFIXES = ".txt, .md, .jsonl, .ndjson (each plain, .gz or .zst) and .parquet"
+_OTHER_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "UTF-32",  # begins with UTF-16's
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 class Fields(NamedTuple):
@@ -30,7 +39,10 @@ class Fields(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A text of a file; `number` counts records (lines, rows) before it in that file."""
+    """A text of a file; `number` counts records (lines, rows) before it in that file.
+
+    The text is empty where the file holds null.
+    """
 
     number: int
     text: str
@@ -62,17 +74,29 @@ def is_readable(path: Path) -> bool:
         return False
 
 
+def how_to_convert(endings: Iterable[str]) -> str:
+    """Return how files of other kinds can be read, as the end of a message; empty if unknown."""
+    if not any(ending.lower() in _TABLES for ending in endings):
+        return ""
+    return (
+        "; convert .csv, .tsv and .json to .jsonl, or read their folder by a source of `kind: hub` "
+        "(`dataset`: the folder)"
+    )
+
+
 def _kind(path: Path) -> str:
-    name = path.with_suffix("") if path.suffix in {".gz", ".zst"} else path
+    name = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
     kind = name.suffix.lower()
     if kind in _PLAIN or kind in _LINES or (kind == ".parquet" and name is path):
         return kind
-    raise DataError(f"{path}: cannot read this kind of file; known are {SUFFIXES}")
+    raise DataError(
+        f"{path}: cannot read this kind of file; known are {SUFFIXES}{how_to_convert([kind])}"
+    )
 
 
 def _whole_file(path: Path, start: int) -> Iterator[Record]:
     if start == 0:
-        content = b"".join(_pieces(path))
+        content = b"".join(_utf8_pieces(path))
         try:
             # A byte order mark is no text; taken away behind, so that errors count from the start.
             yield Record(0, content.decode("utf-8").removeprefix("\ufeff"), None)
@@ -81,31 +105,60 @@ def _whole_file(path: Path, start: int) -> Iterator[Record]:
 
 
 def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
-    for number, line in enumerate(_lines(path)):
+    for number, line in enumerate(lines(path)):
         if number < start or not line.strip():
             continue
         where = f"{path}, line {number + 1}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not JSON ({error}); mend or remove the line") from None
+        record = parse_line(line, where)
         if not isinstance(record, dict):
-            raise DataError(f"{where}: a JSON object is needed, not {type(record).__name__}")
+            found = type(record).__name__
+            raise DataError(f"{where}: a JSON object is needed, not {found}{_in_lines(line)}")
         yield _record(number, record, fields, where)
 
 
+def parse_line(line: bytes, where: str) -> Any:
+    """Return what a line of JSON holds; a byte order mark before it is passed over.
+
+    Raises:
+        DataError: It is no JSON; names ``where``.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        cure = _in_lines(line) or "; mend or remove the line"
+        raise DataError(f"{where}: not JSON ({error}){cure}") from None
+
+
+def _in_lines(line: bytes) -> str:
+    """Return how JSON over several lines becomes a line each object; empty if it is not that."""
+    begin = line.removeprefix(codecs.BOM_UTF8).strip()
+    if begin == b"[" or begin.replace(b" ", b"").startswith(b"[{"):
+        return "; the file is an array: write one object a line (`jq -c '.[]' FILE > NEW.jsonl`)"
+    if begin == b"{":
+        return "; an object takes several lines: write it on one (`jq -c . FILE > NEW.jsonl`)"
+    return ""
+
+
 def _record(number: int, values: dict[str, Any], fields: Fields, where: str) -> Record:
-    def found(field: str) -> str:
+    def found(field: str) -> str | None:
         if field not in values:
             raise DataError(f"{where}: no field {_lacking(field, values)}, or mend the line")
         value = values[field]
-        if not isinstance(value, str):
+        if isinstance(value, bytes):  # a column of Parquet that does not say it is text
+            try:
+                value = value.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{where}: field {field!r} holds bytes that are not UTF-8 (at {error.start}): "
+                    "set text_field of the source to what has text"
+                ) from None
+        if not isinstance(value, str | None):
             raise DataError(f"{where}: field {field!r} is {type(value).__name__}, not text")
-        require_unicode(value, f"{where}: field {field!r}")
+        require_unicode(value or "", f"{where}: field {field!r}")
         return value
 
     licence = found(fields.licence) if fields.licence in values else None
-    return Record(number, found(fields.text), licence)
+    return Record(number, found(fields.text) or "", licence)
 
 
 def _lacking(text_field: str, found: Iterable[str]) -> str:
@@ -152,10 +205,14 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
         raise _unreadable(path, error) from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Lines of a file without their ends; only the line in work is held."""
+def lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, uncompressed, without their ends; only the line in work is held.
+
+    Raises:
+        DataError: The file cannot be read, or is in UTF-16.
+    """
     rest: list[bytes] = []
-    for piece in _pieces(path):
+    for piece in _utf8_pieces(path):
         first, *others = piece.split(b"\n")
         rest.append(first)
         for other in others:
@@ -165,13 +222,34 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield b"".join(rest)
 
 
+def _utf8_pieces(path: Path) -> Iterator[bytes]:
+    """Uncompressed bytes of a file, at most a few megabytes at a time; UTF-16 is refused."""
+    begun = False
+    for piece in _pieces(path):
+        if piece and not begun:
+            begun = True
+            if encoding := _other_encoding(piece[:1024]):
+                raise DataError(
+                    f"{path}: is {encoding}; save it as UTF-8 (`iconv -f {encoding} -t UTF-8`)"
+                )
+        yield piece
+
+
+def _other_encoding(begin: bytes) -> str | None:
+    """Return UTF-16 or UTF-32 by the mark, or by the zeros between letters."""
+    for mark, encoding in _OTHER_ENCODINGS.items():
+        if begin.startswith(mark):
+            return encoding
+    return "UTF-16" if 3 * begin.count(0) > len(begin) else None
+
+
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Uncompressed bytes of a file, at most a few megabytes at a time."""
+    suffix = path.suffix.lower()
     try:
-        if path.suffix == ".zst":
+        if suffix == ".zst":
             yield from _zst_pieces(path)
         else:
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            with gzip.open(path) if suffix == ".gz" else path.open("rb") as stream:
                 yield from iter(partial(stream.read, _PIECE), b"")
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
@@ -197,5 +275,7 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: cannot be read (permission denied); allow it, or name others")
     why = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DataError(f"{path}: cannot be read, it may be truncated or damaged ({why})")

@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from difftransformer.config.data import (
@@ -16,18 +17,21 @@ from difftransformer.config.data import (
     HeldOut,
     HubSource,
 )
-from difftransformer.config.folders import files_below
+from difftransformer.config.folders import Below, below, files_below
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.readers import (
     SUFFIXES,
     Fields,
+    how_to_convert,
     is_readable,
     read_records,
     require_unicode,
 )
 from difftransformer.errors import DataError, in_one_line
+
+_MISSING = object()
 
 
 class StdlibText:
@@ -133,18 +137,12 @@ class Files:
         return "validation" in self._files
 
     @property
-    def passed_over(self) -> list[Path]:
-        """Files below the folders it names whose endings are not read; hidden ones are no news."""
+    def passed_over(self) -> Below:
+        """Files below the folders it names whose endings are not read, and what is hidden there."""
         patterns = [*self._config.globs, *self._config.validation]
-        named = {Path(name) for pattern in patterns for name in _named(pattern)}
-        return sorted(
-            {
-                path
-                for folder in named
-                for path in files_below(folder)
-                if not is_readable(path) and not _is_hidden(path.relative_to(folder))
-            }
-        )
+        folders = [below(Path(name)) for pattern in patterns for name in _named(pattern)]
+        files = {path for one in folders for path in one.files if not is_readable(path)}
+        return Below(sorted(files), sorted({path for one in folders for path in one.hidden}))
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
@@ -193,13 +191,18 @@ class Hub:
             yield Document(text, config.licence, Cursor(start.repeat, 0, number + 1))
 
     def _text(self, row: dict[str, Any]) -> Any:
-        """Return the text of a row; None where a column of the template is missing."""
-        if self._config.template is None:
-            return row.get(self._config.text_field)
+        """Return the text of a row: "" where it is null, _MISSING where there is no such column."""
+        template = self._config.template
+        if template is None:
+            text = row.get(self._config.text_field, _MISSING)
+            return "" if text is None else text
         try:
-            return self._config.template.format_map(row)
+            text = template.format_map(row)
+            named = [field for _, field, _, _ in Formatter().parse(template) if field]
+            values = [Formatter().get_field(field, (), row)[0] for field in named]
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            return None
+            return _MISSING
+        return "" if None in values else text
 
     def _rows(self, split: str, start: int) -> Iterator[dict[str, Any]]:
         import datasets
@@ -275,9 +278,12 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
         for folder in filter(Path.is_dir, map(Path, named)):
             matched |= {str(path) for path in files_below(folder) if is_readable(path)}
         if not matched:
+            others = {path for folder in named for path in files_below(Path(folder))}
+            endings = sorted({path.suffix or "none" for path in others})
+            held = f"; there are {len(others)} of {', '.join(endings)}" if others else ""
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
-                f"{Path.cwd()}; what can be read is {SUFFIXES})"
+                f"{Path.cwd()}; what can be read is {SUFFIXES}{held}){how_to_convert(endings)}"
             )
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
@@ -289,10 +295,6 @@ def _named(pattern: str) -> list[str]:
     if Path(pattern).is_dir():
         return [pattern]
     return glob.glob(pattern, recursive=True)  # noqa: PTH207  Path.glob takes no absolute one
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _package(config: HeldOut, name: str | None) -> str | None:

@@ -7,7 +7,7 @@ Documents are encoded in parallel but taken in an order that depends only on wha
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from difftransformer.data.packed import (
     TokenizerEntry,
 )
 from difftransformer.data.pool import Submit, encode_documents, encoders
-from difftransformer.data.readers import SUFFIXES
+from difftransformer.data.readers import SUFFIXES, how_to_convert
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
@@ -47,7 +47,7 @@ from difftransformer.provenance.published import json_digest
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LINES = 5.0
-_ENDINGS_SHOWN = 5
+_NAMES_SHOWN = 5
 
 
 class _Job(NamedTuple):
@@ -216,14 +216,25 @@ def _repeated(
 
 def _log_passed_over(sources: dict[str, Source]) -> None:
     for name, source in sources.items():
-        if isinstance(source, Files) and (others := source.passed_over):
+        if not isinstance(source, Files):
+            continue
+        others, hidden = source.passed_over
+        if others:
             endings = sorted({path.suffix or "none" for path in others})
-            shown = ", ".join(endings[:_ENDINGS_SHOWN])
-            more = ", ..." if len(endings) > _ENDINGS_SHOWN else ""
             _log.info(
-                "source %s: files with other endings passed over: %d (%s%s); what is read is %s",
-                *(name, len(others), shown, more, SUFFIXES),
+                "source %s: files with other endings passed over: %d (%s); what is read is %s%s",
+                *(name, len(others), _some(endings), SUFFIXES, how_to_convert(endings)),
             )
+        if hidden:
+            _log.info(
+                "source %s: hidden files, hidden folders and broken links passed over: %d (%s)",
+                *(name, len(hidden), _some(map(str, hidden))),
+            )
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = list(names)
+    return ", ".join(shown[:_NAMES_SHOWN]) + (", ..." if len(shown) > _NAMES_SHOWN else "")
 
 
 def _log_shortfall(

@@ -1,14 +1,12 @@
 """Folders and files of benchmark items: one JSON object a line, plain or gzipped. Light."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from difftransformer.data.readers import require_unicode
+from difftransformer.data.readers import lines, parse_line, require_unicode
 from difftransformer.errors import DataError, in_one_line
 
 HUB, BUILTIN = "hub", "builtin"
@@ -49,20 +47,15 @@ def jsonl_file(folder: Path, split: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def item_lines(path: Path) -> Iterator[tuple[int, str]]:
+def item_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file that are not blank, with their numbers.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: It cannot be read, or is in UTF-16.
     """
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error}); put the file there again") from None
+    for number, line in enumerate(lines(path), start=1):
+        if line.strip():
+            yield number, line
 
 
 def written_lines(text: str) -> list[str]:
@@ -70,16 +63,13 @@ def written_lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def parsed(line: str, place: str) -> Any:
+def parsed(line: bytes, place: str) -> Any:
     """Return what a line of JSON holds.
 
     Raises:
         DataError: It is no JSON, or spells half a surrogate pair; names ``place``.
     """
-    try:
-        item = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{place}: not JSON ({error})") from None
+    item = parse_line(line, place)
     require_unicode(json.dumps(item, ensure_ascii=False), place)
     return item
 

@@ -108,3 +108,16 @@ def test_a_folder_has_all_subjects_and_no_others(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("astronomy", "astrology"))
     with pytest.raises(DataError, match="line 1: field 'subject' is 'astrology', which lm-eval"):
         load_task(manager, settings, "mmlu", tmp_path / "cache")
+
+
+def test_items_with_a_byte_order_mark_and_null_columns_are_asked(tmp_path: Path) -> None:
+    """As spreadsheets and tables of several tasks are exported."""
+    path = copy_items(tmp_path, "piqa")
+    first, *rest = path.read_text().splitlines()
+    others = {"choices": None, "sentence": None, "endings": None, "hypothesis": None}
+    lines = [json.dumps(json.loads(first) | others), *rest]
+    path.write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    settings = suite(tasks=["piqa"], data=str(tmp_path))
+    loaded = load_task(task_manager(["piqa"]), settings, "piqa", tmp_path / "cache")
+    goals = [json.loads(line)["goal"] for line in lines]
+    assert [item["goal"] for item in loaded["tasks"]["piqa"].eval_docs] == goals

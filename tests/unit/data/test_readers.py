@@ -57,8 +57,12 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfone\xff")
     with pytest.raises(DataError, match="not UTF-8 at byte 6"):
         texts(path)
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"\xef\xbb\xbf" + LINES.encode())
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_byte_order_mark_before_lines_is_passed_over(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(WRITERS[suffix](b"\xef\xbb\xbf" + LINES.replace("\n", "\r\n").encode()))
     assert texts(path) == TEXTS
 
 
@@ -116,6 +120,17 @@ BAD = {
     "noise.jsonl.gz": (b"no gzip", "cannot be read"),
     "noise.jsonl.zst": (b"no zstd", "cannot be read"),
     "noise.parquet": (b"no parquet", "cannot be read"),
+    "utf16.txt": ("hello".encode("utf-16"), r"utf16\.txt: is UTF-16; save it as UTF-8 \(`iconv"),
+    "utf16.jsonl": (LINES.encode("utf-16"), r"utf16\.jsonl: is UTF-16"),
+    "utf16.jsonl.gz": (gzip.compress(LINES.encode("utf-16")), r"utf16\.jsonl\.gz: is UTF-16"),
+    "no mark.txt": (b"h\0e\0l\0l\0o\0", r"no mark\.txt: is UTF-16"),
+    "utf32.txt": ("hello".encode("utf-32"), r"utf32\.txt: is UTF-32; .* -f UTF-32"),
+    "array.jsonl": (b'[{"text": "a"}, {"text": "b"}]', r"not list; the file is an array: .*jq -c"),
+    "printed.jsonl": (b'[\n  {"text": "a"}\n]', r"line 1: not JSON .*; the file is an array"),
+    "begun.jsonl": (b'\xef\xbb\xbf[ {"text": "a"},\n{"text": "b"}]', "the file is an array"),
+    "object.jsonl": (b'{\n  "text": "a"\n}\n', "line 1: not JSON .*; an object takes several"),
+    "table.csv": (b"text\na\n", r"cannot read this .*; convert \.csv, .* `kind: hub`"),
+    "items.json": (b"[]", r"cannot read this .*; convert \.csv, \.tsv and \.json to \.jsonl"),
     "picture.png": (b"", r"picture\.png: cannot read this kind of file; known are \.txt"),
     "a.parquet.gz": (b"", "cannot read this kind"),
 }
@@ -136,7 +151,30 @@ def test_a_missing_parquet_column_is_named(tmp_path: Path) -> None:
         list(read_records(tmp_path / "a.parquet", Fields("text")))
 
 
-def test_a_null_in_parquet_is_named(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a", None]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"row 1: field 'text' is NoneType"):
-        list(read_records(tmp_path / "a.parquet", Fields("text")))
+NULLS: dict[str, Callable[[Path], None]] = {
+    "a.jsonl": lambda path: (
+        path.write_text(
+            '{"text": "a", "licence": null}\n{"text": null, "licence": "L"}\n{"text": "b"}\n'
+        )
+        and None
+    ),
+    "a.parquet": lambda path: pq.write_table(
+        pa.table({"text": ["a", None, "b"], "licence": [None, "L", None]}), path
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_null_is_as_good_as_absent(tmp_path: Path, name: str) -> None:
+    NULLS[name](tmp_path / name)
+    found = [(one.text, one.licence) for one in read_records(tmp_path / name, FIELDS)]
+    assert found == [("a", None), ("", "L"), ("b", None)]
+
+
+def test_a_column_of_bytes_is_text_if_it_is_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array(["ä".encode(), None], pa.binary())}), path)
+    assert texts(path) == ["ä", ""]
+    pq.write_table(pa.table({"text": pa.array([b"a\xff"], pa.binary())}), path)
+    with pytest.raises(DataError, match=r"row 0: field 'text' holds bytes that are not UTF-8"):
+        texts(path)

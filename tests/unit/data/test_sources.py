@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from difftransformer.config.data import DatasetConfig, FilesSource
+from difftransformer.config.data import DatasetConfig, FilesSource, HubSource
 from difftransformer.data.documents import Cursor, Document, Source, documents, held_out
+from difftransformer.data.packed import SPLITS
 from difftransformer.data.sources import Files, corpus_files, open_sources
 from difftransformer.errors import DataError
 
@@ -244,6 +246,72 @@ def test_a_folder_stands_for_all_that_can_be_read_below_it(
         Files("source", config.model_copy(update={"globs": ["data/c*"]}))
     with pytest.raises(DataError, match=r"no file matches 'nothing'.*\.txt, \.md, \.jsonl"):
         Files("source", config.model_copy(update={"globs": ["nothing"]}))
+
+
+HIDDEN = (
+    *(".git/notes.md", ".DS_Store", "a/.ipynb_checkpoints/one.txt", "__MACOSX/._one.txt"),
+    "__MACOSX/a/._two.jsonl",
+)
+
+
+def test_hidden_files_are_no_text(tmp_path: Path) -> None:
+    for name in ("a/one.txt", "a/two.jsonl", *HIDDEN):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0\5\x16\7" if "._" in name else b'{"text": "seen"}')
+    (tmp_path / "data" / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    for pattern in ("data", "data/*"):
+        config = FilesSource(kind="files", globs=[f"{tmp_path}/{pattern}"], licence="mine")
+        source = Files("mine", config)
+        assert [path.name for path in source.files] == ["one.txt", "two.jsonl"]
+        hidden = {path.relative_to(tmp_path / "data").as_posix() for path in source.passed_over[1]}
+        below = {"a/.ipynb_checkpoints", "__MACOSX/._one.txt", "__MACOSX/a/._two.jsonl"}
+        assert hidden == below | ({".git", ".DS_Store", "gone.txt"} if pattern == "data" else set())
+    asked = FilesSource(kind="files", globs=[f"{tmp_path}/data/.git"], licence="mine")
+    assert [path.name for path in Files("mine", asked).files] == ["notes.md"]
+    copied = {"kind": "hub", "dataset": str(tmp_path / "data"), "revision": "1", "licence": "x"}
+    assert [path.name for path in HubSource.model_validate(copied).files] == [
+        "one.txt",
+        "two.jsonl",
+    ]
+
+
+def test_a_folder_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "a.txt").write_text("a")
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr("os.scandir", scandir)  # root may read everything
+    config = FilesSource(kind="files", globs=[str(tmp_path)], licence="mine")
+    with pytest.raises(DataError, match=r"locked: this folder cannot be read \(Permission"):
+        Files("mine", config)
+
+
+def test_a_folder_of_tables_says_how_it_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbftext,more\n"one\ntwo",\n,b\nthree,c\n')
+    files = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
+    with pytest.raises(DataError, match=r"there are 1 of \.csv\); convert .* `kind: hub`"):
+        open_source(**files)
+    read = open_source(kind="hub", dataset=str(tmp_path), revision="1", licence="x")
+    assert [one.text for one in read.read("train", Cursor())] == ["one\ntwo", "", "three"]
+    split = [one.text for half in SPLITS for one in documents(read, half, 0.5)]
+    assert sorted(split) == ["one\ntwo", "three"]
+
+
+def test_null_columns_of_the_hub_give_no_text(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", None], "more": [{"b": "c"}, {"b": None}]})
+    pq.write_table(table, tmp_path / "train.parquet")
+    asked = {"kind": "hub", "dataset": str(tmp_path), "revision": "1", "licence": "x"}
+    for changes, texts in [({}, ["a", ""]), ({"template": "{text}: {more[b]}"}, ["a: c", ""])]:
+        read = open_source(**asked, **changes).read("train", Cursor())
+        assert [one.text for one in read] == texts
 
 
 def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,8 +253,10 @@ def test_files_that_are_passed_over_are_counted(
         path.write_text(f"text {name}")
     globs = [str(corpus), f"{corpus}/deep*"]
     pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})
-    (line,) = [text for text in caplog.messages if "passed over" in text]
-    assert line.startswith("source mine: files with other endings passed over: 3 (.csv, none); ")
+    others, hidden = [text for text in caplog.messages if "passed over" in text]
+    assert others.startswith("source mine: files with other endings passed over: 3 (.csv, none); ")
+    assert others.endswith("(`dataset`: the folder)")
+    assert f"broken links passed over: 2 ({corpus}/.DS_Store, {corpus}/.git)" in hidden
     caplog.clear()
     globs = [f"{corpus}/*.txt", f"{corpus}/deep/*.md"]
     pack(sources={"mine": {"kind": "files", "globs": globs, "licence": "x"}})

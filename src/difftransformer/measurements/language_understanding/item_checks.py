@@ -24,6 +24,7 @@ def check_items(task: str, path: Path) -> None:
                     f"{place}: field '{field}' is missing; {task} needs "
                     f"{', '.join(LANGUAGE_TASKS[task].fields)}"
                 )
+        item = {field: value for field, value in item.items() if value is not None}
         try:
             _CHECKS.get(task, _check_answer)(item, place)
             _check_values(item, LANGUAGE_TASKS[task], place)

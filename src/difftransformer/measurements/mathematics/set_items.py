@@ -65,7 +65,7 @@ def set_items(name: str, data: str, limit: int | None) -> list[Item]:
     return items
 
 
-def _from_hub(name: str) -> list[tuple[str, str]]:
+def _from_hub(name: str) -> list[tuple[str, bytes]]:
     address = SOURCE.format(name=name)
     try:
         with urlopen(address, timeout=_SECONDS) as answer:
@@ -76,10 +76,10 @@ def _from_hub(name: str) -> list[tuple[str, str]]:
             "to a folder with its items or to builtin"
         ) from None
     lines = enumerate(written_lines(text), start=1)
-    return [(f"{address}: line {number}", line) for number, line in lines if line.strip()]
+    return [(f"{address}: line {number}", line.encode()) for number, line in lines if line.strip()]
 
 
-def _checked(name: str, place: str, line: str) -> Item:
+def _checked(name: str, place: str, line: bytes) -> Item:
     known = MATH_SETS[name]
     item: Item = parsed(line, place)
     for field in known.fields:
