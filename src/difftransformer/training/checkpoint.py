@@ -155,14 +155,18 @@ class CheckpointStore:
         if not self._team.leads:
             return
         self._drop(self._steps()[: -self._keep])
-        for damaged in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"):
-            shutil.rmtree(damaged)
+        for name in self.damaged():
+            shutil.rmtree(self._folder / f"{name}{_DAMAGED}")
 
     def clear(self) -> None:
         """Drop all checkpoints and kept weights, so that the run starts afresh."""
         if self._team.leads:
             self._drop(self._steps())
             shutil.rmtree(self._folder / KEPT, ignore_errors=True)
+
+    def damaged(self) -> list[str]:
+        """Names of the damaged checkpoints that were set aside."""
+        return sorted(path.stem for path in self._folder.glob(f"{CHECKPOINT}*{_DAMAGED}"))
 
     def keep_weights(self, step: int, model: LanguageModel) -> None:
         """Write the weights after a step, to be published with the final ones.

@@ -15,9 +15,9 @@ class DexMethod(PeftMethod):
     def __init__(self, model: CausalModel, config: DexConfig, task: Task) -> None:
         super().__init__(model, config, task, replaced="dex_weight")
 
-    def step(self, lr: float) -> None:
-        """One update, after which lambda is that of the next step."""
-        super().step(lr)
+    def step(self, lr: float, found_inf: Tensor | None = None) -> None:
+        """Update the parameters, then set lambda to that of the next step."""
+        super().step(lr, found_inf)
         self.peft.base_model.advance()
 
     def readings(self) -> dict[str, float]:

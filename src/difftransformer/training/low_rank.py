@@ -105,13 +105,15 @@ class LowRankAdamW:
         return [*self._rest.parameters, *(one.parameter for one in self._matrices)]
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """One update from the gradients that there are, which are dropped then."""
-        self._rest.step(lr)
+    def step(self, lr: float, found_inf: Tensor | None = None) -> None:
+        """Update the parameters from their gradients, and drop these; see `method.Optimiser`."""
+        self._rest.step(lr, found_inf)
+        # Here the value is read: what a projection costs hides the wait.
+        skipped = found_inf is not None and bool(found_inf)
         for matrix in self._matrices:
-            if matrix.parameter.grad is not None:
+            if matrix.parameter.grad is not None and not skipped:
                 matrix.step(lr, matrix.parameter.grad)
-                matrix.parameter.grad = None
+            matrix.parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state as ``{key}.{parameter name}``, the tensors themselves."""
@@ -175,8 +177,6 @@ class _Matrix:
     def _projection(self, slope: Tensor, number: int) -> Tensor:
         rank = len(self.state["projection"])
         if self._settings.kind == "galore":
-            if not slope.isfinite().all():  # it has diverged, which the trainer says
-                return self.state["projection"]
             left, _, right = torch.linalg.svd(slope.float(), full_matrices=False)
             found: Tensor = right if self._tall else left.T
             return found[:rank]

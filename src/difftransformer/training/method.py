@@ -22,8 +22,13 @@ class Optimiser(Protocol):
     def parameters(self) -> list[nn.Parameter]:
         """What is trained: the norm of its gradient is logged and clipped."""
 
-    def step(self, lr: float) -> None:
-        """One update from the gradients that there are, which are dropped then."""
+    def step(self, lr: float, found_inf: Tensor | None = None) -> None:
+        """Update the parameters from their gradients, and drop these.
+
+        Args:
+            lr: The learning rate.
+            found_inf: float32 scalar; 1: the gradients are not finite, and nothing is updated.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state that a checkpoint holds beside the model, the tensors themselves."""
@@ -114,9 +119,9 @@ class Method:
         """How many numbers train."""
         return sum(parameter.numel() for parameter in self.optimiser.parameters)
 
-    def step(self, lr: float) -> None:
-        """One update from the gradients that there are, which are dropped then."""
-        self.optimiser.step(lr)
+    def step(self, lr: float, found_inf: Tensor | None = None) -> None:
+        """Update the parameters from their gradients; arguments as for `Optimiser.step`."""
+        self.optimiser.step(lr, found_inf)
 
     def readings(self) -> dict[str, float]:
         """Columns of the history that are the method's own, as they are now."""

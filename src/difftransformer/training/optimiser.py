@@ -57,8 +57,8 @@ class AdamW:
         return [slot.parameter for slots, _ in self._groups for slot in slots]
 
     @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """One update from the gradients that there are, which are dropped then."""
+    def step(self, lr: float, found_inf: Tensor | None = None) -> None:
+        """Update the parameters from their gradients, and drop these; see `method.Optimiser`."""
         beta1, beta2 = self._config.betas
         for slots, decay in self._groups:
             due = [slot for slot in slots if slot.parameter.grad is not None]
@@ -70,6 +70,7 @@ class AdamW:
                 [],
                 [slot.adam_step for slot in due],
                 fused=True,
+                found_inf=found_inf,
                 amsgrad=False,
                 beta1=beta1,
                 beta2=beta2,

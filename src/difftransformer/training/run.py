@@ -279,6 +279,11 @@ def _resume(
         store.clear()
         mirror.clear()
         newest = None
+    if newest is None and (damaged := store.damaged()):
+        logger.warning(
+            "no complete checkpoint is left (damaged: %s): training starts from step 0",
+            ", ".join(damaged),
+        )
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
     if newest is not None:
         trainer.restore(newest)

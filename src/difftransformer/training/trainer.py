@@ -83,6 +83,8 @@ class Trainer:
         self._loss = team.loss(model, self._whole_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
         self._summed_steps = 0
+        # Reading a value at each step would stall a GPU.
+        self._checks_each_step = device.type == "cpu"
 
     def train(
         self, store: CheckpointStore, progress: Progress, tracker: Tracker, stop: StopRequest
@@ -187,10 +189,7 @@ class Trainer:
     ) -> None:
         config, lr = self.config, self._next_lr()
         self._optimise(lr)
-        self.step += 1
         last = self.step == self.last_step
-        if self._device.type == "cpu":  # elsewhere reading a value each step would stall the device
-            self._check(lr)
         measured = self._measure(self._no_grad_states, self.step, last)
         if measured or last or self.step % config.log_every == 0:
             self._add_row(lr, measured, progress, tracker)
@@ -226,9 +225,15 @@ class Trainer:
             torch.autograd.backward(loss)
             total += loss.detach()
         norm = self._team.full(self._clip())
-        self._method.step(lr)
         self._sums += torch.stack((self._team.mean(total), norm))
         self._summed_steps += 1
+        self.step += 1
+        found_inf = None
+        if self._checks_each_step:
+            self._check(lr)
+        else:  # the weights stay finite, and the next check raises
+            found_inf = (~self._sums.isfinite().all()).float()
+        self._method.step(lr, found_inf)
 
     def _whole_loss(self, micro_batch: Tensor) -> Tensor:
         return self._objective.loss(self._hidden_states, self.model.output_weight, micro_batch)

@@ -149,6 +149,22 @@ def test_damaged_newest_checkpoint_is_passed_over(
     assert_same_outcome(undisturbed, tmp_path / "damaged")
 
 
+def test_without_a_whole_checkpoint_it_says_that_it_starts_again(
+    train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slice = make_slice(steps=8, checkpoint_every=3)
+    undisturbed = train(slice, "undisturbed")
+    shutil.copytree(undisturbed / "state", tmp_path / "damaged" / "state")
+    for path in (tmp_path / "damaged" / "state").glob("checkpoint-*/tensors.safetensors"):
+        path.write_bytes(path.read_bytes()[:1000])
+    train(slice, "damaged")
+    assert (
+        "no complete checkpoint is left (damaged: checkpoint-00000006, checkpoint-00000008): "
+        "training starts from step 0"
+    ) in caplog.messages
+    assert_same_outcome(undisturbed, tmp_path / "damaged")
+
+
 def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
     train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from difftransformer.training import pretrain as pretraining
 from difftransformer.training.optimiser import split_decay
 from difftransformer.training.pretrain import pretrain
 from difftransformer.training.run import Frame
+from difftransformer.training.trainer import Trainer
 
 
 def test_loss_falls_and_outputs_are_complete(train: Train) -> None:
@@ -170,6 +171,37 @@ def test_nan_gradient_stops_and_keeps_the_last_good_checkpoint(
     assert "\n" not in str(caught.value)
     assert [p.name for p in (tmp_path / "state").glob("checkpoint-*")] == ["checkpoint-00000003"]
     assert not (tmp_path / "out" / "training.json").exists()
+
+
+def test_weights_stay_those_of_the_last_good_step(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each step is checked, as on a CPU, and where a GPU would have to wait for that."""
+    train, weights = Trainer.train, {}
+
+    def run(name: str, *, checked: bool, budget: dict[str, Any]) -> None:
+        def kept(self: Trainer, *args: Any) -> None:
+            self._checks_each_step = checked
+            try:
+                train(self, *args)
+            finally:
+                found = self.model.state_dict().items()
+                weights[name] = {key: tensor.clone() for key, tensor in found}
+                steps[name] = self.step
+
+        monkeypatch.setattr(Trainer, "train", kept)
+        poison(monkeypatch, 5)
+        with pytest.raises(DivergenceError):
+            pretrain(make_slice(**budget), **frame(tmp_path / name, text))
+
+    steps: dict[str, int] = {}
+    budget = {"steps": 8, "log_every": 8, "validate_every": 8}
+    run("checked", checked=True, budget=budget)
+    run("unchecked", checked=False, budget=budget)
+    assert steps == {"checked": 5, "unchecked": 8}
+    for key, tensor in weights["checked"].items():
+        assert tensor.isfinite().all(), key
+        assert tensor.equal(weights["unchecked"][key]), key
 
 
 @pytest.mark.parametrize("change", [{"lr": 1e4, "grad_clip": None}, {"divergence_loss": 0.5}])
