@@ -24,7 +24,12 @@ class BpeTokenizer(Settings):
         le=2**24,
     )
     sample_bytes: int = setting(
-        16_000_000, meaning="Text the merges are learned from.", unit="bytes", gt=0
+        16_000_000,
+        meaning="Text the merges are learned from: the training split where it is no more, else a "
+        "sample of it. Of files it is drawn over all of their documents, each up to the same "
+        "number of bytes, at least a thousandth of this.",
+        unit="bytes",
+        gt=0,
     )
 
 

@@ -29,11 +29,19 @@ class Document(NamedTuple):
 
 
 class Source(Protocol):
-    """What every kind of source offers."""
+    """What every kind of source offers.
+
+    Attributes:
+        kind: Kind of its settings.
+        weight: Share of tokens, relative to the other sources.
+        origin: Where the text comes from, with its version.
+        by_name: Whether documents come by the names of files, so that the first are no sample.
+    """
 
     kind: str
     weight: float
     origin: str
+    by_name: bool
 
     @property
     def has_validation(self) -> bool:

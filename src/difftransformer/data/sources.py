@@ -43,7 +43,7 @@ class StdlibText:
     """
 
     kind = "builtin"
-    has_validation = False
+    has_validation = by_name = False
     _EXCLUDED = frozenset({"site-packages", "dist-packages", "__pycache__"})
     _TESTS = frozenset({"test", "tests", "idle_test"})
 
@@ -88,7 +88,7 @@ class Arithmetic:
     """
 
     kind = "builtin"
-    has_validation = False
+    has_validation = by_name = False
 
     def __init__(self, config: BuiltinSource) -> None:
         self.weight = config.weight
@@ -109,7 +109,7 @@ class Arithmetic:
 class Files:
     """Text files named by globs, in sorted order."""
 
-    kind = "files"
+    kind, by_name = "files", True
 
     def __init__(self, name: str, config: FilesSource) -> None:
         self.weight, self._config = config.weight, config
@@ -167,6 +167,7 @@ class Hub:
     def __init__(self, name: str, config: HubSource) -> None:
         self.weight = config.weight
         self.origin = f"{config.dataset} at {config.revision}"
+        self.by_name = Path(config.dataset).is_dir()
         self._name, self._config = name, config
 
     @property

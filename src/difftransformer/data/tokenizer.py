@@ -21,10 +21,9 @@ from difftransformer.config.tokenizers import (
     NoTokenizer,
     TiktokenTokenizer,
 )
-from difftransformer.data.documents import documents, empty_split
-from difftransformer.data.mixture import Mixture
+from difftransformer.data.bpe_sample import bpe_sample
+from difftransformer.data.documents import empty_split
 from difftransformer.data.packed import PackedDataset, TokenizerEntry
-from difftransformer.data.sources import open_sources
 from difftransformer.errors import ConfigError, DataError, in_one_line
 from difftransformer.provenance import atomic
 from difftransformer.provenance.published import file_sha256
@@ -199,31 +198,16 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_sample(dataset, config.sample_bytes), trainer)
+    tokenizer.train_from_iterator(bpe_sample(dataset, config.sample_bytes), trainer)
     if (found := tokenizer.get_vocab_size()) < config.vocab_size:
         sources = ", ".join(dataset.sources)
-        if not any(_sample(dataset, config.sample_bytes)):
+        if not any(bpe_sample(dataset, config.sample_bytes)):
             raise DataError(empty_split(dataset, dataset.sources, "train"))
         raise DataError(
             f"sources {sources}: the training text gives {found} tokens of vocabulary, the "
             f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it, or add text"
         )
     return tokenizer
-
-
-def _sample(dataset: DatasetConfig, budget: int) -> "Iterator[str]":
-    """Texts of the training split, mixed by the weights in bytes, up to a budget of bytes."""
-    sources = list(open_sources(dataset).values())
-    streams = [documents(source, "train", dataset.validation_share) for source in sources]
-    mixture = Mixture([source.weight for source in sources])
-    while sum(mixture.taken) < budget and (choice := mixture.choose()) is not None:
-        if (document := next(streams[choice], None)) is None:
-            mixture.exhausted[choice] = True
-            continue
-        left = budget - sum(mixture.taken)
-        encoded = document.text.encode("utf-8", "replace")[:left]
-        mixture.taken[choice] += len(encoded)
-        yield encoded.decode("utf-8", "ignore")
 
 
 def _resolve_tiktoken(config: TiktokenTokenizer) -> "Tokenizer":

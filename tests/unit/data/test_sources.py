@@ -338,7 +338,7 @@ def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
     texts: set[str], share: float
 ) -> None:
     class Texts:
-        kind, weight, origin, has_validation = "made", 1.0, "here", False
+        kind, weight, origin, has_validation, by_name = "made", 1.0, "here", False, True
 
         def read(self, split: str, start: Cursor) -> Iterator[Document]:
             for number, text in enumerate(sorted(texts)):

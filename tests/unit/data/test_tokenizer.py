@@ -16,13 +16,7 @@ from difftransformer.config.data import DatasetConfig
 from difftransformer.data.documents import documents
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tiktoken_format import PATTERNS, to_encoding, to_tokenizer
-from difftransformer.data.tokenizer import (
-    END_OF_TEXT,
-    TextTokenizer,
-    _pieces,
-    _sample,
-    train_tokenizer,
-)
+from difftransformer.data.tokenizer import END_OF_TEXT, TextTokenizer, _pieces, train_tokenizer
 from difftransformer.errors import ConfigError, DataError
 
 Configure = Callable[..., DatasetConfig]
@@ -46,15 +40,6 @@ def test_every_byte_can_be_encoded_and_comes_back(tokenizer: Path) -> None:
     text = "".join(map(chr, range(1, 0x3000))) + "漢字 🎉\r\n\t"
     tokens = TextTokenizer(tokenizer).encode([text])[0]
     assert Tokenizer.from_file(str(tokenizer)).decode(tokens[:-1].tolist()) == text
-
-
-def test_a_budget_of_bytes_is_one_whatever_the_text(configure: Configure, tmp_path: Path) -> None:
-    for number in range(40):
-        (tmp_path / f"{number}.txt").write_text(f"{number} " + "漢字é🎉" * 100, encoding="utf-8")
-    own = {"own": {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "licence": "MIT"}}
-    for budget in (10, 2000, 5001):
-        texts = list(_sample(configure(sources=own), budget))
-        assert budget - 3 <= sum(len(text.encode()) for text in texts) <= budget
 
 
 def test_a_document_that_spells_the_special_token_is_text(tokenizer: Path) -> None:
