@@ -24,6 +24,7 @@ from difftransformer.models.attention.registry import (
     variant_location,
     variants,
 )
+from difftransformer.models.documents import document_mask, visible_or_itself
 from difftransformer.models.initial_values import draw_weights
 from difftransformer.models.kernels import choose_backend
 from difftransformer.models.rotary import Rope, RotaryTable
@@ -108,6 +109,7 @@ class AttentionLayer(Attention):
         cache: Cache | None = None,
         *,
         positions: Tensor | None = None,
+        segment_ids: Tensor | None = None,
     ) -> Tensor:
         """Attend, causally unless there is a mask.
 
@@ -119,23 +121,34 @@ class AttentionLayer(Attention):
                 padding, looks at itself.
             cache: `difftransformer.KeyValueCache` or transformers' ``DynamicCache``; keys and
                 values of the T positions are appended.
-            positions: [T] or [B or 1, T] integers; None: on from what the cache holds.
+            positions: [T] or [B or 1, T] integers; None: on from what the cache holds, or from 0 in
+                each document.
+            segment_ids: [B or 1, T] integers, the document of each position where several are
+                packed in a row: attention is causal and stays within a document, as if each were
+                passed alone. Excludes ``mask`` and ``cache``.
 
         Returns:
             [B, T, D].
 
         Raises:
-            ConfigError: ``x`` or ``mask`` has another shape or type.
-            BackendError: The backend that was named cannot run on the device of ``x``.
+            ConfigError: ``x``, ``mask`` or ``segment_ids`` has another shape or type, or
+                ``segment_ids`` are given with ``mask`` or ``cache``.
+            BackendError: The backend that was named cannot run on the device of ``x``, or takes no
+                mask (flash_attn).
         """
         self._check_input(x)
         if self._asked != "auto":
             half = x.dtype in _HALF or torch.is_autocast_enabled(x.device.type)
             choose_backend(self._asked, x.device, "bf16" if half else "fp32")
         past = 0 if cache is None else cache.get_seq_length(self.layer_index)
-        if mask is not None:
+        if segment_ids is not None:
+            B, T = x.shape[:2]
+            mask = document_mask(segment_ids, (B, T), mask, cache)
+            if rope is None and positions is None and self._rotary is not None:
+                rope = self._rotary.within(mask)
+        elif mask is not None:
             self._check_mask(mask, len(x), x.shape[1], past)
-            mask = _without_empty_rows(mask)
+            mask = visible_or_itself(mask)
         if rope is None:
             rope = self._rope(x, past, positions)
         return super().forward(x, rope, mask, cache)
@@ -197,13 +210,6 @@ class AttentionLayer(Attention):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._settle_backend()
         return self
-
-
-def _without_empty_rows(mask: Tensor) -> Tensor:
-    """Let queries that may look nowhere look at themselves: softmax has no value without a key."""
-    T, S = mask.shape[-2:]
-    itself = torch.ones(T, S, dtype=torch.bool, device=mask.device).tril(S - T).triu(S - T)
-    return mask | (itself & ~mask.any(dim=-1, keepdim=True))
 
 
 def layer_names() -> dict[str, str]:

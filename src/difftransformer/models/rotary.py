@@ -43,6 +43,17 @@ class RotaryTable:
         self._grow(start + length, device)
         return self._cos[start : start + length], self._sin[start : start + length]
 
+    def within(self, mask: Tensor) -> Rope:
+        """Return cos and sin [B, T, d] of positions that restart with each document.
+
+        Args:
+            mask: bool [B, 1, T, T] of `documents.document_mask`: a position is the number of
+                earlier ones that it sees.
+        """
+        cos, sin = self.span(0, mask.shape[-1], mask.device)
+        positions = mask[:, 0].sum(dim=-1) - 1
+        return cos[positions], sin[positions]
+
     @torch.inference_mode(False)  # a table made by an evaluation must serve training too
     def _grow(self, length: int, device: torch.device) -> None:
         if length <= self._cos.shape[0] and self._cos.device == device:

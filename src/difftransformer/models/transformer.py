@@ -18,6 +18,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Cache
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
+from difftransformer.models.documents import document_mask
 from difftransformer.models.gradients import by_hand, first_derivative
 from difftransformer.models.initial_values import draw_module
 from difftransformer.models.language_model import LanguageModel
@@ -169,27 +170,40 @@ class Transformer(LanguageModel):
         positions: Tensor | None = None,
         cache: Cache | None = None,
         mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
     ) -> Tensor:
         """Hidden states after the final norm.
 
         Args:
             tokens: [B, T] ids.
-            positions: [T] or [B, T] rotary positions; None counts on from the cache.
+            positions: [T] or [B, T] rotary positions; None counts on from the cache, or from 0 in
+                each document.
             cache: Keys and values of earlier positions; these T are appended.
             mask: bool [B or 1, 1, T, S], True = may attend; None is causal attention to all.
+            segment_ids: [B or 1, T] integers, the document of each position where several are
+                packed in a row: attention stays within a document. Excludes ``mask`` and ``cache``.
 
         Returns:
             [B, T, D].
 
         Raises:
-            ConfigError: more positions than ``max_positions``.
+            ConfigError: more positions than ``max_positions``, in a document where there are
+                several, or ``segment_ids`` that cannot be used.
         """
         past = cache.get_seq_length() if cache is not None else 0
-        self._require_room(past + tokens.shape[1])
-        if positions is None:
-            rope = self._rotary.span(past, tokens.shape[1], tokens.device)
-        else:
+        length = past + tokens.shape[1]
+        if segment_ids is not None:
+            B, T = tokens.shape
+            mask = document_mask(segment_ids, (B, T), mask, cache)
+            if length > self.config.max_positions:  # else there is no need to wait for a GPU
+                length = int(mask.sum(dim=-1).max())
+        self._require_room(length)
+        if positions is not None:
             rope = self._rotary.at(positions)
+        elif segment_ids is not None and mask is not None:
+            rope = self._rotary.within(mask)
+        else:
+            rope = self._rotary.span(past, tokens.shape[1], tokens.device)
         x = self._residual_stream(tokens)
         again = self.recompute != "none" and torch.is_grad_enabled()
         for layer in self.layers:
@@ -207,9 +221,12 @@ class Transformer(LanguageModel):
         positions: Tensor | None = None,
         cache: Cache | None = None,
         mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
     ) -> Tensor:
         """Logits [B, T, V] of [B, T] tokens; arguments as for `hidden_states`."""
-        hidden = self.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
+        hidden = self.hidden_states(
+            tokens, positions=positions, cache=cache, mask=mask, segment_ids=segment_ids
+        )
         return linear(hidden, self.output_weight)
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from difftransformer.config.model import lambda_metric
+from difftransformer.errors import BackendError
 from difftransformer.models.attention.base import Attention, Rows
 from difftransformer.models.foreign.maps import Maps
 from difftransformer.models.foreign.registry import reader
@@ -55,6 +56,7 @@ def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
     Layers of a model from elsewhere that have no attention give none.
 
     Raises:
+        BackendError: The model runs with a mask or a cache, of which rows know nothing.
         CheckpointError: The maps of a model from elsewhere cannot be read.
     """
     found: list[Iterator[Rows]] = []
@@ -68,6 +70,11 @@ def watched_rows(model: Any, block: int) -> Iterator[list[Iterator[Rows]]]:
         return
 
     def hook(layer: Attention, inputs: Any) -> None:
+        if any(mask is not None for mask in inputs[2:]):
+            raise BackendError(
+                "attention maps are those of plain causal attention: run the model without mask, "
+                "segment_ids and cache, each document in a row of its own"
+            )
         found.append(layer.row_blocks(inputs[0], inputs[1], block))
 
     with hooked([(layer, hook) for layer in attention_layers(model)]):

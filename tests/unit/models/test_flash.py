@@ -114,7 +114,7 @@ def test_the_third_generation_is_found_by_its_module(monkeypatch: pytest.MonkeyP
 
 def test_what_it_cannot_compute_is_refused() -> None:
     q = torch.zeros(1, 2, 3, 4)
-    with pytest.raises(BackendError, match="takes no padding mask; take sdpa"):
+    with pytest.raises(BackendError, match="takes no mask; take sdpa"):
         flash.attention(q, q, q, scale=1.0, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
     with pytest.raises(BackendError, match=r"got torch\.float32 on cpu; set precision bf16"):
         flash.attention(q, q, q, scale=1.0, mask=None)

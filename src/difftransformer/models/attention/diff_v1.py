@@ -20,6 +20,7 @@ from difftransformer.config.model import AttentionConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.differential import LambdaInit, resolve_lambda_init
+from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
 from difftransformer.models.rotary import Rope
@@ -99,17 +100,17 @@ class DifferentialAttention(Attention):
         self.lambda_q2, self.lambda_k2 = nn.Parameter(torch.empty(d)), nn.Parameter(torch.empty(d))
 
     def current_lambda(self) -> Tensor:
-        """Equation 2, or the fixed number, in float32 whatever the precision of the rest.
+        """Equation 2, or the fixed number, in float32 at least whatever the precision of the rest.
 
         A scalar, or [H, 1, 1] in a variant whose heads have one each.
         """
         if self.lambda_fixed is not None:
-            return self.o_proj.weight.new_full((), self.lambda_fixed, dtype=torch.float32)
+            return full_precision(self.o_proj.weight.new_empty(())).fill_(self.lambda_fixed)
         return self._learned_lambda()
 
     def _learned_lambda(self) -> Tensor:
-        first = (self.lambda_q1.float() * self.lambda_k1.float()).sum().exp()
-        second = (self.lambda_q2.float() * self.lambda_k2.float()).sum().exp()
+        first = (full_precision(self.lambda_q1) * full_precision(self.lambda_k1)).sum().exp()
+        second = (full_precision(self.lambda_q2) * full_precision(self.lambda_k2)).sum().exp()
         return first - second + self.lambda_init
 
     def learned_lambdas(self, x: Tensor) -> Tensor:

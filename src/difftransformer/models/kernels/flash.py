@@ -27,10 +27,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     """See `Kernel.attention`.
 
     Raises:
-        BackendError: padding, a CPU tensor, float32 or heads that are too wide for flash-attn.
+        BackendError: a mask, a CPU tensor, float32 or heads that are too wide for flash-attn.
     """
     if mask is not None:
-        raise BackendError("backend flash_attn takes no padding mask; take sdpa for padded batches")
+        raise BackendError(
+            "backend flash_attn takes no mask; take sdpa for padded batches and packed documents"
+        )
     if not _computes(q):
         raise BackendError(
             f"backend flash_attn computes in half precision on CUDA, got {q.dtype} on "
