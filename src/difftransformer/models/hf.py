@@ -24,7 +24,7 @@ from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
-from difftransformer.models.kernels.eager import causal
+from difftransformer.models.hf_masks import Boundaries, require_masks, segment_ids, visible
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.atomic import write_text
@@ -161,47 +161,64 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
-        **loss_options: Any,
+        **options: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Return logits, and the loss when there are labels.
 
         Args:
             input_ids: [B, T] ids of the new positions.
-            attention_mask: [B, S], 0 at padding, which may lie on either side.
-            position_ids: [B, T]; None counts on from the cache.
+            attention_mask: [B, S], 0 at padding, which may lie on either side; or a mask by query,
+                bool or additive (see `hf_masks.visible`).
+            position_ids: [B, T]; None counts on from the cache. Without attention_mask and cache,
+                positions that restart separate documents packed in a row, as in transformers.
             past_key_values: Keys and values of earlier positions, appended to.
             labels: [B, T] ids, shifted here as everywhere in transformers; -100 is left out.
             use_cache: Return a cache also when none was given.
             logits_to_keep: Only the last so many positions get logits; 0 is all.
             return_dict: False returns a tuple.
-            **loss_options: For the loss function, such as num_items_in_batch.
+            **options: Boundaries of packed documents (see `hf_masks.Boundaries`), and what the loss
+                function takes, such as num_items_in_batch.
 
         Raises:
-            BackendError: Static cache, padding under flash attention, or inner states asked for.
+            BackendError: Static cache, a mask under flash attention, or inner states asked for.
+            ConfigError: A mask or boundaries of documents that do not fit, or documents with a
+                cache.
         """
-        self._refuse(loss_options)
-        use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
+        self._refuse(options)
+        (B, T), boundaries = input_ids.shape, Boundaries.taken_from(options)
+        segments = segment_ids(boundaries, position_ids, (B, T), attention_mask is not None)
+        if use_cache is None:  # packed documents are trained on or scored, and never continued
+            use_cache = self.config.use_cache and not self.training and segments is None
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values)
+        hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values, segments)
         logits = linear(hidden[:, -logits_to_keep:], self.model.output_weight)
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config.vocab_size, **loss_options)
+            loss = self.loss_function(logits, labels, self.config.vocab_size, **options)
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
         return output.to_tuple() if return_dict is False else output
 
     def _hidden(
-        self, tokens: Tensor, padding: Tensor | None, positions: Tensor | None, cache: Cache | None
+        self,
+        tokens: Tensor,
+        attention_mask: Tensor | None,
+        positions: Tensor | None,
+        cache: Cache | None,
+        segments: Tensor | None,
     ) -> Tensor:
         if cache is not None and cache.is_compileable:
             raise BackendError("static caches are not supported; leave cache_implementation out")
-        past, T = 0 if cache is None else int(cache.get_seq_length()), tokens.shape[1]
-        if positions is None:
+        past, (B, T) = 0 if cache is None else int(cache.get_seq_length()), tokens.shape
+        if positions is None and segments is None:
             positions = torch.arange(past, past + T, device=tokens.device)
-        mask = _mask(padding, T, past, self.model.backend)
+        mask = None if attention_mask is None else visible(attention_mask, (B, T), past)
+        if mask is not None or segments is not None:
+            require_masks(self.model.backend)
         model: Transformer = self.model
-        return model.hidden_states(tokens, positions=positions, cache=cache, mask=mask)
+        return model.hidden_states(
+            tokens, positions=positions, cache=cache, mask=mask, segment_ids=segments
+        )
 
     def _refuse(self, options: dict[str, Any]) -> None:
         """Raise for outputs that fast attention does not keep, rather than leave them out."""
@@ -220,19 +237,6 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         self.config.auto_map = AUTO_MAP
         super().save_pretrained(save_directory, **options)
         write_text(Path(save_directory) / f"{STUB_MODULE}.py", STUB)
-
-
-def _mask(attention_mask: Tensor | None, T: int, past: int, backend: str) -> Tensor | None:
-    """Return who may look where, [B, 1, T, S] bool, or None for plain causal attention."""
-    if attention_mask is None or bool(attention_mask.all()):
-        return None
-    if backend == "flash_attn":
-        raise BackendError("flash attention takes no padding here; use batch size 1 or sdpa")
-    S = past + T
-    seen = causal(T, S, attention_mask.device)
-    # A padding position sees itself, so that no row of the softmax is empty (NaN).
-    itself = seen.triu(past)
-    return seen & attention_mask[:, None, None, :S].bool() | itself
 
 
 AutoConfig.register(MODEL_TYPE, DiffTransformerConfig)
