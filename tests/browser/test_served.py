@@ -6,12 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fake_results import FakeResults
 
@@ -112,6 +114,30 @@ def test_nothing_but_reports_is_served(ports: tuple[int, int], made: FakeResults
         assert status(f"{address}/{path}") == 404  # and nothing of it is sent back
     assert status(f"{address}/run/no-such-job") == status(f"{address}/run/a'%20or%201") == 404
     assert status(f"{address}/tiny/", Host="elsewhere.example") == 403
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
+    ports: tuple[int, int], made: FakeResults, number: signal.Signals
+) -> None:
+    root, port = made.root.parent, free_pair()
+    words = ["ui", "--results", str(root), "--tracking", f"sqlite:///{root}/mlflow/mlflow.db"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "difftransformer", *words, "--port", str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert "/tiny/" in running.stdout.readline()
+    (mlflow,) = psutil.Process(running.pid).children()
+    try:
+        while running.poll() is None:  # at the very end Python itself hears no signal any more
+            running.send_signal(number)
+            time.sleep(0.02)
+        assert not mlflow.is_running()
+    finally:
+        if mlflow.is_running():
+            os.killpg(mlflow.pid, signal.SIGKILL)
 
 
 def test_a_port_in_use_is_one_line(ports: tuple[int, int], made: FakeResults) -> None:

@@ -49,25 +49,25 @@ def ui(
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
-            # A signal ends the server by itself, and with it MLflow's processes.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
             views = runs.views()  # before MLflow starts: two that make one file both fail
-            running = _start(uri, port) if own else None
-            for scale in served:
-                typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
-            if shown:
-                typer.echo(f"runs{', in some ten seconds' if own else ''}: {mlflow}/#/experiments")
-            for stage, address in views.items():
-                typer.echo(f"  {stage}: {address}")
+            asked_to_stop = _stop_signals()
             threading.Thread(target=server.serve_forever, daemon=True).start()
+            running: subprocess.Popen[bytes] | None = None
             try:
+                running = _start(uri, port) if own else None
+                for scale in served:
+                    typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
+                if shown:
+                    soon = ", in some ten seconds" if own else ""
+                    typer.echo(f"runs{soon}: {mlflow}/#/experiments")
+                for stage, address in views.items():
+                    typer.echo(f"  {stage}: {address}")
                 while running is None or running.poll() is None:
-                    time.sleep(0.2)
-            except KeyboardInterrupt:
-                return
+                    if asked_to_stop.wait(0.2):
+                        return
             finally:
-                server.shutdown()
                 _stop(running)
+                server.shutdown()
             raise UserError(f"mlflow ui ended by itself with status {running.returncode}")
 
 
@@ -167,6 +167,19 @@ def _start(uri: str, port: int) -> "subprocess.Popen[bytes]":
         env=quiet | os.environ | store,
         start_new_session=True,
     )
+
+
+def _stop_signals() -> threading.Event:
+    """Return an event that SIGINT, SIGTERM and SIGHUP set from now on, however often they come.
+
+    An exception in their place could be raised while MLflow is being stopped, and MLflow would
+    outlive this process and keep its port. A signal that is ignored, as under nohup, stays so.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def _stop(running: "subprocess.Popen[bytes] | None") -> None:

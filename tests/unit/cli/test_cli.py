@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from unittest.mock import Mock
 
 import pytest
@@ -177,8 +178,8 @@ def test_runs_in_databricks_are_left_to_it(
 ) -> None:
     started = Mock()
     monkeypatch.setattr(ui, "_start", started)
-    monkeypatch.setattr(ui, "signal", Mock())
-    monkeypatch.setattr(ui, "time", Mock(sleep=Mock(side_effect=KeyboardInterrupt)))
+    (stopped := Event()).set()
+    monkeypatch.setattr(ui, "_stop_signals", lambda: stopped)
     monkeypatch.setattr(serving, "report_server", lambda *_: nullcontext(Mock()))
     monkeypatch.setattr(serving, "scales", lambda _root: ["tiny"])
     said = call("ui", "--results", tmp_path, "--tracking", store)
