@@ -2,9 +2,10 @@
 
 A reader, a killed job or a power cut sees either the old file or the new one. The temporary file
 lies in the same folder (a rename is atomic only within one file system), is hidden, keeps the
-suffix of the target (writers such as ``savefig`` choose the format by it) and carries the process
-id, so an orphaned job and its successor never write into each other's file. What a killed process
-left is removed by the next one that writes the same file.
+suffix of the target (writers such as ``savefig`` choose the format by it) and carries the host and
+the process id, so two processes never write into each other's file. What a killed process left is
+removed by the next one on its host that writes the same file, or by any after a day: on a shared
+disk nobody else can tell whether it lives.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+_ABANDONED = 86_400.0
+"""Seconds without a write after which a file in the making on another host is taken for left."""
 
 
 @contextmanager
@@ -33,7 +39,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    writer = f"{_host()}.{os.getpid()}"
+    aside = target.with_name(f".{target.stem}.{writer}.partial{target.suffix}")
     _remove_leftovers(target)
     try:
         yield aside
@@ -74,17 +81,29 @@ def make_lasting_folder(path: Path) -> None:
     (path / ".folder").touch()
 
 
+def _host() -> str:
+    """Return the name of this host, without what a file name cannot have."""
+    return re.sub(r"[^\w-]", "_", socket.gethostname())
+
+
 def _remove_leftovers(target: Path) -> None:
     """Remove what processes that are no more have left of ``target``."""
-    ours = re.compile(
-        rf"\.{re.escape(target.stem)}\.(\d+)\.partial{re.escape(target.suffix)}", re.ASCII
+    pattern = re.compile(
+        rf"\.{re.escape(target.stem)}\.([\w-]+)\.(\d+)\.partial{re.escape(target.suffix)}", re.ASCII
     )
     with os.scandir(target.parent) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(".")]
     for name in names:
-        found = ours.fullmatch(name)
-        if found and not psutil.pid_exists(int(found[1])):
-            target.with_name(name).unlink(missing_ok=True)
+        if not (found := pattern.fullmatch(name)):
+            continue
+        path = target.with_name(name)
+        with suppress(FileNotFoundError):  # its writer may be done by now
+            if found[1] == _host():
+                dead = not psutil.pid_exists(int(found[2]))
+            else:
+                dead = time.time() - path.stat().st_mtime > _ABANDONED
+            if dead:
+                path.unlink()
 
 
 def sync(path: Path) -> None:

@@ -1,8 +1,11 @@
 import errno
 import os
+import re
+import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from difftransformer.provenance.atomic import replacing, write_bytes, write_text
+
+HOST = re.sub(r"[^\w-]", "_", socket.gethostname())
+NO_PROCESS = 2**22 + 1  # above what a kernel gives
 
 
 @given(st.text())
@@ -42,7 +48,7 @@ def test_a_folder_that_refuses_names_the_file_that_was_asked_for(tmp_path: Path)
     target = tmp_path / "wanted.json"
 
     def refused(*_: object, **__: object) -> None:
-        aside = target.with_name(f".wanted.{os.getpid()}.partial.json")
+        aside = target.with_name(f".wanted.{HOST}.{os.getpid()}.partial.json")
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(aside))
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PermissionError) as error:
@@ -76,9 +82,37 @@ def test_kill_inside_a_write_leaves_the_old_file(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code, str(path)], env=os.environ, check=False)
     assert ended.returncode == -9
     assert path.read_text() == "whole"
-    foreign = [tmp_path / f".{name}.partial" for name in (f"checkpoint.{os.getppid()}", "other.7")]
+    foreign = [
+        tmp_path / f".{name}.partial"
+        for name in (f"checkpoint.{HOST}.{os.getppid()}", f"other.{HOST}.{NO_PROCESS}")
+    ]
     for leftover in foreign:  # of a process that lives, and of another file
         leftover.write_text("torn")
     assert len(list(tmp_path.iterdir())) == 4
     write_text(path, "new")
     assert sorted(tmp_path.iterdir()) == sorted([*foreign, path])
+
+
+def test_what_another_host_is_writing_stays_on_a_shared_disk(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    written = tmp_path / f".checkpoint.another-node.{NO_PROCESS}.partial"
+    left = tmp_path / f".checkpoint.lost-node.{NO_PROCESS}.partial"
+    for half in (written, left):
+        half.write_text("half")
+    days_ago = time.time() - 2 * 86_400
+    os.utime(left, (days_ago, days_ago))
+    write_text(path, "whole")
+    assert sorted(tmp_path.iterdir()) == sorted([written, path])
+
+
+def test_a_file_in_the_making_names_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "node7.cluster.example")
+    with replacing(tmp_path / "model.bin") as aside:
+        aside.write_text("half")
+        monkeypatch.setattr("socket.gethostname", lambda: "node8.cluster.example")
+        monkeypatch.setattr("psutil.pid_exists", lambda _: False)  # as seen from there
+        write_text(tmp_path / "model.bin", "theirs")
+        assert aside.read_text() == "half"
+    assert (tmp_path / "model.bin").read_text() == "half"
