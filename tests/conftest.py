@@ -1,21 +1,17 @@
 """Fixtures of all rooms."""
 
 import os
-import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 from small_workflow import BuildOnce, Checkout, build_small
 
-from difftransformer.config import yaml_files
 from difftransformer.machine.locks import locked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -47,28 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(longest, len(LONGEST)), -sizes[item.path], path
 
     items.sort(key=place)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def without_waiting_for_disks() -> Iterator[None]:
-    """What is written survives a killed process without it, and no test pulls a plug."""
-    with patch.object(os, "fsync", lambda descriptor: None):
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def yaml_parsed_once() -> Iterator[None]:
-    """The same text is the same content, a new object each; what is wrong is found each time."""
-    known: dict[str, bytes] = {}
-    parse = yaml_files.parse_mapping
-
-    def once(text: str, name: str) -> Any:
-        if text not in known:
-            known[text] = pickle.dumps(parse(text, name))
-        return pickle.loads(known[text])
-
-    with patch.object(yaml_files, "parse_mapping", once):
-        yield
 
 
 @pytest.fixture(scope="session")

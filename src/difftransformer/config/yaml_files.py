@@ -5,6 +5,8 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +138,20 @@ def parse_value(text: str, name: str) -> Any:
     Raises:
         ConfigError: If it is not YAML.
     """
-    with suppress(RecursionError, yaml.YAMLError, ValueError):  # said in the other's words
-        return yaml.load(text, Loader=_FastLoader)
+    with suppress(RecursionError, yaml.YAMLError, ValueError):  # reported by the loader below
+        return deepcopy(_parse(text))
     try:
         return yaml.load(text, Loader=_StrictLoader)
     except RecursionError:
         raise ConfigError(f"{name}: nested deeper than {DEEPEST} levels; flatten it") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{name}: {_one_line(error)}") from None
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> Any:
+    """Parse a text once: a process that loads the configuration again reads the same files."""
+    return yaml.load(text, Loader=_FastLoader)
 
 
 def _count(node: yaml.Node, known: dict[int, int], depth: int) -> int:

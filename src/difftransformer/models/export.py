@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import ADAPTER, load_model, require_as_trained, save_model
-from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.atomic import sync, write_text
 
 OF_TRANSFORMERS = ("huggingface", "llama", "diffllama")
 FORMATS = (*OF_TRANSFORMERS, "gguf", "peft")
@@ -144,10 +144,10 @@ def new_folder(output: Path) -> Iterator[Path]:
     aside.mkdir(parents=True)
     try:
         yield aside
-        for path in aside.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        for path in (*aside.rglob("*"), aside):
+            sync(path)
         aside.replace(output)
+        sync(output.parent)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(aside):
             error.filename = str(output)
