@@ -53,8 +53,7 @@ class Spool:
         self._buffer: list[Record] = []
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._lock()
-        self._size = whole_size(state)
-        os.ftruncate(self._descriptor, self._size)  # a line torn by a kill was never sent
+        self._size = whole_size(state)  # a line torn by a kill goes with the next flush
         self.earlier = [record for record, _ in read_records(self.path)]
         if not self.earlier:
             self.append({"kind": "job", **header})

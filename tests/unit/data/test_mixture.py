@@ -55,6 +55,12 @@ def test_budget_is_met_unless_everything_ran_out(
             )
 
 
+def test_a_share_that_is_no_whole_number_is_rounded_up() -> None:
+    """Rounded down it would leave a token, for which a source would cut one more document."""
+    pieces = [(d.source, len(d.tokens)) for d in mix([[100]] * 3, [1.0] * 3, budget=10)]
+    assert pieces == [(0, 4), (1, 4), (2, 2)]
+
+
 @given(
     st.lists(st.tuples(LENGTHS, st.floats(0.1, 10)), min_size=1, max_size=3),
     st.integers(1, 2000),

@@ -81,7 +81,7 @@ def serving(token: str) -> Iterator[Hub]:
             given = self.headers.get("authorization", "").removeprefix("Bearer ")
             hub.tokens.add(given)
             if given != hub.token:
-                self._reply(401, {"error": "Invalid credentials"})
+                self._reply(401, {"error": "Invalid credentials"}, f"Refused: {given}")
                 return
             self._reply(200, hub.answer(self.path.partition("?")[0], body))
 
@@ -102,9 +102,9 @@ def serving(token: str) -> Iterator[Hub]:
             self.rfile.readline()
             return found
 
-        def _reply(self, status: int, content: Any) -> None:
+        def _reply(self, status: int, content: Any, reason: str | None = None) -> None:
             raw = json.dumps(content).encode()
-            self.send_response(status)
+            self.send_response(status, reason)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(raw)))
             self.end_headers()

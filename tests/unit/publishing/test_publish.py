@@ -135,6 +135,7 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
     with serving(TOKEN) as there:
         nobody = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN="hf_no")
         assert nobody.returncode == 2 and "push it again" in nobody.stderr.splitlines()[-1]
+        assert "hf_no" not in nobody.stdout + nobody.stderr
         again = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
         assert again.returncode == 0, again.stderr
         assert "model.safetensors" in there.files
@@ -168,6 +169,7 @@ def test_a_refused_or_unreachable_hub_is_one_line(
         with pytest.raises(UserError, match="not pushed") as refusal:
             hub.push(tmp_path / "out", "me/model")
     assert "\n" not in str(refusal.value) and "hf_wrong" not in str(refusal.value)
+    assert "Refused: ***" in str(refusal.value)
     with pytest.raises(UserError, match=r"README\.md: no such file"):
         hub.push(tmp_path, "me/model")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from preloaded import Python
 
+from difftransformer.training import joining
 from difftransformer.training.distributed import PATIENCE
 from difftransformer.training.launch import MEETING
 
@@ -103,6 +104,22 @@ def test_processes_of_different_torch_are_refused() -> None:
     status, said = outcome("pass", "pass", before=["pass", other])
     assert "the processes differ: torch 2" in error_line(said)
     assert "install the same everywhere" in said and 0 not in status
+
+
+@pytest.mark.parametrize(
+    ("message", "is_lost"),
+    [
+        ("NCCL communicator was aborted on rank 1", True),
+        ("[third_party/gloo/gloo/transport/tcp/buffer.cc:78] Application error", True),
+        ("Connection closed by peer [127.0.0.1]:41532", True),
+        ("Broken pipe", True),
+        ("wait timeout after 3000ms, keys: Timed out", True),
+        ("The client socket of TCPStore has failed", True),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_which_errors_mean_that_another_process_is_lost(message: str, is_lost: bool) -> None:
+    assert joining._is_about_others(RuntimeError(message)) is is_lost
 
 
 def test_a_process_that_is_missing() -> None:
