@@ -23,7 +23,7 @@ class Disk:
     def sync(self, path: Path) -> None:
         self.synced.add(path)
         if path.is_dir():
-            self.named |= {path / name for name in os.listdir(path)}
+            self.named |= set(path.iterdir())
 
     def require_synced(self, path: Path) -> None:
         """Nothing below ``path`` would be lost."""
@@ -37,7 +37,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
     def recording_fsync(descriptor: int) -> None:
         fsync(descriptor)
-        found.sync(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        found.sync(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     def recording(rename: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
         def renamed(source: Path, target: Path) -> Path:
