@@ -73,7 +73,7 @@ BUCKET = None  # the address of all that is built, where it lies in one
 # All configuration is read and checked here, before any job starts. `config` holds nothing but
 # what --config and --configfile set.
 try:
-    PLAN = Plan.load(Path("config"), config, with_files=not workflow.remote_exec)
+    PLAN = Plan.load(Path("config"), config)
     if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
         PLAN.require_writable()
     _storage = workflow.storage_settings

@@ -91,12 +91,15 @@ def get_figure_slice(wildcards):
     return ARTIFACTS.slice_file(wildcards.artifact, "figure")
 
 
-# Files that the user brings lie on this machine, wherever results are kept: without a shared file system
-# the jobs that read them run here.
+def on_this_machine(listings):
+    """Files of the user's are on this machine, wherever results are stored: without a shared file system
+    the jobs that read them run here. A listing is named by its content, so its time says nothing.
+    """
+    return [ancient(local(listing)) for listing in listings]
 
 
 def get_corpus(wildcards):
-    return map(local, JOBS.corpus_files(wildcards.dataset))
+    return on_this_machine(JOBS.corpus(wildcards.dataset))
 
 
 def get_tokenizer(wildcards):
@@ -113,7 +116,7 @@ def get_parent_result(wildcards):
 
 def get_parent_weights(wildcards):
     files = JOBS.parent_weights(wildcards.run, wildcards.seed)
-    return map(local, files) if JOBS.foreign.includes(wildcards.run) else files
+    return on_this_machine(files) if JOBS.foreign.includes(wildcards.run) else files
 
 
 def get_parent_model(wildcards):
@@ -134,7 +137,7 @@ def get_training_result(wildcards):
 
 def get_weights(wildcards):
     files = JOBS.weights(wildcards.run, int(wildcards.seed))
-    return files if JOBS.trained(wildcards.run) else map(local, files)
+    return files if JOBS.trained(wildcards.run) else on_this_machine(files)
 
 
 def get_model(wildcards):
@@ -144,7 +147,7 @@ def get_model(wildcards):
 
 
 def get_benchmarks(wildcards):
-    return map(local, JOBS.benchmark_files(wildcards.suite))
+    return on_this_machine(JOBS.benchmarks(wildcards.suite))
 
 
 def get_frequent_ngrams(wildcards):

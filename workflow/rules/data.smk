@@ -49,7 +49,8 @@ rule tokenise:
         "Tokenise {wildcards.dataset}"
     shell:
         "difftransformer tokenise --slice {params.cfg} --code {params.code}"
-        " --tokenizer '{input.tokenizer}' --output {output.manifest} --workers {threads}"
+        " --tokenizer '{input.tokenizer}' --corpus '{input.corpus}' --output {output.manifest}"
+        " --workers {threads}"
         " --results {params.root} --log {log}"
 
 

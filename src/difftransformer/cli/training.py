@@ -62,6 +62,9 @@ def tokenise(
     tokenizer: Annotated[
         str, typer.Option(help="tokenizer.json of the dataset; '' for generated rows.")
     ] = "",
+    corpus: Annotated[
+        str, typer.Option(help="Listing of the user's files that are read; '' for none.")
+    ] = "",
     code: Code = "",
     workers: Annotated[int, typer.Option(min=1, help="Processes that tokenise.")] = 1,
     results: Root = Path("results"),
@@ -75,7 +78,7 @@ def tokenise(
     with reporting(log):
         config = read(slice, DatasetSlice)
         opened = Path(tokenizer) if tokenizer else None
-        inputs = _digest(opened)
+        inputs = _digest(opened) + (digest(Path(corpus)) if corpus else "")
     identity = JobIdentity(
         rule="tokenise",
         stage="tokenise",

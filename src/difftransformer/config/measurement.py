@@ -132,7 +132,7 @@ class Suite(Settings):
         """Files with its items.
 
         Raises:
-            DataError: A folder is missing, or (`MissingItemsError`) lacks something.
+            DataError: A folder is missing, or lacks something.
         """
         return ()
 

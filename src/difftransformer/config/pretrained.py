@@ -105,6 +105,10 @@ def sizes(model: PretrainedModel) -> ModelConfig:
     from transformers import AutoConfig
 
     name, options = source(model)
+    if model.folder is not None and not model.folder.is_dir():
+        raise CheckpointError(
+            f"{model.folder}: no such model folder; name one, or an id of the hub"
+        )
     if model.folder is not None and model_type(model.folder) == MODEL_TYPE:
         raise CheckpointError(
             f"{model.name}: is a model of this package: a run continues it by `init_from`"

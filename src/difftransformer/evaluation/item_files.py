@@ -13,18 +13,6 @@ HUB, BUILTIN = "hub", "builtin"
 ENDINGS = (".jsonl", ".jsonl.gz")
 
 
-class MissingItemsError(DataError):
-    """A folder of benchmarks without the items of one task.
-
-    Attributes:
-        path: File that would hold them.
-    """
-
-    def __init__(self, message: str, path: Path) -> None:
-        super().__init__(message)
-        self.path = path
-
-
 def items_folder(data: str, known: str = "<task>/<split>.jsonl, 'hub' or 'builtin'") -> Path:
     """Return the folder that `data` names.
 

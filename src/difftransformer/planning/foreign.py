@@ -7,7 +7,6 @@ from difftransformer.config.measurement import AnyModel, Suite
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE
 from difftransformer.planning.sizes import Sizes
-from difftransformer.provenance.model_files import model_files
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +28,9 @@ class Foreign:
         """Adaptations of a model from elsewhere that has room for shorter ones, and not for these.
 
         One that has room for none is told so where a run is checked.
-
-        Raises:
-            CheckpointError: There is no such model.
         """
         if self.catalogue.project.pretrained is None:
             return frozenset()
-        model_files(self.catalogue.project.pretrained)
         adapted = (
             run
             for run in self.catalogue.runs

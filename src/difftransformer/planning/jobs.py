@@ -17,7 +17,6 @@ from difftransformer.config.measurements import EvaluationSlice, module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import DatasetSlice, RunSlice
 from difftransformer.errors import ConfigError, data_of
-from difftransformer.evaluation.item_files import MissingItemsError
 from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
@@ -26,6 +25,7 @@ from difftransformer.planning.fit import check_extension, check_token_ids, check
 from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.layout import Layout
 from difftransformer.planning.sizes import Sizes
+from difftransformer.planning.user_files import UserFiles
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.model_files import model_files
@@ -73,6 +73,11 @@ class Jobs:
     def foreign(self) -> Foreign:
         """Which runs are models from elsewhere, or made of one."""
         return Foreign(self.catalogue, self.sizes)
+
+    @cached_property
+    def user_files(self) -> UserFiles:
+        """The user's files, known by their content."""
+        return UserFiles(Path(self.layout.plan))
 
     @property
     def scale(self) -> str:
@@ -189,12 +194,14 @@ class Jobs:
 
     # --- what a job reads ---
 
-    def corpus_files(self, dataset: str) -> list[str]:
-        """Return the files of a dataset, so that a changed corpus is tokenised again."""
+    @cache  # noqa: B019 - a plan lives as long as the process
+    def corpus(self, dataset: str) -> list[str]:
+        """List the user's files that a dataset and its tokenizer are read from."""
         from difftransformer.data.sources import corpus_files
 
         with data_of(dataset):
-            return [str(path) for path in corpus_files(self.catalogue.dataset(dataset))]
+            files = corpus_files(self.catalogue.dataset(dataset))
+            return self.user_files.listing(f"dataset-{dataset}", files)
 
     def base_tokenizer(self, dataset: str) -> list[str]:
         """Return the tokenizer that a dataset takes over from its first base, if it has one."""
@@ -221,12 +228,13 @@ class Jobs:
         """Return the result of the training behind a model, if it is trained here."""
         return [self.layout.training(run, seed)] if self.trained(run) else []
 
+    @cache  # noqa: B019 - a plan lives as long as the process
     def weights(self, run: str, seed: int) -> list[str]:
-        """Return the files of a model; one on the hub has none here."""
+        """Return the weights of a run, or a list of the files of a pretrained model's folder."""
         known = self.catalogue.pretrained(run)
         if known is None:
             return [self.layout.weights(run, seed)]
-        return [str(path) for path in model_files(known)]
+        return self.user_files.listing(f"run-{run}", model_files(known))
 
     def beside_weights(self, suite: str | None, run: str, seed: int) -> list[str]:
         """Return what else is read of a model that is trained here.
@@ -251,16 +259,10 @@ class Jobs:
         parent = self.catalogue.parent(run)
         return [] if parent is None else self.beside_weights(None, parent, seed)
 
-    def benchmark_files(self, suite: str) -> list[str]:
-        """Return the items that a suite asks, those that lie in files.
-
-        A file that is not there is named all the same: who asks for the suite hears of the missing
-        input before any job starts, and nobody else does.
-        """
-        try:
-            return [str(path) for path in self.catalogue.suite(suite).asked.files()]
-        except MissingItemsError as missing:
-            return [str(missing.path)]
+    @cache  # noqa: B019 - a plan lives as long as the process
+    def benchmarks(self, suite: str) -> list[str]:
+        """List the user's files with the items of a suite."""
+        return self.user_files.listing(f"suite-{suite}", self.catalogue.suite(suite).asked.files())
 
     def parent_result(self, run: str, seed: int) -> list[str]:
         """Return the result of the training that a run continues, if it continues one."""
@@ -298,7 +300,6 @@ class Jobs:
                     f"{at}suites.{suite}: dataset {own} is generated, and means nothing to "
                     f"'{run}', a model from elsewhere: name text"
                 )
-            model_files(known)
             positions, rows = sys.maxsize, None  # its own are known where it is loaded
         else:
             slice = self.run(run)

@@ -51,24 +51,20 @@ class Plan:
         return Artifacts(self.jobs)
 
     @classmethod
-    def load(
-        cls, folder: Path, overrides: Mapping[str, Any] | None = None, *, with_files: bool = True
-    ) -> "Plan":
+    def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Plan":
         """Read, resolve and check the whole configuration.
+
+        The user's files are checked where a target reads them.
 
         Args:
             folder: Of the configuration.
             overrides: Keys of its config.yaml.
-            with_files: Whether the user's files must be there, too: corpora and items. A job
-                on another machine need not see them.
 
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
         plan = cls(Catalogue.load(folder, overrides), overrides or {})
         plan.check()
-        if with_files:
-            plan.check_files()
         return plan
 
     def check(self) -> None:
@@ -83,8 +79,7 @@ class Plan:
             self.artifacts.check(name)
         for name in self.groups[HEADLINE]:
             lookup(self.artifacts.known, name, "artifact", f"{place}: headline")
-        trained = self._trained()
-        for name in trained:
+        for name in self._trained():
             self.jobs.run(name)
         for name in self.artifacts.timings():
             self.artifacts.timing(name)
@@ -93,14 +88,6 @@ class Plan:
         """Runs that could be asked for."""
         known = self.catalogue.runs.keys() - self.jobs.foreign.too_long
         return [name for name in self.catalogue.runs if name in known and self.jobs.trained(name)]
-
-    def check_files(self) -> None:
-        """Refuse folders of benchmarks that are not there, and corpora without files."""
-        for name in self.catalogue.suites:
-            self.jobs.benchmark_files(name)
-        trained = self._trained()
-        for name in dict.fromkeys(self.jobs.run(run).dataset for run in trained):
-            self.jobs.corpus_files(name)
 
     @cached_property
     def card(self) -> Card:

@@ -271,11 +271,6 @@ CASES: dict[str, Case] = {
         put("datasets", "stdlib_text", "sources", "stdlib", "kind", value="file"),
         ["datasets.stdlib_text", "file"],
     ),
-    "a missing corpus": (
-        "config.yaml",
-        put("corpus", value="local_files"),
-        ["dataset local_files: source files: no file matches", "'data'", ".txt, .md, .jsonl"],
-    ),
 }
 
 

@@ -1,5 +1,6 @@
 """Jobs: their slices, their code, and the files they need."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -159,50 +160,79 @@ def test_a_row_from_a_folder_depends_on_its_files(
     artifacts = tmp_path / "config" / "artifacts"
     mine = "      - {run: mine}\n"
     add_below(artifacts / "table1.yaml", "- {run: diff_3b_1t}\n", mine)
+    jobs = Plan.load(tmp_path / "config", {"scale": "smoke"}).jobs  # another target may be built
     with pytest.raises(CheckpointError, match="mine: no such model folder"):
-        Plan.load(tmp_path / "config", {"scale": "smoke"})
+        jobs.weights("mine", 0)
     (tmp_path / "mine").mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / "mine" / name).write_text("{}")
-    plan = Plan.load(tmp_path / "config", {"scale": "smoke"})
+    (listing,) = jobs.weights("mine", 0)
     names = ["mine/config.json", "mine/model.safetensors", "mine/tokenizer.json"]
-    assert plan.jobs.weights("mine", 0) == names
+    assert listed(listing) == names
     add_below(artifacts / "table6.yaml", "- {run: diff}\n", mine)
     with pytest.raises(ConfigError, match="'mine' is a model from elsewhere, which suite 'valid"):
         Plan.load(tmp_path / "config", {"scale": "smoke"})
 
 
-def test_benchmarks_of_the_project_win_over_the_scale(repository: Path, tmp_path: Path) -> None:
+def listed(listing: str) -> list[str]:
+    """Paths in a listing of the user's files."""
+    return [json.loads(line)[0] for line in Path(listing).read_text().splitlines()]
+
+
+def test_benchmarks_of_the_project_win_over_the_scale(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     suite = "language_understanding_0shot"
     plan = Plan.load(repository / "config", {"scale": "smoke"})
-    assert all("/items/" in name for name in plan.jobs.benchmark_files(suite))
+    (listing,) = plan.jobs.benchmarks(suite)
+    assert all("/items/" in name for name in listed(listing))
     hub = Plan.load(repository / "config", {"scale": "smoke", "benchmarks": "hub"})
-    assert hub.jobs.benchmark_files(suite) == []
+    assert hub.jobs.benchmarks(suite) == []
+    nowhere = Plan.load(repository / "config", {"benchmarks": str(tmp_path / "nowhere")})
     with pytest.raises(DataError, match=r"benchmarks: .*nowhere: no such folder"):
-        Plan.load(repository / "config", {"benchmarks": str(tmp_path / "nowhere")})
+        nowhere.jobs.benchmarks(suite)
 
 
-def test_a_set_that_a_folder_lacks_is_a_missing_input_of_its_suite_alone(
-    repository: Path, tmp_path: Path
+def test_items_that_a_folder_lacks_stop_the_targets_that_read_them_alone(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items = tmp_path / "piqa" / "validation.jsonl"
+    monkeypatch.chdir(tmp_path)
+    items = tmp_path / "xsum" / "test.jsonl"
     items.parent.mkdir()
     items.write_text("{}\n")
     plan = Plan.load(repository / "config", {"benchmarks": str(tmp_path)})
-    missing = plan.jobs.benchmark_files("mathematics")
-    assert missing == [str(tmp_path / "gsm8k" / "test.jsonl")]
+    with pytest.raises(DataError, match=r"gsm8k: holds no test\.jsonl or \.jsonl\.gz; put gsm8k"):
+        plan.jobs.benchmarks("mathematics")
+    (listing,) = plan.jobs.benchmarks("hallucination_text")
+    assert listed(listing) == ["xsum/test.jsonl"]
 
 
-def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(repository: Path) -> None:
+def test_a_missing_corpus_stops_the_targets_that_read_it_alone(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where there is no data/
+    jobs = Plan.load(repository / "config", {"corpus": "local_files"}).jobs
+    assert jobs.corpus("recall") == []
+    with pytest.raises(
+        DataError, match=r"dataset local_files: source files: no file matches 'data'.*\.txt, \.md"
+    ) as refusal:
+        jobs.corpus("local_files")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_suite_that_repeats_another_has_its_inputs_and_its_code(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     plan = Plan.load(repository / "config", {"scale": "tiny"})
     assert plan.jobs.ngrams_file("quantised_loss", "diff") == plan.jobs.ngrams_file(
         "validation_slices", "diff"
     )
     assert plan.jobs.ngrams_file("quantised_accuracy", "recall_diff") == []
     items = Plan.load(repository / "config", {"scale": "gpu", "benchmarks": "builtin"})
-    assert items.jobs.benchmark_files("quantised_accuracy") == items.jobs.benchmark_files(
-        "hellaswag_0shot"
-    )
+    (theirs,), (own,) = map(items.jobs.benchmarks, ("hellaswag_0shot", "quantised_accuracy"))
+    assert listed(own) == listed(theirs)
     assert items.jobs.gpus("diff", "quantised_accuracy") == 1
     codes = {suite: plan.jobs.code("evaluate", suite, "diff") for suite in plan.catalogue.suites}
     assert len({codes[name] for name in ("recall", "quantised_accuracy", "quantised_loss")}) == 3

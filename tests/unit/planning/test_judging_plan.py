@@ -101,14 +101,16 @@ def test_every_scale_has_rows_for_its_documents(scale: str, repository: Path) ->
 
 
 def test_documents_come_from_the_benchmarks_of_the_project(
-    repository: Path, tmp_path: Path
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     items = tmp_path / "benchmarks" / "xsum" / "test.jsonl"
     items.parent.mkdir(parents=True)
     items.write_text("{}\n")
     plan = load(repository, benchmarks=str(tmp_path / "benchmarks"))
-    assert plan.jobs.benchmark_files("hallucination_text") == [str(items)]
-    assert plan.jobs.benchmark_files("hallucination") == []  # generated rows need none
+    (listing,) = plan.jobs.benchmarks("hallucination_text")
+    assert Path(listing).read_text().startswith('["benchmarks/xsum/test.jsonl", 3, ')
+    assert plan.jobs.benchmarks("hallucination") == []  # generated rows need none
     assert plan.catalogue.suite("hallucination") == load(repository).catalogue.suite(
         "hallucination"
     )

@@ -40,8 +40,9 @@ def plan(repository: Path, folder: Path) -> Plan:
 
 
 def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
-    plan: Plan, folder: Path
+    plan: Plan, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     run, jobs = plan.jobs.run("adapted_dex"), plan.jobs
     assert run.init_from == PRETRAINED_BASE and run.adapt == {"method": "dex"}
     assert run.pretrained is not None and run.pretrained.name == str(folder)
@@ -49,7 +50,8 @@ def test_adaptations_start_from_its_files_on_text_in_its_token_ids(
     assert run.dataset == "second_text_of_pretrained_base"
     assert jobs.parent_result("adapted_dex", 0) == []
     assert jobs.parent_weights("adapted_dex", 0) == jobs.weights(PRETRAINED_BASE, 0)
-    assert str(folder / "model.safetensors") in jobs.parent_weights("adapted_dex", 0)
+    (listing,) = jobs.parent_weights("adapted_dex", 0)
+    assert str(folder / "model.safetensors") in Path(listing).read_text()
     for run_name in ("adapted_dex", PRETRAINED_BASE):
         manifest = jobs.layout.manifest("stdlib_text_of_pretrained_base")
         assert jobs.measured_manifest("adaptation_old", run_name) == [manifest]

@@ -9,13 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from difftransformer.evaluation.item_files import (
-    BUILTIN,
-    HUB,
-    MissingItemsError,
-    items_folder,
-    jsonl_file,
-)
+from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
 from difftransformer.provenance.published import SUMS, require_published
 
 
@@ -182,8 +177,8 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     """Return the files of a task by split; none for the hub.
 
     Raises:
-        DataError: The folder is missing, or our own items were changed.
-        MissingItemsError: It holds nothing to evaluate the task on.
+        DataError: The folder is missing, or holds nothing to evaluate the task on, or our own items
+            were changed.
     """
     if data == HUB:
         return {}
@@ -193,9 +188,8 @@ def task_files(task: str, data: str) -> dict[str, Path]:
         for path in found.values():
             require_published(path, _BUILTIN / f"items{SUMS}", "install the package again")
     if not set(found) & {"validation", "test"}:
-        raise MissingItemsError(
+        raise DataError(
             f"benchmarks: {root / task}: holds neither validation.jsonl nor test.jsonl (or "
-            f".jsonl.gz); put {task} there, or take it out of the suite's tasks",
-            root / task / "validation.jsonl",
+            f".jsonl.gz); put {task} there, or take it out of the suite's tasks"
         )
     return found

@@ -12,13 +12,8 @@ from difftransformer.config.measurement import AnyModel, PromptSuite
 from difftransformer.config.measurement import Options as AnyOptions
 from difftransformer.config.model import ModelConfig
 from difftransformer.config.validation import known_names
-from difftransformer.evaluation.item_files import (
-    BUILTIN,
-    HUB,
-    MissingItemsError,
-    items_folder,
-    jsonl_file,
-)
+from difftransformer.errors import DataError
+from difftransformer.evaluation.item_files import BUILTIN, HUB, items_folder, jsonl_file
 from difftransformer.measurements.many_shot.tasks import CLASSIFICATION_TASKS
 from difftransformer.provenance.fingerprint import named_digest
 
@@ -165,8 +160,7 @@ class Suite(AnyModel, PromptSuite):
         """Both splits; none for the hub and for generated items.
 
         Raises:
-            DataError: The folder is missing.
-            MissingItemsError: It lacks a split of the task.
+            DataError: The folder is missing, or it lacks a split of the task.
         """
         if self.generated or self.data == HUB:
             return []
@@ -175,10 +169,9 @@ class Suite(AnyModel, PromptSuite):
         for split in SPLITS:
             path = jsonl_file(folder, split)
             if path is None:
-                raise MissingItemsError(
+                raise DataError(
                     f"benchmarks: {folder}: holds no {split}.jsonl (or .jsonl.gz), which "
-                    f"{self.task} needs; put it there, or set `data` of the suite to hub",
-                    folder / f"{split}.jsonl",
+                    f"{self.task} needs; put it there, or set `data` of the suite to hub"
                 )
             found.append(path)
         return found

@@ -9,7 +9,6 @@ from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import (
     BUILTIN,
     HUB,
-    MissingItemsError,
     item_lines,
     items_folder,
     jsonl_file,
@@ -26,18 +25,16 @@ def set_files(name: str, data: str) -> list[Path]:
     """Return the files of a set; none where it is generated or comes from the hub.
 
     Raises:
-        DataError: The folder is missing.
-        MissingItemsError: It holds no items of the set.
+        DataError: The folder is missing, or it holds no items of the set.
     """
     if data in (HUB, BUILTIN):
         return []
     root = items_folder(data)
     found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root / name, stem))]
     if not found:
-        raise MissingItemsError(
+        raise DataError(
             f"benchmarks: {root / name}: holds no {MATH_SETS[name].files[0]}.jsonl or .jsonl.gz; "
-            f"put {name} there, or take it out of the suite's tasks",
-            root / name / f"{MATH_SETS[name].files[0]}.jsonl",
+            f"put {name} there, or take it out of the suite's tasks"
         )
     return found
 

@@ -1,0 +1,105 @@
+"""Files that users bring: corpora, tokenizers, benchmark items, folders of pretrained models.
+
+Snakemake knows an input by its time of modification, which `cp -p`, `rsync -t` and `tar x` set
+back, and takes braces in its path for wildcards. A job therefore declares a *listing* of the user's
+files that it reads. The name of the listing is made of their paths, sizes and digests: other
+content is another input, and a file that was only touched is the same one.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from difftransformer.errors import DataError
+from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.published import digest, file_state
+
+_SETTLED = 2.0
+"""A file that was written within these seconds before it was hashed may change unseen."""
+_WORTH_SAYING = 1 << 32
+"""Bytes from which hashing takes so long that it is announced."""
+
+
+@dataclass(frozen=True)
+class UserFiles:
+    """Listings of the user's files, and the digests that they were found to have."""
+
+    folder: Path
+    """Where both are stored; created when needed."""
+
+    def listing(self, what: str, files: Iterable[Path]) -> list[str]:
+        """Write the listing of files, and return its path; an empty list for no files.
+
+        A digest is computed once, and again when inode, size or a time of the file changes.
+
+        Args:
+            what: Names the set of files; letters, digits, ``_`` and ``-``.
+            files: The files.
+
+        Raises:
+            DataError: A file cannot be read.
+        """
+        paths = list(files)
+        if not paths:
+            return []
+        entries = zip(paths, self._entries(what, paths), strict=True)
+        lines = [[_portable(path), *entry] for path, entry in entries]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        # In a folder of its own: Snakemake looks once what a folder holds, and maybe earlier.
+        own = f"files-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        listing = self.folder / own / f"{what}.jsonl"
+        if not listing.is_file():
+            self._write(listing, text)
+        return [str(listing)]
+
+    def _entries(self, what: str, paths: list[Path]) -> list[tuple[int, str]]:
+        """Return size and digest of each file."""
+        cache = self.folder / f"digests-{what}.json"
+        known: dict[str, list[object]] = {}
+        with suppress(OSError, ValueError, AttributeError):
+            known = dict(json.loads(cache.read_text(encoding="utf-8")).items())
+        try:
+            states = [list(file_state(path)) for path in paths]
+            new = [
+                state[1]
+                for path, state in zip(paths, states, strict=True)
+                if known.get(str(path), [])[:-1] != state
+            ]
+            if sum(new) > _WORTH_SAYING:
+                print(
+                    f"reading {len(new)} files of {what}, {sum(new) / 1e9:.0f} GB, to know them by "
+                    "their content; the next call reads only what has changed",
+                    file=sys.stderr,
+                )
+            entries, settled = [], {}
+            for path, state in zip(paths, states, strict=True):
+                *before, found = known.get(str(path), [None])
+                started = time.time()
+                if before != state or not isinstance(found, str):
+                    found = digest(path)
+                entries.append((state[1], found))
+                if before == state or state[3] / 1e9 < started - _SETTLED:
+                    settled[str(path)] = [*state, found]
+        except OSError as error:
+            reason = (error.strerror or "unreadable").lower()
+            raise DataError(
+                f"{error.filename}: cannot be read ({reason}); make it readable, or take it away"
+            ) from None
+        if settled != known:
+            self._write(cache, json.dumps(settled))
+        return entries
+
+    def _write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+
+
+def _portable(path: Path) -> str:
+    """Return a path as it stays when the project's folder is moved."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
