@@ -91,9 +91,6 @@ CONFIGURATION: dict[str, Case] = {
         nothing, plan(tracking={"uri": "postgresql://ada:much-too-open@host/mlflow"}),
         ["config.yaml: tracking.uri", "postgresql://***@host/mlflow", "PGPASSWORD"],
     ),
-    "benchmarks that are not there": (
-        nothing, plan(benchmarks="nowhere"), ["benchmarks: nowhere: no such folder", "'builtin'"],
-    ),
     "tracking variable": (
         variable("MLFLOW_TRACKING_URI", "nonsense"), check,
         ["environment variable MLFLOW_TRACKING_URI", "'nonsense'", "off, sqlite:///<file>"],
