@@ -2,7 +2,7 @@
 
 The least is what the part's multiply-adds take at the speed of a large product, or its bytes, each
 read and written once, at the speed of a large copy, both measured here by the library that
-multiplies (DIFFTRANSFORMER_ARITHMETIC=products=torch forces one). The machine may be busy: a step
+multiplies (DIFFTRANSFORMER_MATMUL=torch or onednn forces one). The machine may be busy: a step
 is the median of the process's own time, and its parts are the shares that torch's profiler finds
 inside of whole steps. See benchmarks/README.md.
 """
@@ -159,7 +159,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from difftransformer.models import choices
+    from difftransformer.models.matrices import matmul_backend
     from difftransformer.training.process import keep_freed_memory
 
     keep_freed_memory()  # as a training does
@@ -169,10 +169,10 @@ def main() -> None:
             found = profile_of(model, SHAPES[shape], arguments.steps)
             report["results"][f"{shape}/{model}"] = found
             print(f"\n{markdown(f'{shape}, {model}', found)}", flush=True)
-    report["arithmetic"] = choices.made()
+    report["matmul_backend"] = matmul_backend()
     if arguments.record:
         RECORDS.mkdir(exist_ok=True)
-        day, way = datetime.now(UTC).date(), report["arithmetic"]["products"]
+        day, way = datetime.now(UTC).date(), report["matmul_backend"]
         path = Path(RECORDS, f"step_profile-{way}-{day}.json")
         path.write_text(json.dumps(report, indent=1) + "\n")
         print(f"recorded in {path}")

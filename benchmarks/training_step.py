@@ -80,9 +80,9 @@ class Subject:
     def step(self, tokens: Any) -> None:
         """Run one training step."""
         if self.products is not None:
-            from difftransformer.models.matrices import products
+            from difftransformer.models.matrices import MATMUL
 
-            products.keep(self.products)
+            os.environ[MATMUL] = self.products
         self.optimizer.zero_grad(set_to_none=True)
         self.loss(tokens).backward()
         self.optimizer.step()
@@ -127,11 +127,11 @@ def ours(name: str, shape: Shape, way: str) -> Subject:
 
 def ways(asked: str) -> list[str]:
     """Libraries that multiply our matrices: the one chosen here, or all that can."""
-    from difftransformer.models.matrices import products
+    from difftransformer.models.matrices import matmul_backend, onednn_is_sound
 
     if asked == "chosen":
-        return [products()]
-    return [way for way in products.ways if products.possible(way)]
+        return [matmul_backend()]
+    return ["onednn", "torch"] if onednn_is_sound() else ["torch"]
 
 
 def theirs(name: str, attention: str, shape: Shape) -> Subject:

@@ -16,9 +16,6 @@ from difftransformer.machine.locks import locked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# Golden values and bits need the same arithmetic on each machine, in the processes of tests too.
-os.environ.setdefault("DIFFTRANSFORMER_ARITHMETIC", "assumed")
-
 settings.register_profile("any machine", deadline=None)  # a busy one is slow and not wrong
 settings.load_profile("any machine")
 

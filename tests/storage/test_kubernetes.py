@@ -4,7 +4,6 @@ A pod is a process in an empty folder here: sources, inputs, outputs and checkpo
 bucket alone. That images are pulled, pods scheduled and GPUs handed out, no cluster here can show.
 """
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from s3_server import Server, serving
 from small_cluster import wait_for
 from small_workflow import ROWS, Checkout, copy_of
 
-from difftransformer.models.choices import FORCED
 from difftransformer.planning.plan import Plan
 
 pytestmark = pytest.mark.s3
@@ -128,10 +126,7 @@ def test_a_table_made_by_pods_is_that_of_one_machine_though_one_is_lost(
     checkout.edit("config/scales/smoke.yaml", known, str(corpus))
     said = checkout.folder / "said"
     with cluster(tmp_path / "cluster", runs=True) as pods:
-        pods.image |= image | {
-            "PYTHONPATH": str(checkout.folder / "src"),
-            FORCED: ways_of(finished),
-        }
+        pods.image |= image | {"PYTHONPATH": str(checkout.folder / "src")}
         process = head(checkout.folder, pods, server, "run", "table6")
         try:
             there = lambda: server.copies("pods", "run/state")  # noqa: E731
@@ -179,13 +174,6 @@ def test_a_pod_that_fails_after_its_successor_takes_nothing_out_of_the_bucket(
     go.touch()
     assert process.wait(60) != 0
     assert server.keys("pods", "late/whole") == ["late/whole"]
-
-
-def ways_of(finished: Checkout) -> str:
-    """What the reference was multiplied by: its machine chose, pods take what they are told."""
-    result = finished.folder / "results" / "smoke" / "runs" / "diff" / "0" / "training.json"
-    ways = json.loads(result.read_text())["settings"]["resolved"]["arithmetic"]
-    return ",".join(f"{name}={way}" for name, way in ways.items())
 
 
 def running(pods: Cluster, job: str) -> str:

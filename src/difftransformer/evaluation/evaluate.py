@@ -24,10 +24,10 @@ from difftransformer.evaluation.memory import (
 from difftransformer.evaluation.returned import as_measured, require_named, require_units
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
-from difftransformer.models import choices
 from difftransformer.models.checkpoint import adapted_model, load_model, read_config
 from difftransformer.models.device import choose_device, repeat_bits
 from difftransformer.models.kernels import choose_backend, recorded
+from difftransformer.models.matrices import matmul_backend
 from difftransformer.models.pretrained import open_causal
 from difftransformer.provenance.atomic import make_lasting_folder
 from difftransformer.provenance.job import Job
@@ -136,7 +136,7 @@ def _load(
     loaded = load_model(model, backend).to(device)
     resolved: dict[str, Any] = {"device": str(device), **recorded(backend, suite.precision)}
     if device.type == "cpu":
-        resolved["arithmetic"] = choices.settle()
+        resolved["matmul_backend"] = matmul_backend()
     return Scorer(loaded, device, suite.precision), resolved
 
 

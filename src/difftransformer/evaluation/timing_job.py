@@ -29,7 +29,7 @@ class Timed(NamedTuple):
 
     metrics: Metrics
     resolved: dict[str, Any]
-    """Device, threads, ways of arithmetic."""
+    """Device, threads, matmul backend."""
     environment: Environment
 
 
@@ -85,9 +85,9 @@ def time_here(slice: TimingSlice, threads: int, process: int) -> Timed:
     # Here and not above: who only waits for processes needs no torch.
     import torch
 
-    from difftransformer.models import choices
     from difftransformer.models.device import choose_device
     from difftransformer.models.kernels import choose_backend
+    from difftransformer.models.matrices import matmul_backend
 
     name, config = slice.measurement, slice.config
     torch.set_num_threads(threads)
@@ -96,7 +96,7 @@ def time_here(slice: TimingSlice, threads: int, process: int) -> Timed:
         choose_backend(backend, device, config.precision)
     resolved: dict[str, Any] = {"device": str(device), "threads": threads}
     if device.type == "cpu":
-        resolved["arithmetic"] = choices.settle()
+        resolved["matmul_backend"] = matmul_backend()
     measure = import_module(module_of(name, "measure")).measure
     metrics: Metrics = measure(slice, device, process)
     return Timed(metrics, resolved, capture(threads))

@@ -7,6 +7,7 @@ same, and compilers fuse on their own, so there the plain formulas run.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -56,6 +57,15 @@ def first_derivative(backward: Callable[..., T]) -> Callable[..., T]:
         return backward(ctx, *grads)
 
     return refusing
+
+
+def in_own_thread(work: Callable[[], T]) -> T:
+    """Return what ``work`` returns in a thread of its own, where no mode of the caller holds.
+
+    Modes of torch belong to a thread: fake tensors, inference, autocast, hooks of saved tensors.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 def full_precision(x: Tensor) -> Tensor:

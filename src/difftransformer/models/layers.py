@@ -8,8 +8,11 @@ Shapes: B = batch, T = new positions, S = all positions including cached ones, D
 H = output heads, G = key/value heads, d = head_dim.
 """
 
+import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import torch
@@ -35,8 +38,8 @@ _HALF = (torch.bfloat16, torch.float16)
 class AttentionLayer(Attention):
     """Causal self-attention of one variant, [B, T, D] -> [B, T, D].
 
-    Drawn at once, from torch's global generator: matrices from N(0, 1/inputs). In a deep model
-    divide ``o_proj.weight`` by sqrt(2 num_layers).
+    The constructor draws the parameters, from torch's global generator: matrices from N(0,
+    1/inputs). In a deep model divide ``o_proj.weight`` by sqrt(2 num_layers).
 
     Attributes:
         variant: Name of the variant in the registry.
@@ -45,16 +48,18 @@ class AttentionLayer(Attention):
 
     variant: ClassVar[str]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what torch's modules take is among them
         self,
         d_model: int,
         num_heads: int | None = None,
         head_dim: int | None = None,
         num_kv_heads: int | None = None,
-        layer_index: int = 0,
+        layer_index: int | None = None,
         backend: str = "auto",
         *,
         rope_theta: float | None = 10_000.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
         **settings: Any,
     ) -> None:
         """Make the parameters and draw them.
@@ -66,17 +71,21 @@ class AttentionLayer(Attention):
             head_dim: Width d of a query and a key of one map, even. None: what ``num_heads``
                 leaves of D. V1's heads put out 2d, so they are D / 2d.
             num_kv_heads: Key/value heads G, a divisor of H; None: H.
-            layer_index: 0-based index of the layer, which is its slot in a cache; some variants
-                start by depth (V1's lambda_init).
+            layer_index: Index of the layer in its model, counted from 0. It is the layer's slot in
+                a cache and the depth in V1's lambda_init, so each layer of a model has its own.
+                None: the layer takes no cache, and settings by depth are refused.
             backend: "eager", "blocked", "sdpa", "flash_attn", "fused", or "auto", which takes the
                 fastest that runs on the device and in the precision of the weights, now and after
                 `to`.
             rope_theta: Base of the rotary positions; None: without positions, unless `forward`
                 is given some.
+            device: Where the parameters are made, as in torch's modules.
+            dtype: Their floating-point type, as in torch's modules.
             **settings: The variant's own, such as ``lambda_init``; see the class.
 
         Raises:
-            ConfigError: A setting is unknown, of the wrong type, or does not fit the others.
+            ConfigError: A setting is unknown, of the wrong type, or does not fit the others; or
+                ``layer_index`` is missing where the settings depend on it.
             BackendError: There is no such backend.
         """
         given = {"num_heads": num_heads, "head_dim": head_dim, "num_kv_heads": num_kv_heads}
@@ -90,16 +99,47 @@ class AttentionLayer(Attention):
         config = configure(options, d_model, where=name)
         self._asked = backend
         first = choose_backend(backend, "cpu") if backend == "auto" else backend
-        super().__init__(config, d_model, layer_index, first)
+        with nullcontext() if device is None else torch.device(device):
+            super().__init__(config, d_model, layer_index, first)  # type: ignore[arg-type]
         self.config: AttentionConfig = config
         self._rotary = None if rope_theta is None else RotaryTable(self.head_dim, rope_theta)
+        if dtype is not None:
+            self.to(dtype)
         self._settle_backend()
         if not self.o_proj.weight.is_meta:
             self.reset_parameters()
 
+    @property
+    def layer_index(self) -> int:
+        """Index of the layer in its model.
+
+        Raises:
+            ConfigError: The layer was made without.
+        """
+        if self._layer_index is None:
+            raise ConfigError(
+                f"{type(self).__name__}.layer_index: missing, and a cache and a lambda_init by "
+                "depth need it; give each layer of the model its own, counted from 0"
+            )
+        return self._layer_index
+
+    @layer_index.setter
+    def layer_index(self, index: int | None) -> None:
+        if index is not None and (not isinstance(index, Integral) or index < 0):
+            raise ConfigError(
+                f"{type(self).__name__}.layer_index: wanted a whole number from 0 on, got {index!r}"
+            )
+        self._layer_index = None if index is None else int(index)
+
     def reset_parameters(self, seed: int | None = None) -> None:
-        """Draw all parameters again, from ``seed`` or else from torch's global generator."""
-        draw_weights(self, int(torch.randint(2**31, ())) if seed is None else seed)
+        """Draw all parameters again, from ``seed`` or else from torch's global generator.
+
+        In float32 on the CPU, so that they are the same, rounded, on each device and in each type.
+        """
+        seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+        drawn = copy.deepcopy(self).to("cpu", torch.float32)
+        draw_weights(drawn, seed)
+        self.load_state_dict(drawn.state_dict())
 
     def forward(
         self,

@@ -24,6 +24,8 @@ _ALIGNED = 16
 class RotaryTable:
     """cos and sin for positions 0, 1, ... in float32, made when first needed and kept.
 
+    A compiled graph depends on no data and keeps nothing, so it computes them each time.
+
     Not a module with buffers on purpose: tables that are no state survive neither construction on
     the meta device nor a cast to bfloat16 unharmed.
     """
@@ -35,11 +37,15 @@ class RotaryTable:
 
     def at(self, positions: Tensor) -> Rope:
         """Return cos and sin [..., d] of integer positions [T] or [B, T]."""
+        if torch.compiler.is_compiling():
+            return self._turns(positions)
         self._grow(int(positions.max()) + 1, positions.device)
         return self._cos[positions], self._sin[positions]
 
     def span(self, start: int, length: int, device: torch.device) -> Rope:
         """Return cos and sin [T, d] of the positions start, ..., start + length - 1."""
+        if torch.compiler.is_compiling():
+            return self._turns(torch.arange(start, start + length, device=device))
         self._grow(start + length, device)
         return self._cos[start : start + length], self._sin[start : start + length]
 
@@ -59,11 +65,14 @@ class RotaryTable:
         if length <= self._cos.shape[0] and self._cos.device == device:
             return
         rows = max(256, 1 << (length - 1).bit_length())
-        half = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=device)
+        self._cos, self._sin = self._turns(torch.arange(rows, device=device))
+
+    def _turns(self, positions: Tensor) -> Rope:
+        half = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=positions.device)
         frequencies = 1.0 / self.theta ** (half / self.head_dim)
-        angles = torch.arange(rows, dtype=torch.float32, device=device)[:, None] * frequencies
+        angles = positions.float()[..., None] * frequencies
         cos, sin = angles.cos(), angles.sin()
-        self._cos, self._sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x: Tensor, rope: Rope) -> Tensor:

@@ -18,10 +18,10 @@ from difftransformer.config.run import RunSlice, require_same_model
 from difftransformer.data.loader import BatchLoader
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import ConfigError
-from difftransformer.models import choices
 from difftransformer.models.checkpoint import WEIGHTS, load_weights, read_config
 from difftransformer.models.kernels import recorded
 from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.matrices import matmul_backend
 from difftransformer.models.transformer import Transformer
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.published import weights_digest
@@ -127,7 +127,7 @@ def train_run(
     deterministic = prepare_process(config, device, frame["threads"])
     resolved: dict[str, Any] = {"device": str(device), "deterministic": deterministic}
     if device.type == "cpu":
-        resolved["arithmetic"] = choices.settle()
+        resolved["matmul_backend"] = matmul_backend()
     with joined(config.world, device) as team, listening() as stop:
         inputs = training_inputs(dataset, parent, slice.pretrained)
         fingerprint = job_fingerprint(stage, slice.decisive(), frame["code"], inputs, seed)
@@ -156,8 +156,6 @@ def train_run(
             )
             with mirror.copying():
                 trainer.train(store, progress, tracker, stop)
-        if device.type == "cpu":
-            resolved["arithmetic"] = choices.made()  # a checkpoint's, if it was made with others
         history, adapter = trainer.history, start.adapter()
         through, lambdas = trainer.diverged_at is None, Metrics()
         by_tokens = lambdas_follow_tokens(start.model)

@@ -14,9 +14,9 @@ from torch import Tensor
 from difftransformer.config.training import TrainingConfig
 from difftransformer.data.loader import BatchLoader
 from difftransformer.errors import DivergenceError, UserError
-from difftransformer.models import choices
 from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.matrices import MATMUL, matmul_backend
 from difftransformer.provenance.reporting import is_out_of_memory
 from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore, Snapshot
@@ -76,6 +76,7 @@ class Trainer:
         self.earlier_seconds, self._began = 0.0, time.monotonic()
         self._loader, self._objective, self._measure = loader, objective, measure
         self._device, self._team = device, team
+        self._matmul_backend = matmul_backend() if device.type == "cpu" else None
         self._method = method
         self._hidden_states: HiddenStates = (
             compiled_states(model) if config.compile else model.hidden_states
@@ -133,7 +134,7 @@ class Trainer:
             "history": list(self.history.rows),
             "summed_steps": self._summed_steps,
             "rng": rng_state(),
-            "arithmetic": choices.made(),
+            "matmul_backend": self._matmul_backend,
             "threads": torch.get_num_threads(),
             "world": self._team.world,
             "parent": self.parent,
@@ -169,8 +170,13 @@ class Trainer:
         self.step = snapshot.step
         self.earlier_seconds = snapshot.state.get("seconds", 0.0)
         restore_rng(snapshot.tensors, snapshot.state["rng"], self._device)
-        for lost in choices.keep(snapshot.state.get("arithmetic", {})):
-            logger.warning(f"checkpoint: {lost}: the last bits will differ")
+        before, now_by = snapshot.state["matmul_backend"], self._matmul_backend
+        if before and now_by and before != now_by:
+            logger.warning(
+                f"checkpoint was made with matrix products by {before}, this process computes them "
+                f"by {now_by}: the last bits will differ from those of a run never stopped; "
+                f"{MATMUL}={before} keeps them"
+            )
         if (was := made_on(snapshot.tensors)) != self._device.type:
             logger.warning(
                 f"checkpoint was made on {was}, this process computes on {self._device.type}: the "

@@ -1,13 +1,16 @@
 """Products of the CPU against float64, whichever library computes them."""
 
-from collections.abc import Iterator
+import textwrap
 from typing import Any
 
 import pytest
 import torch
+from preloaded import python
 from torch import Tensor
 
+from difftransformer.errors import ConfigError
 from difftransformer.models import matrices
+from difftransformer.models.matrices import MATMUL, MATMUL_BACKENDS
 
 
 def pair(rows: int, inputs: int = 48, outputs: int = 80) -> tuple[Tensor, Tensor]:
@@ -23,14 +26,42 @@ def outcome(x: Tensor, weight: Tensor) -> list[Tensor]:
     return [t.double() for t in (out, *torch.autograd.grad((out * factors).sum(), (x, weight)))]
 
 
-@pytest.fixture(params=matrices.products.ways)
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Multiply in one way, and then again as before."""
-    if not matrices.products.possible(request.param):
-        pytest.skip(f"this torch has no {request.param}")
-    matrices.products.keep(request.param)
-    yield request.param
-    matrices.products.forget()
+@pytest.fixture(params=MATMUL_BACKENDS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Multiply by one backend."""
+    if request.param == "onednn" and not matrices.onednn_is_sound():
+        pytest.skip("this torch has no product by oneDNN")
+    monkeypatch.setenv(MATMUL, request.param)
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("capability", "sound", "forced", "taken"),
+    [
+        ("AVX512", True, "", "onednn"),
+        ("AVX512", True, "torch", "torch"),
+        ("AVX512", False, "", "torch"),
+        ("AVX2", True, "", "torch"),
+        ("AVX2", True, "onednn", "onednn"),
+        ("SVE256", False, "", "torch"),
+    ],
+)
+def test_the_processor_decides_who_multiplies_unless_the_environment_does(
+    capability: str, sound: bool, forced: str, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(matrices, "onednn_is_sound", lambda: sound)
+    monkeypatch.setenv(MATMUL, forced)
+    assert matrices.matmul_backend() == taken
+
+
+def test_a_backend_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "onednn_is_sound", lambda: False)
+    for asked, why in [("onednn", "onednn cannot run"), ("onednnn", "did you mean 'onednn'")]:
+        monkeypatch.setenv(MATMUL, asked)
+        with pytest.raises(ConfigError, match=f"{MATMUL}: .*{why}") as refusal:
+            matrices.matmul_backend()
+        assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("rows", [1, 16, 67])
@@ -64,6 +95,7 @@ def test_autocast_decides_the_precision() -> None:
 def test_only_the_gradients_that_are_wanted_are_computed(
     wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(MATMUL, "onednn")
     tensors = [one.detach().requires_grad_(place in wanted) for place, one in enumerate(pair(40))]
     out = matrices.linear(*tensors)
     computed, product = list[int](), matrices._onednn
@@ -127,3 +159,72 @@ def test_what_a_card_can_is_a_constant_of_a_graph(monkeypatch: pytest.MonkeyPatc
 
     compiled = torch.compile(told, fullgraph=True, backend="eager")
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
+
+
+def run(code: str) -> str:
+    """Run code in a process of its own."""
+    ended = python("-c", textwrap.dedent(code))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+WITHOUT = """
+import sys, types, torch
+
+class Without:
+    "The operations of torch, as they are once private ones are gone."
+    def __init__(self, there): self.there = there
+    def __getattr__(self, name):
+        if name.startswith("_linear") or name.startswith("_scaled_dot_product_flash"):
+            raise AttributeError(name)
+        return getattr(self.there, name)
+
+torch.ops.mkldnn, torch.ops.aten = Without(torch.ops.mkldnn), Without(torch.ops.aten)
+"""
+WRONG = """
+import torch
+
+class Wrong:
+    "The operations of torch, private ones with another meaning."
+    def __init__(self, there): self.there = there
+    def __getattr__(self, name):
+        found = getattr(self.there, name)
+        if name.startswith("_linear"):
+            return lambda *given: found(*given) + 1
+        if name.startswith("_scaled_dot_product_flash") and not name.endswith("backward"):
+            return lambda *given, **named: tuple(2 * one for one in found(*given, **named))
+        return found
+
+torch.ops.mkldnn, torch.ops.aten = Wrong(torch.ops.mkldnn), Wrong(torch.ops.aten)
+"""
+
+
+@pytest.mark.parametrize("spoiled", [WITHOUT, WRONG], ids=["gone", "another meaning"])
+def test_without_private_operations_of_torch_numbers_stay(spoiled: str) -> None:
+    code = """
+    from difftransformer.models import matrices
+    from difftransformer.models.kernels import sdpa
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 32, requires_grad=True), torch.randn(48, 32, requires_grad=True)
+    out = matrices.linear(x, weight)
+    q, k, v = (torch.randn(2, 2, 40, 16, requires_grad=True) for _ in range(3))
+    context, lse = sdpa.attention_with_lse(q, k, v, scale=0.25, mask=None)
+    loss = (out ** 2).mean() + (context ** 2).sum() + (lse ** 2).mean()
+    loss.backward()
+    sums = [one.detach().abs().sum().item() for one in (loss, x.grad, weight.grad, q.grad, k.grad)]
+    print(matrices.matmul_backend(), sdpa._lse_is_sound(), *sums)
+    """
+    plain = run("import torch\n" + textwrap.dedent(code)).split()
+    said = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+    *warnings, last = run(spoiled + said + textwrap.dedent(code)).strip().splitlines()
+    taken = last.split()
+    slower = [("has no attention with", "slower")]
+    if plain[0] == "onednn":
+        slower.insert(0, ("has no product by oneDNN", "slowly"))
+    for line, parts in zip(warnings, slower, strict=True):
+        assert all(part in line for part in (f"torch {torch.__version__}", *parts)), line
+    assert plain[1] == "True"
+    assert taken[:2] == ["torch", "False"]
+    wanted = torch.tensor([float(one) for one in plain[2:]])
+    found = torch.tensor([float(one) for one in taken[2:]])
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -17,8 +17,7 @@ from stopping import OUTPUTS, assert_same_outcome, checkpoints, start, wait_unti
 from tiny_training import Train, make_slice, train_in
 
 from difftransformer.errors import CheckpointError
-from difftransformer.models.choices import FOLDER, FORCED
-from difftransformer.models.matrices import products
+from difftransformer.models.matrices import MATMUL, onednn_is_sound
 from difftransformer.provenance.result import read_result
 from difftransformer.training import trainer
 from difftransformer.training.checkpoint import Snapshot
@@ -181,29 +180,26 @@ def test_a_checkpoint_of_a_gpu_goes_on_elsewhere_and_says_so(
     assert before == {name: (folder / "out" / name).read_bytes() for name in OUTPUTS}
 
 
-def test_a_resumed_training_keeps_the_arithmetic_of_its_checkpoint_or_says_so(
+@pytest.mark.skipif(not onednn_is_sound(), reason="torch has one matmul backend here")
+def test_a_training_resumed_by_another_matmul_backend_says_so(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not products.possible("onednn"):
-        pytest.skip("this torch has one way to multiply matrices, and no other to go on with")
     slice = make_slice(steps=20, checkpoint_every=6)
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(products, "_made", None)
 
-    def trained(said: str) -> list[bytes]:
-        monkeypatch.setenv(FORCED, said)
-        products.forget()
+    def trained(backend: str) -> list[bytes]:
+        monkeypatch.setenv(MATMUL, backend)
         shutil.rmtree(tmp_path / "run" / "out", ignore_errors=True)
         shutil.rmtree(tmp_path / "run" / "state" / "checkpoint-00000020", ignore_errors=True)
         train(slice)
+        result = read_result(tmp_path / "run" / "out" / "training.json")
+        assert result.settings["resolved"]["matmul_backend"] == backend
         return [(tmp_path / "run" / "out" / name).read_bytes() for name in OUTPUTS]
 
-    made = trained("products=torch")
-    assert trained("") == made  # whatever would be measured now
-    assert products() == "torch"
+    assert trained("torch") == trained("torch")
     assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
-    trained("products=onednn")
-    assert "products were made by torch, DIFFTRANSFORMER_ARITHMETIC asks for onednn" in caplog.text
+    trained("onednn")
+    assert "made with matrix products by torch, this process computes them by onednn" in caplog.text
+    assert f"{MATMUL}=torch keeps them" in caplog.text
 
 
 def test_finished_run_is_published_again_without_training(train: Train) -> None:

@@ -105,7 +105,8 @@ class DexAttention(Attention):
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DexSConfig)
         self.selected = config.selected
-        self.lambda_init = resolve_lambda_init(config.lambda_init, self.layer_index)
+        depth = self.layer_index if config.lambda_init == "exponential" else 0
+        self.lambda_init = resolve_lambda_init(config.lambda_init, depth)
         k, d = self.selected, self.head_dim
         if config.difference == "head":
             self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D

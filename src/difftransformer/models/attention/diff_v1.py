@@ -86,7 +86,8 @@ class DifferentialAttention(Attention):
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
-        self.lambda_init = resolve_lambda_init(config.lambda_init, self.layer_index)
+        depth = self.layer_index if config.lambda_init == "exponential" else 0
+        self.lambda_init = resolve_lambda_init(config.lambda_init, depth)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed

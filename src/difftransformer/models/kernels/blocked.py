@@ -198,7 +198,10 @@ def _scores_grad(maps: Tensor, grad: Tensor, lam: Tensor | None, lam_grad: Tenso
 
 def _softmax_grad(softmax: Tensor, grad: Tensor, out: Tensor) -> Tensor:
     """Write A * (dA - rowsum(A * dA)) into ``out``; return the row sums."""
-    torch.mul(softmax, grad, out=out)
+    if torch.compiler.is_compiling():  # which takes no strided ``out=``, and needs none
+        out.copy_(softmax * grad)
+    else:
+        torch.mul(softmax, grad, out=out)
     sums = out.sum(dim=-1, keepdim=True)
     out.addcmul_(softmax, sums, value=-1)
     return sums

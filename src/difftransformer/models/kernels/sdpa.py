@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from difftransformer.models.choices import apart
-from difftransformer.models.gradients import first_derivative
+from difftransformer.models.gradients import first_derivative, in_own_thread
 from difftransformer.models.kernels import eager, flex
 from difftransformer.models.kernels.eager import causal, per_head
 from difftransformer.models.matrices import products_in_full
@@ -73,10 +72,17 @@ def attention_with_lse(
     return out.transpose(1, 2), lse.transpose(1, 2)
 
 
-@cache
 def _lse_is_sound() -> bool:
     """Whether torch has the private operation, and it and its gradients are right."""
-    sound = apart(_lse_is_right)
+    return _lse_was_sound()
+
+
+_lse_is_sound._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in `matrices`
+
+
+@cache
+def _lse_was_sound() -> bool:
+    sound = in_own_thread(_lse_is_right)
     if not sound:
         logger.warning(
             f"torch {torch.__version__} has no attention with its log-sum-exp that we know: maps "
