@@ -67,13 +67,16 @@ def test_the_default_compiler_takes_each_operation_of_auto(variant: str) -> None
     assert_compiled_as_called(layer(variant), 12, "inductor")
 
 
-def test_masks_positions_and_a_cache_are_compiled() -> None:
+def test_masks_positions_documents_and_a_cache_are_compiled() -> None:
     one = layer("diff_v1")
     called = copy.deepcopy(one)
     compiled = torch.compile(one, fullgraph=True, backend="aot_eager")
     x, mask = inputs(6), torch.ones(2, 1, 6, 6).tril().bool()
     mask[1, :, :, :2] = False  # two queries of padding
-    for given in ({"mask": mask}, {"positions": torch.arange(6) * 3}):
+    documents = torch.tensor([0, 0, 0, 1, 2, 2])[None]
+    for given in (
+        {"mask": mask}, {"positions": torch.arange(6) * 3}, {"segment_ids": documents},
+    ):  # fmt: skip
         found, wanted = learned(compiled, one, x, **given), learned(called, called, x, **given)
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
     cache = KeyValueCache(6)

@@ -6,8 +6,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from difftransformer.config.model import ModelConfig
 from difftransformer.errors import ConfigError
-from difftransformer.models import matrices, normalisation
+from difftransformer.models import normalisation
 from difftransformer.models.attention.registry import variants
+from difftransformer.models.matrices import MATMUL
 from difftransformer.models.sizes import (
     Measure,
     cached_numbers,
@@ -48,8 +49,7 @@ OWN: list[dict[str, Any]] = [
 def test_formulas_are_what_torch_counts(
     own: dict[str, Any], tied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # torch does not count the products of oneDNN,
-    monkeypatch.setattr(matrices.products, "_made", "torch")
+    monkeypatch.setenv(MATMUL, "torch")  # whose products torch counts,
     monkeypatch.setattr(normalisation, "by_hand", lambda x: False)  # and does our sums by products
     sizes = config(**own).model_copy(update={"tie_embeddings": tied})
     model = Transformer.build(sizes, "eager", 0)
