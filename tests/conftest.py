@@ -1,6 +1,5 @@
 """Fixtures of all rooms."""
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
