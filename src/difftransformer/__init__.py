@@ -17,7 +17,8 @@ from difftransformer.quiet import hush
 if TYPE_CHECKING:
     from difftransformer.models.authors import load_authors, to_authors
     from difftransformer.models.cache import PrefixCache as KeyValueCache
-    from difftransformer.models.hf import DiffTransformerConfig, DiffTransformerForCausalLM
+    from difftransformer.models.hf import DiffTransformerForCausalLM
+    from difftransformer.models.hf_config import DiffTransformerConfig
     from difftransformer.models.layers import AttentionLayer
     from difftransformer.reporting.frame import results
 

@@ -7,23 +7,24 @@ all, for every variant.
 Shapes: B = batch, T = new positions, S = all positions including cached ones, V = vocabulary.
 """
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
-from difftransformer.config.model import MODEL_TYPE, ModelConfig
-from difftransformer.config.validation import validate
+from difftransformer.config.model import MODEL_TYPE
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
+from difftransformer.models.hf_config import DiffTransformerConfig
 from difftransformer.models.hf_masks import Boundaries, require_masks, segment_ids, visible
 from difftransformer.models.matrices import linear
 from difftransformer.models.transformer import Transformer
@@ -31,60 +32,6 @@ from difftransformer.provenance.atomic import write_text
 
 BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
 """Our name of each attention implementation that transformers may ask for."""
-
-
-class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """A transformers config that carries our `ModelConfig` under the key `model`.
-
-    The names that transformers and lm-eval look for (hidden_size, ...) are derived from it, never
-    stored, so the two cannot disagree.
-    """
-
-    model_type = MODEL_TYPE
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
-    has_no_defaults_at_init = True
-
-    model: dict[str, Any] | None = None
-    use_cache: bool = True
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
-    pad_token_id: int | None = None
-
-    def model_config(self) -> ModelConfig:
-        """Return the settings of the model.
-
-        Raises:
-            CheckpointError: If there are none.
-            ConfigError: If they cannot be used.
-        """
-        if self.model is None:
-            raise CheckpointError("config.json: no key `model`; name a folder of difftransformer")
-        return validate(ModelConfig, self.model, "config.json: model")
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-        return self.model_config().vocab_size
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the residual stream."""
-        return self.model_config().d_model
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Decoder layers, which the cache is sized by."""
-        return self.model_config().num_layers
-
-    @property
-    def max_position_embeddings(self) -> int:
-        """Longest context, which lm-eval cuts its requests to."""
-        return self.model_config().max_positions
-
-    @property
-    def tie_word_embeddings(self) -> bool:
-        """False always: a tied model has no second matrix that transformers would have to tie."""
-        return False
 
 
 class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
@@ -101,6 +48,8 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     _supports_sdpa = True
     _supports_flash_attn = True
     _no_split_modules = {"Layer"}  # noqa: RUF012
+    supports_gradient_checkpointing = True
+    gradient_checkpointing = False
 
     def __init__(self, config: DiffTransformerConfig, model: Transformer | None = None) -> None:
         super().__init__(config)
@@ -139,27 +88,96 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             return
         for name, parameter in module.named_parameters(recurse=False):
             if not getattr(parameter, "_is_hf_initialized", False):
-                raise CheckpointError(f"checkpoint has no tensor for {name} of {module}")
+                raise CheckpointError(
+                    f"checkpoint has no tensor for {name} of {module}, or one of another shape; "
+                    "load it with its own config, then call resize_token_embeddings or "
+                    "set_output_embeddings"
+                )
 
-    def get_input_embeddings(self) -> torch.nn.Module:
+    def get_input_embeddings(self) -> nn.Module:
         """Return the token embedding."""
-        embedding: torch.nn.Module = self.model.embedding
+        embedding: nn.Module = self.model.embedding
         return embedding
 
-    def get_output_embeddings(self) -> torch.nn.Module | None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the token embedding, which a tied model has as output projection, too."""
+        self.model.embedding = value
+
+    def get_output_embeddings(self) -> nn.Module | None:
         """Return the output projection; None when it is the embedding."""
-        head: torch.nn.Module | None = self.model.lm_head
+        head: nn.Module | None = self.model.lm_head
         return head
 
-    def forward(
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the output projection; a tied model has one of its own from then on."""
+        self.model.lm_head = new_embeddings
+        self.config.tie_word_embeddings = False
+        self._renew_settings()
+
+    def resize_token_embeddings(
         self,
-        input_ids: Tensor,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Change the number of tokens, as transformers does.
+
+        Raises:
+            BackendError: Not ``mean_resizing``, which needs initial values that Llama has.
+        """
+        if not mean_resizing:
+            raise BackendError(
+                "resize_token_embeddings: new rows are drawn around the mean of the others; leave "
+                "mean_resizing out, and set other values afterwards"
+            )
+        embedding: nn.Embedding = super().resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of
+        )
+        self._renew_settings()
+        return embedding
+
+    def _renew_settings(self) -> None:
+        """Let the model's own settings follow those of the config."""
+        changed = self.config.model_config()
+        self.model.config = changed.model_copy(update={"attention": self.model.config.attention})
+
+    def _set_gradient_checkpointing(
+        self,
+        enable: bool = True,
+        gradient_checkpointing_func: Callable[..., Any] = checkpoint,
+        every_n_layers: int = 1,
+    ) -> None:
+        """Compute each layer again in the backward pass; without re-entering, whatever is asked."""
+        if every_n_layers != 1 or getattr(gradient_checkpointing_func, "func", checkpoint) is not (
+            checkpoint
+        ):
+            raise BackendError(
+                "activation checkpointing: every layer is computed again, on its own device; leave "
+                "every_n_layers and offload out"
+            )
+        self.gradient_checkpointing = enable
+        self.model.recompute = "layer" if enable else "none"
+
+    def set_attn_implementation(
+        self, attn_implementation: Any, *options: Any, **named: Any
+    ) -> None:
+        """Choose an attention implementation, and with it our backend."""
+        super().set_attn_implementation(attn_implementation, *options, **named)
+        backend = BACKENDS[self.config._attn_implementation]
+        self.model.backend = backend
+        for layer in self.model.layers:
+            layer.attention.backend = backend
+
+    def forward(  # noqa: PLR0913, PLR0917 - as transformers calls it
+        self,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
-        logits_to_keep: int = 0,
+        logits_to_keep: int | Tensor = 0,
         return_dict: bool | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
@@ -172,32 +190,53 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
             position_ids: [B, T]; None counts on from the cache. Without attention_mask and cache,
                 positions that restart separate documents packed in a row, as in transformers.
             past_key_values: Keys and values of earlier positions, appended to.
+            inputs_embeds: [B, T, D] embeddings in place of ids.
             labels: [B, T] ids, shifted here as everywhere in transformers; -100 is left out.
             use_cache: Return a cache also when none was given.
-            logits_to_keep: Only the last so many positions get logits; 0 is all.
+            logits_to_keep: Only the last so many positions get logits, or those that a tensor
+                lists; 0 is all.
             return_dict: False returns a tuple.
             **options: Boundaries of packed documents (see `hf_masks.Boundaries`), and what the loss
                 function takes, such as num_items_in_batch.
 
         Raises:
-            BackendError: Static cache, a mask under flash attention, or inner states asked for.
+            BackendError: Static cache, a mask under flash attention, inner states asked for, or not
+                exactly one of ids and embeddings with a position at least.
             ConfigError: A mask or boundaries of documents that do not fit, or documents with a
                 cache.
         """
         self._refuse(options)
-        (B, T), boundaries = input_ids.shape, Boundaries.taken_from(options)
+        inputs = _one_of(input_ids, inputs_embeds)
+        (B, T), boundaries = inputs.shape[:2], Boundaries.taken_from(options)
         segments = segment_ids(boundaries, position_ids, (B, T), attention_mask is not None)
         if use_cache is None:  # packed documents are trained on or scored, and never continued
-            use_cache = self.config.use_cache and not self.training and segments is None
+            again = self.gradient_checkpointing and torch.is_grad_enabled()
+            wanted = self.config.use_cache and not self.training and not again
+            use_cache = wanted and segments is None
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values, segments)
-        logits = linear(hidden[:, -logits_to_keep:], self.model.output_weight)
+        hidden = self._hidden(inputs, attention_mask, position_ids, past_key_values, segments)
+        if not isinstance(logits_to_keep, Tensor):
+            hidden = hidden[:, -int(logits_to_keep) :]
+        else:
+            hidden = hidden[:, logits_to_keep]
+        logits = self._logits(hidden)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config.vocab_size, **options)
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
         return output.to_tuple() if return_dict is False else output
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states, by modules: an adapter may have taken the place of one."""
+        head, embedding = self.model.lm_head, self.model.embedding
+        if head is not None:
+            logits: Tensor = head(hidden)
+            return logits
+        if isinstance(embedding, nn.Embedding):
+            return linear(hidden, embedding.weight)
+        # Tied, so an adapter of the embedding changes the output as well: merging it will, too.
+        return linear(hidden, embedding(torch.arange(self.config.vocab_size, device=hidden.device)))
 
     def _hidden(
         self,
@@ -209,7 +248,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
     ) -> Tensor:
         if cache is not None and cache.is_compileable:
             raise BackendError("static caches are not supported; leave cache_implementation out")
-        past, (B, T) = 0 if cache is None else int(cache.get_seq_length()), tokens.shape
+        past, (B, T) = 0 if cache is None else int(cache.get_seq_length()), tokens.shape[:2]
         if positions is None and segments is None:
             positions = torch.arange(past, past + T, device=tokens.device)
         mask = None if attention_mask is None else visible(attention_mask, (B, T), past)
@@ -233,10 +272,26 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
 
         The folder is readable by `checkpoint.load_model` too.
         """
-        options.setdefault("state_dict", self.model.state_dict())
+        weights = options.get("state_dict") or self.state_dict()
+        prefix = f"{self.base_model_prefix}."
+        options["state_dict"] = {name.removeprefix(prefix): one for name, one in weights.items()}
         self.config.auto_map = AUTO_MAP
         super().save_pretrained(save_directory, **options)
         write_text(Path(save_directory) / f"{STUB_MODULE}.py", STUB)
+
+
+def _one_of(tokens: Tensor | None, embeddings: Tensor | None) -> Tensor:
+    """Return ids or embeddings, whichever there are."""
+    if (tokens is None) == (embeddings is None):
+        raise BackendError("give exactly one of input_ids and inputs_embeds")
+    name, inputs = ("input_ids", tokens) if embeddings is None else ("inputs_embeds", embeddings)
+    assert inputs is not None
+    if inputs.dim() != (2 if embeddings is None else 3) or not inputs.numel():
+        raise BackendError(
+            f"{name} has shape {list(inputs.shape)}: give at least one sequence of one position, "
+            f"[batch, positions{'' if embeddings is None else ', hidden_size'}]"
+        )
+    return inputs
 
 
 AutoConfig.register(MODEL_TYPE, DiffTransformerConfig)

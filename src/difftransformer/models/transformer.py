@@ -175,7 +175,7 @@ class Transformer(LanguageModel):
         """Hidden states after the final norm.
 
         Args:
-            tokens: [B, T] ids.
+            tokens: [B, T] ids, or [B, T, D] what to read in place of their embeddings.
             positions: [T] or [B, T] rotary positions; None counts on from the cache, or from 0 in
                 each document.
             cache: Keys and values of earlier positions; these T are appended.
@@ -187,13 +187,15 @@ class Transformer(LanguageModel):
             [B, T, D].
 
         Raises:
-            ConfigError: more positions than ``max_positions``, in a document where there are
+            ConfigError: no position, more than ``max_positions``, in a document where there are
                 several, or ``segment_ids`` that cannot be used.
         """
+        if not tokens.shape[1]:
+            raise ConfigError("a sequence has no positions: give one token at least")
         past = cache.get_seq_length() if cache is not None else 0
         length = past + tokens.shape[1]
         if segment_ids is not None:
-            B, T = tokens.shape
+            B, T = tokens.shape[:2]
             mask = document_mask(segment_ids, (B, T), mask, cache)
             if length > self.config.max_positions:  # else there is no need to wait for a GPU
                 length = int(mask.sum(dim=-1).max())
@@ -205,7 +207,8 @@ class Transformer(LanguageModel):
         else:
             rope = self._rotary.span(past, tokens.shape[1], tokens.device)
         x = self._residual_stream(tokens)
-        again = self.recompute != "none" and torch.is_grad_enabled()
+        # Computed again, a layer would append to the cache a second time.
+        again = self.recompute != "none" and cache is None and torch.is_grad_enabled()
         for layer in self.layers:
             if again:
                 x = computed_again(layer, self.recompute, x, rope, mask, cache)
@@ -275,7 +278,7 @@ class Transformer(LanguageModel):
 
     def _residual_stream(self, tokens: Tensor) -> Tensor:
         """Embed [B, T] ids, in the precision that the layers add to: [B, T, D]."""
-        x: Tensor = self.embedding(tokens)
+        x: Tensor = tokens if tokens.dim() == 3 else self.embedding(tokens)
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return x

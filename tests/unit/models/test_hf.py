@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small_layers import FITTING
@@ -190,6 +191,149 @@ def test_what_the_face_cannot_do_is_refused() -> None:
         from transformers import StaticCache
 
         model(prompt(4), past_key_values=StaticCache(config=model.config, max_cache_len=8))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("target", ["all-linear", "embedding", "lm_head"])
+def test_merging_an_adapter_leaves_the_logits(target: str, tied: bool) -> None:
+    peft = pytest.importorskip("peft")
+    model = face(build({"variant": "diff_v1"}, tied))
+    assert model.config.tie_word_embeddings == model.config.to_dict()["tie_word_embeddings"] == tied
+    with torch.no_grad():
+        before = model(prompt(9)).logits
+    targets = target if target == "all-linear" else [target]
+    settings = peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM")
+    if tied and target == "lm_head":
+        with pytest.raises(ValueError, match=r"lm_head.* not found"):
+            peft.get_peft_model(model, settings)
+        return
+    adapted = peft.get_peft_model(model, settings).eval()
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(len(name)))
+        changed = adapted(input_ids=prompt(9)).logits
+        merged = adapted.merge_and_unload()(prompt(9)).logits
+    assert (changed - before).abs().max() > 0.1  # so the adapter is part of what is computed
+    torch.testing.assert_close(merged, changed, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["PromptTuningConfig", "PromptEncoderConfig"])
+def test_prompts_are_tuned(kind: str) -> None:
+    peft = pytest.importorskip("peft")
+    settings = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    model = peft.get_peft_model(face(build({"variant": "diff_v1"})), settings)
+    model(input_ids=prompt(9), labels=prompt(9)).loss.backward()
+    trained = [one for one in model.parameters() if one.requires_grad]
+    assert trained and all(one.grad.abs().max() > 0 for one in trained)
+    written = model.eval().generate(input_ids=prompt(9), max_new_tokens=2, pad_token_id=0)
+    assert written.shape == (1, 11)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_vocabulary_is_resized(tied: bool, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = face(build({"variant": "diff_v1"}, tied))
+    with torch.no_grad():
+        before = model(prompt(9)).logits
+    model.resize_token_embeddings(70)
+    assert model.model.config.vocab_size == model.config.vocab_size == 70
+    with torch.no_grad():
+        after = model(prompt(9)).logits
+        assert after.shape == (1, 9, 70)
+        torch.testing.assert_close(after[..., :61], before)
+        model.save_pretrained(tmp_path)
+        assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(prompt(9)).logits, after)
+    assert torch.equal(load_model(tmp_path).embedding.weight, model.get_input_embeddings().weight)
+    with pytest.raises(UserError, match="mean_resizing"):
+        model.resize_token_embeddings(80, mean_resizing=False)
+    with pytest.raises(UserError, match="resize_token_embeddings"):
+        AutoModelForCausalLM.from_pretrained(tmp_path, vocab_size=80, ignore_mismatched_sizes=True)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_embeddings_are_replaced(tied: bool, tmp_path: Path) -> None:
+    model = face(build({"variant": "diff_v1"}, tied))
+    embedding, head = torch.nn.Embedding(61, 32), torch.nn.Linear(32, 61, bias=False)
+    model.set_input_embeddings(embedding)
+    assert model.get_input_embeddings() is embedding
+    hidden = model.model.hidden_states(prompt(9))
+    weight = embedding.weight if tied else model.get_output_embeddings().weight
+    torch.testing.assert_close(model(prompt(9)).logits, hidden @ weight.T)
+    model.set_output_embeddings(head)
+    torch.testing.assert_close(model(prompt(9)).logits, head(hidden))
+    model.save_pretrained(tmp_path)
+    assert torch.equal(load_model(tmp_path).output_weight, head.weight)
+
+
+def test_layers_are_computed_again_as_transformers_asks() -> None:
+    model = face(build({"variant": "diff_v1"}))
+    tokens = prompt(12)
+
+    def gradients() -> list[torch.Tensor]:
+        return list(torch.autograd.grad(model(tokens, labels=tokens).loss, [*model.parameters()]))
+
+    wanted = gradients()
+    calls: list[int] = []
+    model.model.layers[0].register_forward_pre_hook(lambda *_: calls.append(1))
+    model.gradient_checkpointing_enable()
+    assert model.is_activation_checkpointing
+    for found, one in zip(gradients(), wanted, strict=True):
+        torch.testing.assert_close(found, one)
+    assert len(calls) == 2
+    cached = model(tokens, use_cache=True)  # with a cache nothing is computed again
+    cached.logits.sum().backward()
+    assert len(calls) == 3 and cached.past_key_values.get_seq_length() == 12
+    model.gradient_checkpointing_disable()
+    assert not model.is_activation_checkpointing
+    gradients()
+    assert len(calls) == 4
+    with pytest.raises(UserError, match="every_n_layers"):
+        model.activation_checkpointing_enable(every_n_layers=2)
+
+
+def test_embeddings_in_place_of_ids() -> None:
+    model = face(build({"variant": "diff_v1"}))
+    embedded = model.get_input_embeddings()(prompt(9))
+    assert torch.equal(model(inputs_embeds=embedded).logits, model(prompt(9)).logits)
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    written = model.generate(inputs_embeds=embedded, **options)
+    assert torch.equal(written, model.generate(prompt(9), **options)[:, 9:])
+
+
+def test_logits_are_of_the_positions_that_are_asked_for() -> None:
+    model = face(build({"variant": "diff_v1"}))
+    every = model(prompt(9)).logits
+    places = torch.tensor([1, 3])
+    found = model(prompt(9), logits_to_keep=places).logits
+    torch.testing.assert_close(found, every[:, places])
+    torch.testing.assert_close(model(prompt(9), logits_to_keep=np.int64(2)).logits, every[:, -2:])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        ({}, "exactly one of input_ids and inputs_embeds"),
+        ({"input_ids": prompt(4), "inputs_embeds": torch.ones(1, 4, 32)}, "exactly one"),
+        ({"input_ids": prompt(4)[:, :0]}, r"input_ids has shape \[1, 0\]"),
+        ({"input_ids": prompt(4)[:0]}, r"input_ids has shape \[0, 4\]"),
+        ({"input_ids": prompt(4)[0]}, r"input_ids has shape \[4\]"),
+        ({"inputs_embeds": torch.ones(4, 32)}, r"inputs_embeds has shape \[4, 32\]"),
+    ],
+)
+def test_inputs_without_a_position_are_refused(inputs: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why) as refusal:
+        face(build({"variant": "diff_v1"}))(**inputs)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_attention_implementation_can_be_changed() -> None:
+    model = face(build({"variant": "diff_v1"}))
+    before = model(prompt(9)).logits
+    model.set_attn_implementation("eager")
+    assert {layer.attention.backend for layer in model.model.layers} == {"eager"}
+    torch.testing.assert_close(model(prompt(9)).logits, before)
 
 
 def test_transformers_is_not_imported_by_the_models_themselves() -> None:

@@ -1,0 +1,88 @@
+"""The config by the names that users and tools of transformers know."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from difftransformer import DiffTransformerConfig, DiffTransformerForCausalLM
+from difftransformer.errors import UserError
+from difftransformer.models.checkpoint import read_config
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+
+
+def test_a_config_is_made_by_the_names_of_transformers(tmp_path: Path) -> None:
+    config = DiffTransformerConfig(**SIZES, max_position_embeddings=np.int64(64))
+    model = DiffTransformerForCausalLM(config).eval()
+    found = config.model_config()
+    assert (found.vocab_size, found.d_model, found.num_layers) == (61, 32, 2)
+    assert (found.ffn_dim, found.max_positions) == (88, 64)  # 8/3 of the width, upwards
+    assert found.attention == {"variant": "diff_v1", "num_heads": 4, "head_dim": 4}
+    assert model.model.layers[0].attention.o_proj.weight.shape == (32, 32)  # heads fill the width
+    model.save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())
+    assert not stored.keys() & SIZES.keys()  # each setting once, below `model`
+    again = DiffTransformerForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.arange(9)[None]
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+    assert read_config(tmp_path) == found
+
+
+def test_names_are_read_written_and_in_the_dictionary_that_tools_read() -> None:
+    model = {
+        "vocab_size": np.int64(61), "d_model": 32, "num_layers": 2, "ffn_dim": 40,
+        "attention": {"variant": "softmax", "head_dim": 8, "num_kv_heads": 2},
+        "max_positions": 64, "tie_embeddings": True,
+    }  # fmt: skip
+    config = DiffTransformerConfig(model=model, hidden_size=64)
+    wanted = {
+        "vocab_size": 61, "hidden_size": 64, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 8,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    assert {name: config.to_dict()[name] for name in wanted} == wanted
+    config.vocab_size, config.rope_theta, config.tie_word_embeddings = np.int64(70), 5e5, False
+    changed = config.model_config()
+    assert (changed.vocab_size, changed.rope_theta, changed.tie_embeddings) == (70, 5e5, False)
+    assert model["vocab_size"] == 61 and model["d_model"] == 32  # the caller's is left alone
+    assert json.loads(config.to_json_string())["model"]["vocab_size"] == 70
+
+
+def test_names_hold_what_factors_made() -> None:
+    attention = {
+        "variant": "diff_v2", "head_dim": 4, "head_dim_multiplier": 2,
+        "heads_per_kv_head": 2, "num_heads_multiplier": 1.5,
+    }  # fmt: skip
+    config = DiffTransformerConfig(
+        **SIZES | {"num_attention_heads": None}, model={"attention": attention}
+    )
+    assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (6, 2, 8)
+    again = DiffTransformerConfig.from_dict(config.to_dict())
+    assert (again.num_attention_heads, again.num_key_value_heads, again.head_dim) == (6, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"num_attention_heads": 5}, "5 heads of diff_v1 do not fill hidden_size 32"),
+        ({"vocab_size": None}, "vocab_size: required key is missing"),
+        ({"attention_bias": True}, "attention_bias is False in every model here"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'silu'"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "give rope_theta alone"),
+        ({"model": {"attention": {"variant": "diff_v9"}}}, "unknown variant 'diff_v9'"),
+    ],
+)
+def test_what_a_model_cannot_be_is_one_line(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why) as refusal:
+        DiffTransformerForCausalLM(DiffTransformerConfig(**SIZES | options))
+    assert "\n" not in str(refusal.value)
