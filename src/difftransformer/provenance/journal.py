@@ -151,7 +151,7 @@ class SpoolTracker:
         self._replaying = False
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with
-        self._last_system = time.monotonic()
+        self._last_system = self._last_flush = time.monotonic()
         self._recall(self._spool.earlier)
         self._spool.append({"kind": "status", "status": "RUNNING", "at": _now()})
 
@@ -164,10 +164,12 @@ class SpoolTracker:
         self._log_texts("tags", {key: str(value) for key, value in tags.items()})
 
     def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Record points of curves at ``step``."""
+        """Record points of curves at ``step``; now and then all so far go to the disk."""
         if time.monotonic() - self._last_system >= self._delivery.system_every:
             values = {**values, **self._system_load()}
         self._log_points(values, step)
+        if time.monotonic() - self._last_flush >= self._delivery.live_every:
+            self.flush()
 
     def log_artifact(self, path: Path) -> None:
         """Keep a small file for the store as it is now.
@@ -183,12 +185,16 @@ class SpoolTracker:
         self._spool.append({"kind": "artifact", "path": f"{ARTIFACTS}/{path.name}"})
 
     def rewind(self, step: int) -> None:
-        """Resume behind ``step``: points after it that come again are known already."""
+        """Resume behind ``step``, 0 for the start: what the journal has of later steps it keeps.
+
+        Their points come again, some with another speed, and would be points of their own.
+        """
         self._replaying = True
         self._points = {key: value for key, value in self._points.items() if key[1] > step}
 
     def flush(self) -> None:
         """Bring everything so far to the disk; before a checkpoint, not after it."""
+        self._last_flush = time.monotonic()
         if self._spool.flush() and self._sender is not None:
             self._sender.notify()
 

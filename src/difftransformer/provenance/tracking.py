@@ -9,8 +9,9 @@ and never waits for a server. Sending is done by
   job at its end where its disk goes with it.
 
 Points carry the time they were made, so what is sent twice after a crash is the same point, which
-the store keeps once. A training job flushes *before* it writes a checkpoint and, when it resumes,
-makes the points behind that checkpoint again; the journal knows them and keeps the first.
+the store keeps once. A training job flushes every half minute and *before* it writes a checkpoint.
+When it resumes, it makes the points behind its checkpoint again, all of them where it had none; the
+journal knows them and keeps the first.
 """
 
 from __future__ import annotations

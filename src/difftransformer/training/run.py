@@ -267,7 +267,8 @@ def _resume(
 ) -> None:
     tracker, mark = frame["tracker"], frame["state"] / FINISHED
     was_finished = mark.exists()
-    if was_finished and frame.get("afresh", False):
+    afresh = was_finished and frame.get("afresh", False)
+    if afresh:
         logger.info("this training had finished and is asked for again: it starts afresh")
         store.clear()
         mirror.clear()
@@ -276,13 +277,15 @@ def _resume(
         logger.warning("what it started from has been trained again to other weights: afresh")
         store.clear()
         mirror.clear()
-        newest = None
+        newest, afresh = None, True
     if newest is None and (damaged := store.damaged()):
         logger.warning(
             "no complete checkpoint is left (damaged: %s): training starts from step 0",
             ", ".join(damaged),
         )
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
+    if newest is None and not afresh:
+        tracker.rewind(0)
     if newest is not None:
         trainer.restore(newest)
         for row in trainer.history.rows:  # what the journal has it keeps; a full disk cost it some

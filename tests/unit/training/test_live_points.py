@@ -1,0 +1,45 @@
+"""What a training tells about itself while it runs, and after a kill."""
+
+import multiprocessing
+from collections import Counter
+from pathlib import Path
+
+from stopping import wait_until
+from tiny_training import Train, column, make_slice
+
+from difftransformer.provenance.journal import Delivery, SpoolTracker
+from difftransformer.provenance.spool import JOURNAL, read_records
+
+
+def logged(state: Path) -> Counter[tuple[str, int]]:
+    """How often the journal on the disk has each point."""
+    if not (state / JOURNAL).exists():
+        return Counter()
+    found = (record for record, _ in read_records(state / JOURNAL) if record["kind"] == "metrics")
+    return Counter((name, record["step"]) for record in found for name in record["values"])
+
+
+def test_without_checkpoints_points_arrive_while_it_runs_and_once(
+    train: Train, tmp_path: Path
+) -> None:
+    state, slice = tmp_path / "run" / "state", make_slice(steps=300, checkpoint_every=None)
+
+    def attempt() -> None:
+        at_once = Delivery(live_every=0.0, system_every=0.0)
+        tracker = SpoolTracker(state, stage="pretrain", name="a", job_id="j", delivery=at_once)
+        train(slice, tracker=tracker)
+        tracker.close("FINISHED")
+
+    process = multiprocessing.get_context("fork").Process(target=attempt)
+    process.start()
+    wait_until(lambda: ("loss", 6) in logged(state), process)
+    process.kill()
+    process.join()
+    assert not (tmp_path / "run" / "out").exists()
+    assert not list(state.glob("checkpoint-*"))
+    attempt()
+    points = logged(state)
+    assert max(points.values()) == 1
+    steps = sorted(step for name, step in points if name == "loss")
+    assert steps == column(tmp_path / "run", "step")
+    assert ("tokens_per_second", 6) in points
