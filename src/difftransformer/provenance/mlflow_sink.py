@@ -7,7 +7,7 @@ Jobs of one stage and name (``tiny/diff_v1/0``) but different fingerprints super
 when one has finished, the others get the tag ``superseded_by`` and are deleted softly, so the
 default view of the UI shows what the tables use; the UI's filter "State: Deleted" shows them and
 can restore them. One that finishes anew is restored. Only runs of this results folder are
-superseded, by a workspace id kept in ``results/mlflow/workspace``.
+continued, ended or superseded, by a workspace id kept in ``results/mlflow/workspace``.
 
 A training that went on from the copy of a machine that was lost is a run of its own. When it has
 finished, it ends the run that stayed behind, which no process of that machine can end any more.
@@ -38,7 +38,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_USER  # noqa: E402
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
-from difftransformer.provenance.mlflow_store import open_store  # noqa: E402
+from difftransformer.provenance.mlflow_store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, experiment_tags, place_of  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
@@ -56,8 +56,7 @@ from difftransformer.provenance.spool import (  # noqa: E402
     statuses,
 )
 
-PREFIX = "difftransformer"
-_SPOOL, _JOB, _WORKSPACE = f"{PREFIX}.spool", f"{PREFIX}.job", f"{PREFIX}.workspace"
+_SPOOL, _JOB = f"{PREFIX}.spool", f"{PREFIX}.job"
 _SEEN = f"{PREFIX}.seen"
 """When a run ended last; its end says when it ended first, if it was done again."""
 _CONTINUED = "continued_by"
@@ -82,6 +81,7 @@ class MlflowSink:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
         self.client, self._workspace = open_store(uri, root)
+        self._mine = f"tags.`{WORKSPACE}` = '{self._workspace}'"
 
     def experiment(self, stage: str) -> str:
         """Id of the experiment of a stage, made if missing."""
@@ -121,11 +121,15 @@ class MlflowSink:
             return count
 
     def find(self, job_id: str) -> tuple[str, str] | None:
-        """Give experiment and run of a job of this results folder; None: there is no such run."""
-        mine = f"tags.job_id = '{job_id}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
-        ids = self._experiment_ids()
-        found = self.client.search_runs(ids, mine, ViewType.ALL, 1) if ids else []
-        return next(((run.info.experiment_id, run.info.run_id) for run in found), None)
+        """Give experiment and run of a job; None: there is no such run.
+
+        In a copy of a results folder, a run of the folder that it was copied from.
+        """
+        ids, same = self._experiment_ids(), f"tags.job_id = '{job_id}'"
+        for mine in (f" and {self._mine}", "") if ids else ():
+            for run in self.client.search_runs(ids, same + mine, ViewType.ALL, 1):
+                return run.info.experiment_id, run.info.run_id
+        return None
 
     def views(self) -> dict[str, str]:
         """Give what to open of each experiment, behind the address of MLflow, by its stage."""
@@ -169,10 +173,9 @@ class MlflowSink:
 
     def _own_runs(self, more: str = "") -> list[Run]:
         """Give all active runs of this results folder that meet a condition."""
-        mine = f"tags.`{_WORKSPACE}` = '{self._workspace}'{more}"
         ids, runs, page = self._experiment_ids(), list[Run](), None
         while ids:  # there are none on a fresh store
-            found = self.client.search_runs(ids, mine, page_token=page)
+            found = self.client.search_runs(ids, self._mine + more, page_token=page)
             runs += found
             if not (page := found.token):
                 break
@@ -195,7 +198,7 @@ class MlflowSink:
         said = statuses(state)
         if sent.run_id is None or not said or said[-1] in TERMINAL or is_written(state):
             return
-        run = self._known_run(sent.run_id)
+        run = self._own_run(sent.run_id)
         if run is not None and run.info.status == "RUNNING":
             self._end_killed(sent.run_id, last_sign(state))
         replace(sent, ended=True).save(state, self._uri)
@@ -237,29 +240,30 @@ class MlflowSink:
     def _open_run(self, job: Record, run_id: str | None) -> str:
         """Give the run of a journal: known, found by its tag, or created; active in any case."""
         experiment = self.experiment(job["stage"])
-        found = self._known_run(run_id) if run_id else None
+        found = self._own_run(run_id) if run_id else None
         if found is None:
-            spool = f"tags.`{_SPOOL}` = '{job['spool']}'"
+            spool = f"tags.`{_SPOOL}` = '{job['spool']}' and {self._mine}"
             found = next(iter(self.client.search_runs([experiment], spool, ViewType.ALL, 1)), None)
         if found is None:
-            tags = {_SPOOL: job["spool"], _JOB: job["name"], _WORKSPACE: self._workspace}
+            tags = {_SPOOL: job["spool"], _JOB: job["name"], WORKSPACE: self._workspace}
             tags |= {"job_id": job["job_id"], "mlflow.source.name": PREFIX, MLFLOW_USER: _user()}
             found = self.client.create_run(experiment, job["at"], tags, run_name=job["name"])
         if found.info.lifecycle_stage == "deleted":
             self.client.restore_run(found.info.run_id)
         return str(found.info.run_id)
 
-    def _known_run(self, run_id: str) -> Run | None:
-        """Give a run; None where the store does not have it any more."""
+    def _own_run(self, run_id: str) -> Run | None:
+        """Give a run; None where the store does not have it any more, or it is another folder's."""
         try:
-            return self.client.get_run(run_id)
+            run = self.client.get_run(run_id)
+            return run if run.data.tags.get(WORKSPACE) == self._workspace else None
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return None
 
     def _supersede(self, run_id: str, finished: int, job: Record) -> None:
-        same = f"tags.`{_JOB}` = '{job['name']}' and tags.`{_WORKSPACE}` = '{self._workspace}'"
+        same = f"tags.`{_JOB}` = '{job['name']}' and {self._mine}"
         runs = self.client.search_runs([self.experiment(job["stage"])], same)
         for other in runs:
             if other.info.run_id == run_id or other.data.tags.get("job_id") == job["job_id"]:
@@ -310,11 +314,11 @@ class MlflowSink:
     def _find_or_create_experiment(self, stage: str) -> str:
         name, tags = f"{PREFIX}/{stage}", experiment_tags(stage)
         if (found := self.client.get_experiment_by_name(name)) is None:
-            location = None
+            location, owned = None, dict[str, str]()
             if is_database(self._uri):
-                location = (self._root / "mlflow" / "artifacts").resolve().as_uri()
+                location, owned = artifact_location(self._root), {WORKSPACE: self._workspace}
             try:
-                return str(self.client.create_experiment(name, location, tags))
+                return str(self.client.create_experiment(name, location, tags | owned))
             except MlflowException:  # another process was faster
                 if (found := self.client.get_experiment_by_name(name)) is None:
                     raise
