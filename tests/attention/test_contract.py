@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import exact_output, exact_weights
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.errors import BackendError
@@ -23,11 +24,15 @@ CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked"
 LENGTHS = [13, 70] if fused.interpreted() else [1, 2, 13, 65, 130]
 
 
-def gradients(layer: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str, torch.Tensor]:
+def gradients(
+    parameters: Attention | dict[str, torch.Tensor], x: torch.Tensor, out: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Gradients of the input and of parameters by name, from one fixed gradient of the output."""
     probe = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
-    names = [name for name, _ in layer.named_parameters()]
-    found = torch.autograd.grad(out, [x, *layer.parameters()], probe)
-    return dict(zip(["x", *names], found, strict=True))
+    if isinstance(parameters, Attention):
+        parameters = dict(parameters.named_parameters())
+    found = torch.autograd.grad(out, [x, *parameters.values()], probe)
+    return dict(zip(["x", *parameters], found, strict=True))
 
 
 def test_every_tensor_is_trained_or_saved(options: dict[str, Any]) -> None:
@@ -45,18 +50,17 @@ def test_what_tables_say_of_the_norm_of_heads_is_so(options: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("length", LENGTHS)
-def test_forward_and_gradients_are_those_of_the_reference(
+def test_forward_and_gradients_are_those_of_the_equations(
     options: dict[str, Any], backend: str, length: int
 ) -> None:
     layer = build(options, backend)
     x, rope = inputs(layer, length)
     x.requires_grad_()
-    oracle = copy.deepcopy(layer).double()
-    exact_x = x.detach().double().requires_grad_()
-    exact_out = oracle.reference(exact_x, (rope[0].double(), rope[1].double()))
+    weights, exact_x = exact_weights(layer), x.detach().double().requires_grad_()
+    exact_out = exact_output(options, weights, exact_x, layer.layer_index)
     out = layer(x, rope)
     torch.testing.assert_close(out.double(), exact_out, rtol=1e-5, atol=1e-5)
-    exact = gradients(oracle, exact_x, exact_out)
+    exact = gradients(weights, exact_x, exact_out)
     for name, found in gradients(layer, x, out).items():
         size = exact[name].abs().max().clamp_min(1.0)
         assert (found - exact[name]).abs().max() / size < 1e-5, name
@@ -65,21 +69,22 @@ def test_forward_and_gradients_are_those_of_the_reference(
 if fused.interpreted():
 
     @pytest.mark.parametrize("length", [13, 70])
-    def test_float16_by_fused_is_as_near_the_reference_as_the_formula_in_float16(
+    def test_float16_by_fused_is_as_near_the_equations_as_eager_in_float16(
         options: dict[str, Any], length: int
     ) -> None:
         layer, plain = (build(options, backend).half() for backend in ("fused", "eager"))
         plain.load_state_dict(layer.state_dict())
-        oracle = copy.deepcopy(layer).double()
         x, rope = inputs(layer, length)
         x, rope = x.half().requires_grad_(), (rope[0].half(), rope[1].half())
 
-        def outcome(one: Attention, x: torch.Tensor, out: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"out": out.double(), **gradients(one, x, out)}
+        def outcome(
+            parameters: Attention | dict[str, torch.Tensor], x: torch.Tensor, out: torch.Tensor
+        ) -> dict[str, torch.Tensor]:
+            return {"out": out.double(), **gradients(parameters, x, out)}
 
-        exact_x = x.detach().double().requires_grad_()
-        exact_rope = (rope[0].double(), rope[1].double())
-        exact = outcome(oracle, exact_x, oracle.reference(exact_x, exact_rope))
+        weights, exact_x = exact_weights(layer), x.detach().double().requires_grad_()
+        exact_out = exact_output(options, weights, exact_x, layer.layer_index)
+        exact = outcome(weights, exact_x, exact_out)
         found, formula = (outcome(one, x, one(x, rope)) for one in (layer, plain))
         for name, wanted in exact.items():
             if name.startswith("lambda_"):
@@ -92,7 +97,7 @@ if fused.interpreted():
 
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 @pytest.mark.parametrize("length", [1, 70])
-def test_second_derivatives_are_those_of_the_reference_or_refused(
+def test_second_derivatives_are_those_of_the_equations_or_refused(
     options: dict[str, Any], backend: str, length: int
 ) -> None:
     layer = build(options, backend)
@@ -111,7 +116,7 @@ def test_second_derivatives_are_those_of_the_reference_or_refused(
         assert "has no second derivative" in str(refusal)
         return
     exact_x = x.detach().double().requires_grad_()
-    exact = copy.deepcopy(layer).double().reference(exact_x, (rope[0].double(), rope[1].double()))
+    exact = exact_output(options, exact_weights(layer), exact_x, layer.layer_index)
     wanted = second(exact, exact_x)
     assert (found - wanted).abs().max() / wanted.abs().max() < 1e-4
 

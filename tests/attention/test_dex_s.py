@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import exact_output, exact_weights, softmax_heads
 from small_layers import D_MODEL, build, inputs
 
 from difftransformer.config.model import ModelConfig
@@ -33,7 +34,8 @@ def test_it_changes_heads_as_dex_changes_those_of_trained_models(
     plain.load_state_dict(layer.state_dict(), strict=False)
     assert layer.selected == selected
     x, rope = inputs(layer, 9)
-    heads = torch.stack([plain.one_head(x, rope, h) for h in range(4)], dim=2)
+    options = {"variant": "softmax", **HEADS}
+    heads = torch.stack([*softmax_heads(options, dict(plain.named_parameters()), x)], dim=2)
     weight = layer.difference_proj.weight.view(-1, 6, 6).mT
     w_d = weight if difference == "head" else weight[0]
     own = changed(heads[:, :, :selected], w_d, layer.lambda_learned)
@@ -79,14 +81,17 @@ def test_one_matrix_of_a_layer_is_drawn_and_kept_once() -> None:
 
 
 @pytest.mark.parametrize("difference", ["layer", "head"])
-def test_gradients_of_a_share_of_heads_are_those_of_the_reference(difference: str) -> None:
-    layer = dex_s(share=0.5, difference=difference).double()
+def test_gradients_of_a_share_of_heads_are_those_of_the_equations(difference: str) -> None:
+    own = {"share": 0.5, "difference": difference}
+    layer = dex_s(**own).double()
     x, rope = inputs(layer, 9)
     exact_x, turns = x.double().requires_grad_(), (rope[0].double(), rope[1].double())
-    parameters = [exact_x, *layer.parameters()]
+    options, weights = {"variant": "dex_s", **HEADS, **own}, exact_weights(layer)
+    outputs = (layer(exact_x, turns), exact_output(options, weights, exact_x, layer.layer_index))
+    trained = (layer.parameters(), weights.values())
     found, wanted = (
-        torch.autograd.grad((call(exact_x, turns) ** 2).sum(), parameters)
-        for call in (layer, layer.reference)
+        torch.autograd.grad((out**2).sum(), [exact_x, *parameters])
+        for out, parameters in zip(outputs, trained, strict=True)
     )
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

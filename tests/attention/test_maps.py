@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+from oracles import exact_maps, exact_weights
 from small_layers import build, inputs
 
 from difftransformer.models.attention.base import Attention
@@ -79,19 +79,6 @@ def test_the_two_maps_are_those_of_the_queries_of_a_head(options: dict[str, Any]
     (rows,) = layer.row_blocks(x, rope, 9)
     if rows.pair is None or options["variant"] == "tda":  # whose maps are no softmax
         return
-    for h in range(layer.num_heads):
-        queries = _queries(layer, options, h)
-        for j, found in zip(queries, rows.pair, strict=True):
-            slow = F.softmax(layer.one_logits(x, rope, j), dim=-1)
-            torch.testing.assert_close(found[:, h], slow, rtol=1e-6, atol=1e-8)
-
-
-def _queries(layer: Attention, options: dict[str, Any], h: int) -> tuple[int, int]:
-    """Return the two queries of a head, by the layouts that the papers give."""
-    if options["variant"] == "grouped_diff":
-        ratio = layer.num_heads // layer.num_kv_heads
-        first = h // ratio * (ratio + 1)
-        return first + h % ratio, first + ratio
-    if options.get("pairing") == "across_groups":
-        return h, layer.num_heads + h
-    return 2 * h, 2 * h + 1
+    for h, maps in enumerate(exact_maps(options, exact_weights(layer), x)):
+        for found, exact in zip(rows.pair, maps, strict=True):
+            torch.testing.assert_close(found[:, h], exact, rtol=1e-6, atol=1e-8)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import exact_maps, exact_output, exact_weights, shared_pairs
 from small_layers import D_MODEL, build, configurations, inputs
 
 from difftransformer.config.model import ModelConfig
@@ -70,16 +71,19 @@ def test_lambdas_of_tda_start_as_told_and_count_as_zero_to_one() -> None:
         with torch.no_grad():
             layer.lambdas.copy_(torch.tensor(lambdas))
         outputs.append(layer(x, rope))
-        torch.testing.assert_close(outputs[-1], layer.reference(x, rope), rtol=1e-4, atol=1e-4)
+        exact = exact_output(options, exact_weights(layer), x.double(), layer.layer_index)
+        torch.testing.assert_close(outputs[-1].double(), exact, rtol=1e-4, atol=1e-4)
     assert torch.equal(*outputs)
 
 
 def test_diff_v1_with_lambda_fixed_at_0_is_its_first_maps_with_its_own_factor() -> None:
-    layer = build({"variant": "diff_v1", "lambda_fixed": 0.0, **HEADS}, "sdpa")
+    options = {"variant": "diff_v1", "lambda_fixed": 0.0, **HEADS}
+    layer = build(options, "sdpa")
     assert isinstance(layer, DifferentialAttention)
     assert layer.factor == pytest.approx(0.2 + 0.6 * math.exp(-0.3))  # that of layer 1
     x, rope = inputs(layer, 9)
-    first = torch.stack([layer.one_logits(x, rope, 2 * h).softmax(-1) for h in range(4)], dim=1)
+    maps = exact_maps(options, dict(layer.named_parameters()), x)
+    first = torch.stack([first for first, _ in maps], dim=1)
     torch.testing.assert_close(layer.attention_maps(x, rope), first)
     layer(x, rope).square().sum().backward()
     queries = layer.qkv_proj.weight.grad[: 4 * 2 * 4].view(4, 2, -1)
@@ -95,7 +99,8 @@ def test_a_lambda_fixed_at_its_start_is_that_number(lambda_init: object) -> None
     assert not any("lambda" in name for name, _ in fixed.named_parameters())
     x, rope = inputs(fixed, 9)
     assert torch.equal(fixed(x, rope), known(x, rope))
-    torch.testing.assert_close(fixed(x, rope), fixed.reference(x, rope), rtol=1e-4, atol=1e-4)
+    exact = exact_output(options | {"lambda_fixed": "init"}, exact_weights(fixed), x.double(), 1)
+    torch.testing.assert_close(fixed(x, rope).double(), exact, rtol=1e-4, atol=1e-4)
 
 
 def test_a_gain_starts_as_told_and_divides_by_nothing() -> None:
@@ -143,10 +148,12 @@ def test_maps_of_shared_diff_start_with_the_correlation_that_is_told(
         for module in Transformer.build(config, "eager", 0).modules()
         if isinstance(module, SharedDiffAttention)
     )
-    whole = layer.projection().detach()
-    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
-    for rows in (slice(0, 256), slice(256, 512)):  # queries, then keys: [2 heads, 2, 64] each
-        pair = whole[rows].view(2, 2, -1).transpose(0, 1).flatten(1)
-        assert abs(float(torch.corrcoef(pair)[0, 1]) - correlation) < 0.03
-        projected = (x @ whole[rows].T).view(64, 2, 2, 64).transpose(0, 2).flatten(1)
-        assert abs(float(torch.corrcoef(projected)[0, 1]) - correlation) < 0.03
+    weights = {name: tensor.detach() for name, tensor in layer.named_parameters()}
+    options = {"head_dim": 64, "num_heads": 2, "rank": rank}
+    x = torch.randn(1, 64, 256, generator=torch.Generator().manual_seed(1))
+    pairs = list(shared_pairs(options, weights, x))
+    for first, second in (("q1", "q2"), ("k1", "k2")):
+        both = [
+            torch.cat([getattr(pair, name).flatten() for pair in pairs]) for name in (first, second)
+        ]
+        assert abs(float(torch.corrcoef(torch.stack(both))[0, 1]) - correlation) < 0.03

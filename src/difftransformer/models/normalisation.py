@@ -23,10 +23,6 @@ class RMSNorm(nn.RMSNorm):
         with no_autocast(x):  # which would make a copy in float32; of two types torch has no kernel
             return F.rms_norm(x, self.normalized_shape, gain.to(x.dtype), self.eps)
 
-    def formula(self, x: Tensor) -> Tensor:
-        """As the equation has it, for the references of `models.attention`."""
-        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
-
 
 class _RMSNorm(torch.autograd.Function):
     """With u = x / rms(x) and g the incoming gradient times gain: dx = (g - u mean(g u)) / rms."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles import THETA, exact_output, rms_norm
 from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
@@ -12,7 +13,6 @@ from difftransformer.config.model import ModelConfig
 from difftransformer.measurements.curvature.hessian import LossHessian
 from difftransformer.models import gradients
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.rotary import RotaryTable
 from difftransformer.models.transformer import Transformer
 
 VOCAB, LENGTH = 5, 6
@@ -31,7 +31,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def small(name: str, **changes: Any) -> Transformer:
-    sizes = {"vocab_size": VOCAB, "d_model": 8, "num_layers": 2, "ffn_dim": 6, "max_positions": 8}
+    sizes = {"vocab_size": VOCAB, "d_model": 8, "num_layers": 2, "ffn_dim": 6, "max_positions": 8,
+             "rope_theta": THETA}  # fmt: skip
     attention = {"head_dim": 2, "num_heads": 2, "num_kv_heads": 1} | OPTIONS[name]
     config = ModelConfig.model_validate(
         sizes | {"attention": attention, "initializer": "fan_in", "embedding_std": 1.0} | changes
@@ -51,17 +52,19 @@ class Equations(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
+        self.options, self.eps = model.config.attention, model.config.norm_eps
 
     def forward(self, windows: Tensor) -> Tensor:
         model, tokens, targets = self.model, windows[:, :-1], windows[:, 1:]
         x = model.embedding.weight[tokens]
         for layer in model.layers:
-            head_dim = layer.attention.head_dim
-            rope = RotaryTable(head_dim, 1e4).span(0, tokens.shape[1], torch.device("cpu"))
-            x = x + layer.attention.reference(layer.attention_norm.formula(x), rope)
-            gate, up = (layer.ffn_norm.formula(x) @ layer.ffn.gate_up_proj.weight.T).chunk(2, -1)
+            weights = dict(layer.attention.named_parameters())
+            normed = rms_norm(x, layer.attention_norm.weight, self.eps)
+            x = x + exact_output(self.options, weights, normed, layer.attention.layer_index)
+            normed = rms_norm(x, layer.ffn_norm.weight, self.eps)
+            gate, up = (normed @ layer.ffn.gate_up_proj.weight.T).chunk(2, -1)
             x = x + (gate * torch.sigmoid(gate) * up) @ layer.ffn.down_proj.weight.T
-        logits = model.norm.formula(x) @ model.output_weight.T
+        logits = rms_norm(x, model.norm.weight, self.eps) @ model.output_weight.T
         picked = logits.gather(-1, targets[..., None]).squeeze(-1)
         return (logits.exp().sum(-1).log() - picked).mean()
 

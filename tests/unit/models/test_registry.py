@@ -116,12 +116,6 @@ class GainAttention:
         ("gain:GainAttention", None, "registry.py: gain: there is no gain.py beside it; write it"),
         ("gain:GainAtention", WHOLE, "class of gain.py 'GainAtention'; did you mean 'GainAttenti"),
         ("gain:GainAttention", WHOLE.replace("config_", "my_"), "no Attention with a config_class"),
-        (
-            "gain:GainAttention",
-            "from difftransformer.models.attention.base import Attention\n"
-            "class GainAttention(Attention):\n    config_class = None\n",
-            "registry.py: gain: GainAttention of gain.py has no one_head; write it",
-        ),
         ("gain:GainAttention", "class GainAttention(:\n", "gain.py:1: not valid Python: "),
     ],
 )

@@ -4,8 +4,6 @@ Shapes: B = batch, T = query positions, S = key positions (cached ones and T new
 D = d_model, H = output heads, G = key/value heads, d = head_dim, e = value_dim.
 """
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -16,7 +14,7 @@ from difftransformer.config.model import AttentionConfig
 from difftransformer.models.kernels import Kernel, kernel
 from difftransformer.models.kernels.eager import attention_map, causal
 from difftransformer.models.matrices import Linear
-from difftransformer.models.rotary import Rope, rotate, split_heads
+from difftransformer.models.rotary import Rope, split_heads
 
 
 class Cache(Protocol):
@@ -47,7 +45,7 @@ class Rows(NamedTuple):
     layer: int
 
 
-class Attention(nn.Module, ABC):
+class Attention(nn.Module):
     """One attention layer: [B, T, D] -> [B, T, D].
 
     The base projects, turns, caches and projects back; a variant says what the heads gather
@@ -256,40 +254,3 @@ class Attention(nn.Module, ABC):
             generator: Its alone, from the seed and its name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how {name} starts")
-
-    def reference(self, x: Tensor, rope: Rope) -> Tensor:
-        """Compute the formula as the paper writes it, slowly, for whole causal sequences."""
-        heads = [self.one_head(x, rope, h) for h in range(self.num_heads)]
-        return torch.cat(heads, dim=-1) @ self.o_proj.weight.T
-
-    @abstractmethod
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """For `reference`: what goes into the projection of head h, [B, T, e]."""
-
-    def one_logits(self, x: Tensor, rope: Rope, j: int) -> Tensor:
-        """For `reference`: logits of query j, [B, T, T], minus infinity in the future."""
-        q, k = self.one_pair(x, rope, j)
-        future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool().to(x.device)
-        return (q @ k.transpose(1, 2) / math.sqrt(self.head_dim)).masked_fill(future, -math.inf)
-
-    def one_pair(self, x: Tensor, rope: Rope, j: int) -> tuple[Tensor, Tensor]:
-        """For `reference`: query j and the keys that it meets, [B, T, d] each."""
-        key = self.num_queries + self.keys_per_group * self._group(j) + j % self.keys_per_group
-        weight, d = self.projection(), self.head_dim
-        q, k = (
-            rotate((x @ weight[i * d : (i + 1) * d].T).unsqueeze(1), rope).squeeze(1)
-            for i in (j, key)
-        )
-        return q, k
-
-    def one_value(self, x: Tensor, j: int) -> Tensor:
-        """For `reference`: the values that query j meets, [B, T, e]."""
-        first = (self.num_queries + self.num_keys) * self.head_dim + self._group(j) * self.value_dim
-        return x @ self.projection()[first : first + self.value_dim].T
-
-    def projection(self) -> Tensor:
-        """For `reference`: the matrix that `_project` applies."""
-        return self.qkv_proj.weight
-
-    def _group(self, j: int) -> int:
-        return j // (self.num_queries // self.num_kv_heads)

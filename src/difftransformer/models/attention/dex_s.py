@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
@@ -26,7 +25,6 @@ from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.differential import resolve_lambda_init
 from difftransformer.models.matrices import Linear
-from difftransformer.models.rotary import Rope
 
 DEX = "arXiv 2505.16333"
 
@@ -121,17 +119,6 @@ class DexAttention(Attention):
         lam = self.lambda_learned.to(selected.dtype)
         changed = selected - lam * self.difference_proj(selected)
         return super().output(torch.cat((changed, others), dim=2), x)
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
-        if h >= self.selected:
-            return o
-        own = torch.split(
-            self.difference_proj.weight, self.head_dim
-        )  # for each head, or one for all
-        w_d = own[min(h, len(own) - 1)].T
-        return o - self.lambda_learned * (o @ w_d)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda."""

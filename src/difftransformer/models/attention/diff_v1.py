@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
@@ -23,7 +22,6 @@ from difftransformer.models.differential import LambdaInit, resolve_lambda_init
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.rotary import Rope
 
 LAMBDA_STD = 0.1
 
@@ -156,25 +154,6 @@ class DifferentialAttention(Attention):
         """See `Attention.output`: equation 3."""
         norm, factor = self.head_norm, self.factor
         return super().output(context * factor if norm is None else norm(context, factor), x)
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`: equations 1 to 3."""
-        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
-        first, second = (F.softmax(self.one_logits(x, rope, 2 * h + i), dim=-1) for i in (0, 1))
-        o = self.combined(first, second, lam) @ self.one_value(x, 2 * h)
-        return self.factor * (o if self.head_norm is None else self.head_norm.formula(o))
-
-    def one_lambda(self, h: int) -> Tensor:
-        """For `reference`: equation 2, as head h has it."""
-        return (
-            torch.exp(torch.dot(self.lambda_q1, self.lambda_k1))
-            - torch.exp(torch.dot(self.lambda_q2, self.lambda_k2))
-            + self.lambda_init
-        )
-
-    def combined(self, first: Tensor, second: Tensor, lam: Tensor | float) -> Tensor:
-        """For `reference`: equation 1, of maps [..., T, T] of one head."""
-        return first - lam * second
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the lambda vectors from N(0, 0.1), as the authors do."""

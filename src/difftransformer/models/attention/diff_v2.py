@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import attention_map
-from difftransformer.models.rotary import Rope
 
 POST = "Differential Transformer V2 (post)"
 
@@ -103,20 +101,6 @@ class DifferentialAttentionV2(Attention):
         split = both.view(*both.shape[:2], *pairs, both.shape[-1])
         first, second = split.unbind(2 + pairs.index(2))
         return first, second
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        H = self.num_heads
-        w_lambda = self.qkv_proj.weight[(2 * H + 2 * self.num_kv_heads) * self.head_dim :]
-        pair = (2 * h, 2 * h + 1) if self.pairing == "same_group" else (h, H + h)
-        first, second = (
-            F.softmax(self.one_logits(x, rope, j), dim=-1) @ self.one_value(x, j) for j in pair
-        )
-        if self.lambda_form == "none":
-            return first - second
-        lam = x @ w_lambda[h : h + 1].T
-        lam = 1 / (1 + torch.exp(-lam)) if self.lambda_form == "sigmoid" else lam
-        return first - lam * second
 
     @classmethod
     def further_rows(cls, config: AttentionConfig) -> int:

@@ -75,11 +75,6 @@ class DintAttention(DifferentialAttention):
             sums[..., :stop] += part.sum(dim=2, keepdim=True)
         return sums
 
-    def combined(self, first: Tensor, second: Tensor, lam: Tensor | float) -> Tensor:
-        """See `DifferentialAttention.combined`."""
-        means = [first[..., : i + 1, :].mean(dim=-2) for i in range(first.shape[-2])]
-        return first - lam * second + lam * torch.stack(means, dim=-2)
-
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:
         """Two maps, each with its own product with the value of 2d."""

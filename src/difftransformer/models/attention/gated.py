@@ -11,14 +11,12 @@ as in `models.attention.base`.
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.matrices import Linear
-from difftransformer.models.rotary import Rope
 
 
 class GatedConfig(AttentionConfig):
@@ -50,9 +48,3 @@ class GatedAttention(Attention):
         """See `Attention.output`: gate, and project."""
         gates = torch.sigmoid(self.gate_proj(x))
         return super().output(context * gates.view(*context.shape[:3], self.gates), x)
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        g = x @ self.gate_proj.weight[h * self.gates : (h + 1) * self.gates].T
-        a = F.softmax(self.one_logits(x, rope, h), dim=-1)
-        return 1 / (1 + torch.exp(-g)) * (a @ self.one_value(x, h))

@@ -16,7 +16,6 @@ from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import logits
-from difftransformer.models.rotary import Rope
 
 
 class GptOssSinkConfig(AttentionConfig):
@@ -52,11 +51,6 @@ class SinkAttention(Attention):
         z = logits(q, k, scale=self.scale, mask=None)
         sinks = self.sinks.to(z.dtype).view(1, -1, 1, 1).expand(*z.shape[:3], 1)
         return torch.cat((z, sinks), dim=-1).softmax(dim=-1)[..., :-1]
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        z = self.one_logits(x, rope, h).exp()
-        return z / (self.sinks[h].exp() + z.sum(-1, keepdim=True)) @ self.one_value(x, h)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the sinks."""

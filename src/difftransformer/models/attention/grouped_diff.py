@@ -17,14 +17,11 @@ fewer), and a lambda_init that counts layers from 0 as V1's does: theirs is a la
 
 from typing import ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.kernels.eager import attention_map, gathered
-from difftransformer.models.rotary import Rope, rotate
 
 
 class GroupedDiffConfig(DiffV1Config):
@@ -80,24 +77,6 @@ class GroupedDifferentialAttention(DifferentialAttention):
 
     def _difference(self, first: Tensor, second: Tensor) -> Tensor:
         return first - self.current_lambda() * second
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        group, place = divmod(h, self.ratio)
-        signal = group * (self.ratio + 1) + place
-        noise = group * (self.ratio + 1) + self.ratio
-        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
-        first, second = (F.softmax(self.one_logits(x, rope, j), dim=-1) for j in (signal, noise))
-        o = self.combined(first, second, lam) @ self.one_value(x, signal)
-        return self.factor * (o if self.head_norm is None else self.head_norm.formula(o))
-
-    def one_pair(self, x: Tensor, rope: Rope, j: int) -> tuple[Tensor, Tensor]:
-        """See `Attention.one_pair`: the last query of a group meets its second key."""
-        group, place = divmod(j, self.ratio + 1)
-        key = self.num_queries + 2 * group + int(place == self.ratio)
-        rows = torch.split(self.projection(), self.head_dim)
-        q, k = (rotate((x @ rows[i].T).unsqueeze(1), rope).squeeze(1) for i in (j, key))
-        return q, k
 
     @classmethod
     def multiplications_per_pair(cls, config: AttentionConfig) -> int:

@@ -62,16 +62,3 @@ class SharedDiffAttention(DifferentialAttention):
         pairs = ((q + q1, q + q2), (k + k1, k + k2))
         sides = [torch.stack([x.view(*x.shape[:2], -1, d) for x in pair], dim=-2) for pair in pairs]
         return torch.cat([*(side.flatten(-3) for side in sides), v], dim=-1)
-
-    def projection(self) -> Tensor:
-        """See `Attention.projection`: base plus update, written out."""
-        H, G, d = self.num_heads, self.num_kv_heads, self.head_dim
-        w_q, w_k, w_v = torch.split(self.base_proj.weight, [H * d, G * d, 2 * G * d])
-        ups = [update.get_parameter("weight") for update in self.updates]
-        downs = torch.split(self.low_proj.weight, self.rank)
-        wholes = [
-            (base + up @ down).view(-1, d, self.d_model)
-            for base, up, down in zip((w_q, w_q, w_k, w_k), ups, downs, strict=True)
-        ]
-        rows = [torch.stack(wholes[i : i + 2], dim=1).flatten(0, 2) for i in (0, 2)]
-        return torch.cat([*rows, w_v])

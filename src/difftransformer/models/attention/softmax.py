@@ -11,14 +11,12 @@ what the norm has, but for the division. Shapes as in `models.attention.base`.
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.normalisation import RMSNorm
-from difftransformer.models.rotary import Rope
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -58,12 +56,6 @@ class SoftmaxAttention(Attention):
         if self.head_gain is not None:
             context = context * self.head_gain.to(context.dtype)
         return super().output(context, x)
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`: equation 1 of the Transformer."""
-        o = F.softmax(self.one_logits(x, rope, h), dim=-1) @ self.one_value(x, h)
-        o = o if self.head_norm is None else self.head_norm.formula(o)
-        return o if self.head_gain is None else o * self.head_gain
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set the gain."""

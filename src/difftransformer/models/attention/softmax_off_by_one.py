@@ -15,7 +15,6 @@ from torch import Tensor
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
 from difftransformer.models.kernels.eager import logits
-from difftransformer.models.rotary import Rope
 
 
 class OffByOneConfig(AttentionConfig):
@@ -38,8 +37,3 @@ class OffByOneAttention(Attention):
         """See `Attention.weights`."""
         z = logits(q, k, scale=self.scale, mask=None)
         return z.softmax(dim=-1) * z.logsumexp(dim=-1, keepdim=True).sigmoid()
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`."""
-        z = self.one_logits(x, rope, h).exp()
-        return z / (1 + z.sum(-1, keepdim=True)) @ self.one_value(x, h)

@@ -21,7 +21,6 @@ from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.diff_v1 import DifferentialAttention, DiffV1Config
 from difftransformer.models.gradients import full_precision, no_autocast
 from difftransformer.models.kernels.eager import causal, gathered, hand_to_taps
-from difftransformer.models.rotary import Rope
 
 SOURCE = "github snap-research/TDA"
 
@@ -95,27 +94,6 @@ class ThresholdDifferentialAttention(DifferentialAttention):
         over = (logits.view_as(cosines) - tau.unsqueeze(-3)).relu() ** self.power
         first, second = over.masked_fill(~allowed.unsqueeze(-3), 0.0).unbind(dim=2)
         return first, second
-
-    def one_head(self, x: Tensor, rope: Rope, h: int) -> Tensor:
-        """See `Attention.one_head`: query by query."""
-        pairs = [
-            [turned / turned.pow(2).sum(-1, keepdim=True).sqrt() for turned in pair]
-            for pair in (self.one_pair(x, rope, 2 * h + i) for i in range(2))
-        ]
-        v, rows = self.one_value(x, 2 * h), []
-        lam = self.one_lambda(h) if self.lambda_fixed is None else self.lambda_fixed
-        for i in range(1, x.shape[1] + 1):
-            tau = self.beta * (2 * torch.log(torch.tensor(float(i))) / self.head_dim).sqrt()
-            first, second = (
-                F.relu((k[:, :i] * q[:, i - 1 : i]).sum(-1) - tau) ** self.power for q, k in pairs
-            )
-            rows.append(((first - lam * second).unsqueeze(-1) * v[:, :i]).sum(dim=1))
-        o = torch.stack(rows, dim=1)
-        return o if self.head_norm is None else self.head_norm.formula(o)
-
-    def one_lambda(self, h: int) -> Tensor:
-        """See `DifferentialAttention.one_lambda`."""
-        return self.lambdas[h].clamp(0, 1)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set lambda of every head."""
