@@ -195,6 +195,12 @@ class DatasetConfig(Settings):
         unit="tokens",
         gt=0,
     )
+    long_documents: Literal["cut", "split"] = setting(
+        "cut",
+        meaning="What becomes of longer documents: cut off, or split into windows of that many "
+        "tokens. The first windows of all documents are read before the second ones, so that a "
+        "small budget is not one book. A window counts as a document, in intervals, too.",
+    )
     near_duplicates: float | None = setting(
         None,
         meaning="Held-out documents whose 5-grams of tokens have at least this Jaccard similarity "
@@ -249,6 +255,10 @@ class DatasetConfig(Settings):
                 return self.generated.vocab_size
         return None
 
+    def longest(self, split: str) -> int | None:
+        """Return the most tokens of a document, or of a window of one, in a split."""
+        return self.max_document_tokens if split == "train" else self.longest_held_out
+
     @property
     def longest_held_out(self) -> int | None:
         """Most tokens of a held-out document."""
@@ -282,6 +292,10 @@ class DatasetConfig(Settings):
             )
         if generated and self.upsampling is not None:
             raise ValueError("upsampling is for documents: generated rows are all of one length")
+        if self.long_documents == "split" and 1 in (self.longest("train"), self.longest_held_out):
+            raise ValueError(
+                "max_document_tokens: 1 leaves windows no text: raise it or set long_documents: cut"
+            )
         endless = [name for name, kind in builtin.items() if kind in (*GENERATED, "arithmetic")]
         if self.tokens is None and (endless or self.when_exhausted == "repeat"):
             reason = f"source {endless[0]}" if endless else "when_exhausted: repeat"

@@ -9,11 +9,19 @@ from difftransformer.config.data import DatasetConfig, HeldOut
 
 
 class Cursor(NamedTuple):
-    """A place in a source: how often it was read through, file in it, record in the file."""
+    """A place in a source.
+
+    Attributes:
+        repeat: How often the source was read through.
+        unit: File in it.
+        record: Record in the file.
+        window: First window of the next document to be read, see `difftransformer.data.windows`.
+    """
 
     repeat: int = 0
     unit: int = 0
     record: int = 0
+    window: int = 0
 
 
 class Document(NamedTuple):
@@ -58,11 +66,20 @@ def documents(
     source: Source, split: str, validation_share: float, start: Cursor | None = None
 ) -> Iterator[Document]:
     """Yield the documents of a split: blank ones left out, held-out ones kept apart by hash."""
+    found = with_blank(source, split, validation_share, start or Cursor())
+    return (document for document in found if document.text.strip())
+
+
+def with_blank(
+    source: Source, split: str, validation_share: float, start: Cursor
+) -> Iterator[Document]:
+    """Yield the documents of a split, and once for all splits those without text."""
     limit = 0.0 if source.has_validation else hold_out_limit(source, validation_share)
-    for document in source.read(split, start or Cursor()):
+    for document in source.read(split, start):
         if not document.text.strip():
-            continue
-        if source.has_validation or (_hashed(document) < limit) == (split == "validation"):
+            if source.has_validation or split == "train":
+                yield document
+        elif source.has_validation or (_hashed(document) < limit) == (split == "validation"):
             yield document
 
 

@@ -8,12 +8,13 @@ across two documents holds an end-of-text token, which no n-gram before the end 
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from difftransformer.config.data import DatasetConfig
+from difftransformer.config.data import DatasetConfig, FilesSource
 from difftransformer.data.mixture import Taken
 from difftransformer.data.ngrams import Keys, contains, ngram_keys, spread
 from difftransformer.data.packed import Dropped, Leak, ShardEntry
@@ -55,11 +56,7 @@ def without_leaks(
     unique = np.flatnonzero(~copies)
     clean = unique[within(leaking[unique], lengths[unique], dataset.max_leak)]
     if not len(clean):
-        raise DataError(
-            f"sources {', '.join(dataset.sources)}: none of {len(texts)} held-out documents is "
-            f"left by near_duplicates {dataset.near_duplicates} and max_leak {dataset.max_leak}: "
-            "raise them, or hold out other text"
-        )
+        raise DataError(_nothing_left(dataset, lengths, training))
 
     def dropped(places: NDArray[np.intp]) -> Dropped:
         return Dropped(documents=len(places), tokens=int(lengths[places].sum()))
@@ -79,6 +76,24 @@ def without_leaks(
         *(leak.leaking.documents, leak.leaking.tokens),
     )
     return [held_out[place] for place in clean], leak
+
+
+def _nothing_left(
+    dataset: DatasetConfig, lengths: NDArray[np.integer], training: Sequence[Shard]
+) -> str:
+    """Say how much text there is, what of it is held out and why nothing of that is left."""
+    files = [one for one in dataset.sources.values() if isinstance(one, FilesSource)]
+    globs = list(chain.from_iterable([*one.globs, *one.validation] for one in files))
+    named = f" ({', '.join(globs)})" if globs else ""
+    total = int(lengths.sum()) + sum(len(tokens) for tokens, _ in training)
+    trained = sum(len(ends) for _, ends in training)
+    return (
+        f"sources {', '.join(dataset.sources)}{named}: {len(lengths) + trained} documents with "
+        f"{total} tokens are too little or too alike: none of {len(lengths)} held-out ones is "
+        f"left, for they repeat others (near_duplicates {dataset.near_duplicates}, max_leak "
+        f"{dataset.max_leak}): add text, hold out more (validation_share "
+        f"{dataset.validation_share:g}), or raise near_duplicates or max_leak"
+    )
 
 
 def seen_ngrams(

@@ -23,19 +23,28 @@ _READINGS_IN_VAIN = 100
 
 
 class TokenisedDocument(NamedTuple):
-    """Token ids of a document, its licence and the cursor just behind it in its source."""
+    """Token ids of a document, or of a window of one.
+
+    Attributes:
+        tokens: Token ids; none where the document has no text.
+        licence: Its licence.
+        cursor: Place just behind it in its source.
+        cut: Tokens of the document that were cut off.
+    """
 
     tokens: NDArray[np.uint32]
     licence: str
     cursor: Cursor
+    cut: int = 0
 
 
 class Taken(NamedTuple):
-    """A document as it enters a split; `source` is the number of its source."""
+    """A document as it enters a split; `source` is the number of its source, `cut` see above."""
 
     source: int
     tokens: NDArray[np.uint32]
     licence: str
+    cut: int = 0
 
 
 class Mixture:
@@ -80,6 +89,7 @@ class MixedStream:
 
     Attributes:
         cursors: Behind the last document taken, by source; with mixture.taken, the position.
+        blank: Documents without text that were passed over so far, by source.
     """
 
     def __init__(
@@ -88,8 +98,10 @@ class MixedStream:
         mixture: Mixture,
         budget: int | None,
         cursors: Sequence[Cursor],
+        blank: Sequence[int] | None = None,
     ) -> None:
         self.mixture, self.cursors = mixture, list(cursors)
+        self.blank = list(blank) if blank is not None else [0] * len(streams)
         self._streams, self._budget = streams, budget
 
     @property
@@ -108,11 +120,14 @@ class MixedStream:
             if document is None:
                 self.mixture.exhausted[choice] = True
                 continue
+            self.cursors[choice] = document.cursor
+            if not len(document.tokens):
+                self.blank[choice] += 1
+                continue
             room = None if self._budget is None else self.mixture.room(choice, self._budget)
             tokens = document.tokens[:room]
             self.mixture.taken[choice] += len(tokens)
-            self.cursors[choice] = document.cursor
-            return Taken(choice, tokens, document.licence)
+            return Taken(choice, tokens, document.licence, document.cut)
         raise StopIteration
 
 
@@ -129,6 +144,9 @@ def kept(
     """
     last: int | None = None
     for document in documents:
+        if not len(document.tokens):
+            yield document
+            continue
         reading = document.cursor.repeat
         last = reading if last is None else last
         if _draw(document, seed) < upsampling.keep_probability(len(document.tokens)):

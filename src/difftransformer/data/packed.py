@@ -84,6 +84,15 @@ class TokenizerEntry(Settings):
     eos_id: int | None = setting(None, meaning="Token that ends a document.")
 
 
+class Truncated(Settings):
+    """Documents that are longer than they may be."""
+
+    documents: int = setting(meaning="Documents.")
+    tokens: int = setting(
+        meaning="Tokens that were cut off, estimated from the text before them.", unit="tokens"
+    )
+
+
 class SourceEntry(Settings):
     """What a source contributed."""
 
@@ -93,6 +102,12 @@ class SourceEntry(Settings):
     tokens: dict[str, int] = setting(meaning="Tokens in each split.", unit="tokens")
     documents: dict[str, int] = setting(meaning="Documents in each split.")
     licences: dict[str, int] = setting(meaning="Documents under each licence.")
+    truncated: dict[str, Truncated] = setting(
+        {}, meaning="What max_document_tokens cut off, by split; windows of a document are not cut."
+    )
+    blank: int = setting(
+        0, meaning="Documents without text (blank or null) that were passed over on the way."
+    )
 
 
 class Dropped(Settings):

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from difftransformer.config.base import Settings, setting
 from difftransformer.data.mixture import Taken
-from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry
+from difftransformer.data.packed import SPLITS, Leak, ShardEntry, SplitEntry, Truncated
 from difftransformer.provenance import atomic
 from difftransformer.provenance.published import file_sha256
 
@@ -37,6 +37,9 @@ class Tally(Settings):
     tokens: int = setting(meaning="Tokens.", unit="tokens")
     documents: int = setting(meaning="Documents.")
     licences: dict[str, int] = setting(meaning="Documents under each licence.")
+    truncated: Truncated = setting(
+        Truncated(documents=0, tokens=0), meaning="What was cut off its documents."
+    )
 
 
 class Part(Settings):
@@ -47,6 +50,7 @@ class Part(Settings):
     tallies: dict[str, Tally] = setting(meaning="What each source gave.")
     taken: list[int] = setting(meaning="Tokens taken so far, by source.", unit="tokens")
     cursors: list[list[int]] = setting(meaning="Cursor behind the last document, by source.")
+    blank: list[int] = setting([], meaning="Documents without text so far, by source.")
     leak: Leak | None = setting(None, meaning="Of validation text: what of it stands in training.")
     finished: bool = setting(meaning="Whether this is the last shard of the split.")
 
@@ -82,6 +86,7 @@ def write_shard(
     lengths: list[int] = []
     tokens = dict.fromkeys(sources, 0)
     licences = {name: Counter[str]() for name in sources}
+    cut: dict[str, list[int]] = {name: [] for name in sources}
 
     def until_full() -> Iterator[NDArray[np.uint32]]:
         for document in chain([first], stream):
@@ -90,6 +95,7 @@ def write_shard(
             lengths.append(length)
             tokens[name] += length
             licences[name][document.licence] += 1
+            cut[name] += [document.cut] * (document.cut > 0)
             if sum(tokens.values()) >= shard_tokens:
                 return
 
@@ -107,7 +113,10 @@ def write_shard(
     )
     return entry, {
         name: Tally(
-            tokens=tokens[name], documents=count.total(), licences=dict(sorted(count.items()))
+            tokens=tokens[name],
+            documents=count.total(),
+            licences=dict(sorted(count.items())),
+            truncated=Truncated(documents=len(cut[name]), tokens=sum(cut[name])),
         )
         for name, count in licences.items()
     }

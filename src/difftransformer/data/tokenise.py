@@ -8,12 +8,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.documents import Cursor, Document, Source, documents, empty_split
+from difftransformer.data.documents import Cursor, Source, empty_split
 from difftransformer.data.leak import read_shard, without_leaks
 from difftransformer.data.mixture import MixedStream, Mixture, Taken, kept
 from difftransformer.data.packed import (
@@ -25,12 +25,14 @@ from difftransformer.data.packed import (
     PackedDataset,
     SourceEntry,
     TokenizerEntry,
+    Truncated,
 )
 from difftransformer.data.pool import Submit, encode_documents, encoders
 from difftransformer.data.readers import SUFFIXES, how_to_convert
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
+    Tally,
     intact_parts,
     remove_strangers,
     shard_name,
@@ -41,6 +43,7 @@ from difftransformer.data.shards import (
 )
 from difftransformer.data.sources import Files, open_sources
 from difftransformer.data.tokenizer import CONFIG, TextTokenizer
+from difftransformer.data.windows import excerpts
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.provenance import atomic
 from difftransformer.provenance.published import json_digest
@@ -120,9 +123,11 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
     inputs = json_digest([dataset.model_dump(mode="json"), opened.entry.sha256, identities])
     job = _Job(dataset, sources, opened.vocab_size, opened.entry, state, workers, inputs)
     parts: dict[str, list[Part]] = {}
+    blank: dict[str, list[int]] = {}
     with encoders(tokenizer, workers) as submit:
         for split in SPLITS:
-            parts[split] = _pack_split(job, split, submit, parts.get("train", []))
+            trained = parts.get("train", [])
+            parts[split], blank[split] = _pack_split(job, split, submit, trained)
     for name, source in sources.items():
         if source.identity() != identities[name]:
             raise DataError(f"source {name}: its files changed while they were packed: start again")
@@ -131,16 +136,19 @@ def _pack_text(dataset: DatasetConfig, tokenizer: Path, state: Path, workers: in
         dtype=token_dtype(job.vocab_size),
         tokenizer=job.tokenizer,
         splits={split: split_entry(parts[split]) for split in SPLITS},
-        sources=_source_entries(job, parts),
+        sources=_source_entries(job, parts, blank),
         leak=parts["validation"][-1].leak,
     )
 
 
-def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> list[Part]:
+def _pack_split(
+    job: _Job, split: str, submit: Submit, training: list[Part]
+) -> tuple[list[Part], list[int]]:
+    """Write the shards of a split; return them and the documents without text, by source."""
     budget = job.dataset.tokens if split == "train" else job.dataset.validation_budget
     parts = intact_parts(split, job.inputs, job.state)
     if parts and parts[-1].finished:
-        return parts
+        return parts, parts[-1].blank
     if split == "validation":
         parts = []  # which documents stay is decided of all of them together
     stream = _open_stream(job, split, submit, budget, parts[-1] if parts else None)
@@ -166,6 +174,7 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
             tallies=tallies,
             taken=stream.mixture.taken,
             cursors=[list(cursor) for cursor in stream.cursors],
+            blank=stream.blank,
             leak=leak,
             finished=done == total,
         )
@@ -174,8 +183,8 @@ def _pack_split(job: _Job, split: str, submit: Submit, training: list[Part]) -> 
         progress.report(done)
     if not parts:
         raise DataError(empty_split(job.dataset, job.dataset.sources, split))
-    _log_shortfall(job, split, budget, stream, done)
-    return parts
+    _log_shortfall(job, split, budget, stream, parts)
+    return parts, stream.blank
 
 
 def _open_stream(
@@ -188,30 +197,13 @@ def _open_stream(
         # Enough blocks to keep all workers busy, shared out by weight to bound memory.
         share = round(2 * job.workers * source.weight / sum(weights))
         ahead = 1 if job.workers == 1 else 1 + max(1, share)
-        found = _repeated(job.dataset, name, source, split, cursor)
-        train = split == "train"
-        longest = job.dataset.max_document_tokens if train else job.dataset.longest_held_out
-        encoded = encode_documents(found, submit, ahead, longest)
-        upsampling = job.dataset.upsampling if train else None
+        found = excerpts(job.dataset, name, source, split, cursor)
+        cuts = job.dataset.long_documents == "cut"
+        encoded = encode_documents(found, submit, ahead, job.dataset.longest(split), cuts)
+        upsampling = job.dataset.upsampling if split == "train" else None
         streams.append(kept(encoded, upsampling, job.dataset.seed) if upsampling else encoded)
-    return MixedStream(streams, Mixture(weights, last.taken if last else None), budget, cursors)
-
-
-def _repeated(
-    dataset: DatasetConfig, name: str, source: Source, split: str, start: Cursor
-) -> Iterator[Document]:
-    """Documents of a split from a cursor on; read over and over in training if so set."""
-    again = dataset.when_exhausted == "repeat" and split == "train"
-    for repeat in count(start.repeat):
-        begin = start if repeat == start.repeat else Cursor(repeat)
-        found = False
-        for document in documents(source, split, dataset.validation_share, begin):
-            found = True
-            yield document
-        if not again:
-            return
-        if not found and begin == Cursor(repeat):
-            raise DataError(empty_split(dataset, [name], split))
+    mixture = Mixture(weights, last.taken if last else None)
+    return MixedStream(streams, mixture, budget, cursors, last.blank if last else None)
 
 
 def _log_passed_over(sources: dict[str, Source]) -> None:
@@ -238,27 +230,39 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _log_shortfall(
-    job: _Job, split: str, budget: int | None, stream: MixedStream, left: int
+    job: _Job, split: str, budget: int | None, stream: MixedStream, parts: list[Part]
 ) -> None:
+    dataset, left = job.dataset, sum(part.shard.tokens for part in parts)
+    cut = sum(tally.truncated.tokens for part in parts for tally in part.tallies.values())
+    if budget is None:
+        return
+    limit = "max_document_tokens"
+    if split == "validation" and dataset.longest_held_out != dataset.max_document_tokens:
+        limit = "max_validation_document_tokens"
+    cures = [f"raise {limit} ({dataset.longest(split)}) or set long_documents: split"] * (cut > 0)
     for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
-        if ended and budget is not None:
+        if ended:
             _log.warning("%s: source %s ran out before the budget of tokens", split, name)
-    if budget is not None and split == "validation" and 2 * left < budget:
-        share, dropped = job.dataset.validation_share, left < stream.total
-        loosen = "loosen near_duplicates or max_leak, " if dropped else ""
+    if split == "validation" and 2 * left < budget:
+        loosen = ["loosen near_duplicates or max_leak"] * (left < stream.total)
+        raised = f"raise validation_share ({dataset.validation_share:g})"
         _log.warning(
-            "validation: %d tokens are left, the budget was %d: add text, %sor raise "
-            "validation_share (%g)",
-            *(left, budget, loosen, share),
+            "validation: %d tokens are left, the budget was %d: %s",
+            *(left, budget, f"{', '.join([*cures, 'add text', *loosen])}, or {raised}"),
         )
-    elif budget is not None and stream.total < budget:
-        _log.warning("%s: %d tokens, the budget was %d", split, stream.total, budget)
+    elif stream.total < budget:
+        _log.warning(
+            "%s: %d tokens, the budget was %d: %s",
+            *(split, stream.total, budget, ", or ".join([*cures, "add text"])),
+        )
 
 
-def _source_entries(job: _Job, parts: dict[str, list[Part]]) -> dict[str, SourceEntry]:
+def _source_entries(
+    job: _Job, parts: dict[str, list[Part]], blank: dict[str, list[int]]
+) -> dict[str, SourceEntry]:
     trained = sum(part.shard.tokens for part in parts["train"])
     entries = {}
-    for name, source in job.sources.items():
+    for number, (name, source) in enumerate(job.sources.items()):
         tallies = {split: [part.tallies[name] for part in parts[split]] for split in SPLITS}
         tokens = {split: sum(tally.tokens for tally in tallies[split]) for split in SPLITS}
         licences = Counter[str]()
@@ -271,9 +275,33 @@ def _source_entries(job: _Job, parts: dict[str, list[Part]]) -> dict[str, Source
             tokens=tokens,
             documents={s: sum(tally.documents for tally in tallies[s]) for s in SPLITS},
             licences=dict(sorted(licences.items())),
+            truncated={split: _truncated(tallies[split]) for split in SPLITS},
+            blank=sum(found[number] for found in blank.values()),
         )
         _log.info("source %s: share of training tokens %.4f", name, entries[name].share)
+        _log_left_out(name, entries[name])
     return entries
+
+
+def _truncated(tallies: list[Tally]) -> Truncated:
+    return Truncated(
+        documents=sum(tally.truncated.documents for tally in tallies),
+        tokens=sum(tally.truncated.tokens for tally in tallies),
+    )
+
+
+def _log_left_out(name: str, entry: SourceEntry) -> None:
+    for split, cut in entry.truncated.items():
+        share = cut.tokens / max(1, cut.tokens + entry.tokens[split])
+        if cut.documents:
+            _log.log(
+                logging.WARNING if share > 0.5 and split == "train" else logging.INFO,
+                "source %s: %d of %d documents (%s) are too long: %.1f%% of their text, some %d "
+                "tokens, is cut off",
+                *(name, cut.documents, entry.documents[split], split, 100 * share, cut.tokens),
+            )
+    if entry.blank:
+        _log.info("source %s: %d documents without text (blank or null)", name, entry.blank)
 
 
 class _Progress:

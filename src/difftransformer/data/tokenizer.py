@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,13 @@ def _take_over(base: Path, output: Path) -> None:
         atomic.write_text(target, text)
 
 
+class Windows(NamedTuple):
+    """Windows of a text, and how many tokens lie behind them, estimated from where it was read."""
+
+    tokens: list[NDArray[np.uint32]]
+    cut: int
+
+
 class TextTokenizer:
     """A tokenizer opened for encoding documents.
 
@@ -144,17 +151,34 @@ class TextTokenizer:
         self, texts: list[str], max_document_tokens: int | None = None
     ) -> list[NDArray[np.uint32]]:
         """Encode texts, each cut to max_document_tokens with its end-of-text token."""
-        keep = None if max_document_tokens is None else max_document_tokens - 1
-        return [np.array([*self._ids(text, keep), self.eos_id], dtype=np.uint32) for text in texts]
+        return [self.windows(text, max_document_tokens, range(1)).tokens[0] for text in texts]
 
-    def _ids(self, text: str, keep: int | None) -> list[int]:
+    def windows(self, text: str, size: int | None, wanted: range) -> Windows:
+        """Encode the wanted ones of the windows of a text that it has.
+
+        Args:
+            text: The text.
+            size: Tokens of a window with its end-of-text token; None: one that holds all.
+            wanted: Numbers of windows, from 0.
+        """
+        length = None if size is None else size - 1
+        ids, cut = self._ids(text, None if length is None else length * wanted.stop)
+        parts = (ids if length is None else ids[n * length : (n + 1) * length] for n in wanted)
+        found = [part for n, part in zip(wanted, parts, strict=True) if part or n == 0]
+        return Windows([np.array([*part, self.eos_id], dtype=np.uint32) for part in found], cut)
+
+    def _ids(self, text: str, keep: int | None) -> tuple[list[int], int]:
         """Encode in pieces where that gives the same ids: whole books would need gigabytes."""
         ids: list[int] = []
+        read = 0
         for piece in _pieces(text) if self.entry.kind in _SPLITS_AT_SPACES else [text]:
             ids += self._encode_piece(piece)
+            read += len(piece)
             if keep is not None and len(ids) >= keep:
                 break
-        return ids[:keep]
+        if keep is None:
+            return ids, 0
+        return ids[:keep], max(0, round(len(ids) * len(text) / max(read, 1)) - keep)
 
 
 def _encoder(tokenizer: "Tokenizer", description: dict[str, str]) -> "Callable[[str], list[int]]":

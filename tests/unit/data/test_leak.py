@@ -148,5 +148,9 @@ def test_finished_work_keeps_its_leak(pack: Pack, corpus: dict[str, object]) -> 
 
 def test_nothing_left_is_one_line(pack: Pack, corpus: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "held" / "a.txt").unlink()
-    with pytest.raises(DataError, match=r"none of 2 held-out documents is left by .*max_leak 0\.0"):
+    message = (
+        r"sources mine \(.*train/\*, .*held/\*\): 4 documents with \d+ tokens are too little or too"
+        r" alike: none of 2 held-out ones .*max_leak 0\.0\): add text, hold out more \(validation_"
+    )
+    with pytest.raises(DataError, match=message):
         pack(sources={"mine": corpus}, max_leak=0.0)
