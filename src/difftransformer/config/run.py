@@ -107,6 +107,10 @@ class RunSlice(Settings):
                 f"training.world is {self.training.world}, but one process alone adapts a model: "
                 "set training.world to 1"
             )
+        if self.adapt is not None and self.training.document_mask:
+            raise ValueError(
+                "training.document_mask is for models that are pre-trained: leave it out"
+            )
         if self.adapt is not None and self.training.recompute == "selective":
             raise ValueError(
                 "training.recompute selective is for models that are pre-trained: set it to layer"

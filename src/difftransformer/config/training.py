@@ -162,6 +162,12 @@ class TrainingConfig(Settings):
     device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", meaning="Where to train; auto picks CUDA where there is one, logs and records it."
     )
+    document_mask: bool = setting(
+        False,
+        meaning="Keep attention within the documents of packed text; positions restart in each. "
+        "Validation while training does, too; evaluations read whole windows.",
+        exclude_if=lambda on: not on,  # runs without it keep their settings, byte for byte
+    )
     validate_every: int | None = setting(
         None,
         meaning="Steps between validations; None: only after the last step.",
@@ -248,6 +254,11 @@ class TrainingConfig(Settings):
             )
         if (cooldown := self.cooldown_after_binding) is not None:
             self._require_room(cooldown)
+        if self.document_mask and self.backend == "flash_attn":
+            raise ValueError(
+                "document_mask and backend flash_attn exclude each other: it takes no masks; take "
+                "sdpa or auto"
+            )
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
         return self

@@ -33,7 +33,13 @@ _VOCABULARY = 64
 
 
 def saved_bytes_per_layer(
-    config: ModelConfig, backend: str, seq_len: int, device: torch.device, precision: str = "fp32"
+    config: ModelConfig,
+    backend: str,
+    seq_len: int,
+    device: torch.device,
+    precision: str = "fp32",
+    *,
+    masked: bool = False,
 ) -> float:
     """Return the bytes that a layer keeps for the backward pass of one sequence of T positions.
 
@@ -43,10 +49,11 @@ def saved_bytes_per_layer(
         seq_len: T.
         device: Where it is tried.
         precision: "fp32", or "bf16" for autocast.
+        masked: Whether a mask keeps documents apart.
     """
 
     def per_layer(length: int) -> float:
-        return _kept_by_a_layer(config, backend, length, device, precision)
+        return _kept_by_a_layer(config, backend, length, device, precision, masked=masked)
 
     if seq_len <= 3 * _PROBE or seq_len * config.d_model <= _DIRECT:
         return per_layer(seq_len)
@@ -56,7 +63,9 @@ def saved_bytes_per_layer(
     return one * (x - 2) * (x - 3) / 2 - two * (x - 1) * (x - 3) + three * (x - 1) * (x - 2) / 2
 
 
-def imagined_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) -> float:
+def imagined_bytes_per_layer(
+    config: ModelConfig, seq_len: int, precision: str, *, masked: bool = False
+) -> float:
     """As `saved_bytes_per_layer`, by tensors that have a shape alone: of any size, on any machine.
 
     They go through the CPU's fused attention, which keeps what that of a GPU keeps.
@@ -65,7 +74,7 @@ def imagined_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
 
     cpu = torch.device("cpu")
     with FakeTensorMode():
-        return _kept_by_a_layer(config, "sdpa", seq_len, cpu, precision)
+        return _kept_by_a_layer(config, "sdpa", seq_len, cpu, precision, masked=masked)
 
 
 def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) -> float:
@@ -90,11 +99,19 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
 
 
 def _kept_by_a_layer(
-    config: ModelConfig, backend: str, length: int, device: torch.device, precision: str
+    config: ModelConfig,
+    backend: str,
+    length: int,
+    device: torch.device,
+    precision: str,
+    *,
+    masked: bool,
 ) -> int:
     def kept(layers: int, sequences: int) -> int:
         with autocast(device, precision):
-            return _saved(config, backend, layers, (sequences, length), device)
+            model = _small(config, backend, layers, device)
+            tokens = torch.zeros((sequences, length), dtype=torch.long, device=device)
+            return saved_bytes(model, tokens, **({"segment_ids": tokens} if masked else {}))
 
     one = kept(2, 1) - kept(1, 1)
     if precision == "fp32":
@@ -230,16 +247,7 @@ def _small(config: ModelConfig, backend: str, layers: int, device: torch.device)
     return model
 
 
-def _saved(
-    config: ModelConfig, backend: str, layers: int, size: tuple[int, int], device: torch.device
-) -> int:
-    """Bytes of everything but parameters that autograd keeps of some sequences."""
-    model = _small(config, backend, layers, device)
-    tokens = torch.zeros(size, dtype=torch.long, device=device)
-    return saved_bytes(model, tokens)
-
-
-def saved_bytes(model: LanguageModel, tokens: Tensor) -> int:
+def saved_bytes(model: LanguageModel, tokens: Tensor, **options: Any) -> int:
     """Bytes that autograd keeps of tokens [B, T] beside parameters, each storage once."""
     own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     kept: dict[int, int] = {}
@@ -251,7 +259,7 @@ def saved_bytes(model: LanguageModel, tokens: Tensor) -> int:
         return tensor.detach()  # an output that a node keeps whole is never freed: it owns the node
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden = model.hidden_states(tokens)
+        hidden = model.hidden_states(tokens, **options)
     total = sum(kept.values())
     del hidden
     return total

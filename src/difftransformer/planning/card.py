@@ -42,7 +42,7 @@ class Card:
     """The card of a machine."""
 
     machine: MachineConfig
-    _layers: dict[tuple[str, int, str], float] = field(default_factory=dict)
+    _layers: dict[tuple[str, int, str, bool], float] = field(default_factory=dict)
 
     def estimate(self, slice: RunSlice) -> MemoryEstimate:
         """Return what one process of a training will have on it at its peak."""
@@ -96,9 +96,12 @@ class Card:
         """What a layer keeps of a sequence; layers are alike, whatever is around them."""
         config = slice.training
         layer = slice.model.model_copy(update={"num_layers": 1, "vocab_size": 1})
-        key = (layer.model_dump_json(), config.seq_len, config.precision)
+        masked = config.document_mask
+        key = (layer.model_dump_json(), config.seq_len, config.precision, masked)
         if key not in self._layers:
-            found = imagined_bytes_per_layer(slice.model, config.seq_len, config.precision)
+            found = imagined_bytes_per_layer(
+                slice.model, config.seq_len, config.precision, masked=masked
+            )
             self._layers[key] = found
         return self._layers[key]
 

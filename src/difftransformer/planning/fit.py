@@ -64,6 +64,11 @@ def _check_rows(slice: RunSlice, rows: GeneratedRows | None, place: str) -> None
             f"{place}: seq_len {length}: rows of dataset {slice.dataset} have {rows.row_length} "
             f"tokens: set training.seq_len to {rows.row_length - 1}"
         )
+    if rows is not None and slice.training.document_mask:
+        raise ConfigError(
+            f"{place}: training.document_mask is for packed text: each row of dataset "
+            f"{slice.dataset} is a document of its own; leave it out"
+        )
     if probe is None:
         return
     if not isinstance(rows, RecallConfig):

@@ -109,7 +109,9 @@ def estimate_memory(slice: RunSlice, device: torch.device) -> MemoryEstimate:
     if states > available_bytes(device):
         return MemoryEstimate(states, 0, 0, checkpoint, copy)  # too large to try even one layer
     backend = choose_backend(config.backend, device.type, config.precision)
-    layer = saved_bytes_per_layer(model, backend, config.seq_len, device, config.precision)
+    layer = saved_bytes_per_layer(
+        model, backend, config.seq_len, device, config.precision, masked=config.document_mask
+    )
     activations, logits = activations_and_logits(slice, layer, device.type)
     if config.recompute == "layer" and device.type == "cpu":
         activations += (RECOMPUTED - 1) * (states + activations + logits)

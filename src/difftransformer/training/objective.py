@@ -8,11 +8,47 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from difftransformer.config.training import ObjectiveConfig
+from difftransformer.config.training import ObjectiveConfig, TrainingConfig
+from difftransformer.data.packed import PackedDataset
+from difftransformer.errors import ConfigError
+from difftransformer.models.documents import segments_between
 from difftransformer.models.loss import chunked_cross_entropy, token_losses
 
 HiddenStates = Callable[[Tensor], Tensor]
 """Tokens [B, T] -> hidden states [B, T, D]."""
+
+
+def document_end(config: TrainingConfig, dataset: PackedDataset) -> int | None:
+    """Return the token that closes each document for ``document_mask``; None without it.
+
+    Raises:
+        ConfigError: The dataset has no documents that a token ends.
+    """
+    if not config.document_mask:
+        return None
+    end = dataset.manifest.tokenizer.eos_id
+    if end is None:
+        raise ConfigError(
+            f"training.document_mask: no token ends the documents of {dataset.folder}: leave it "
+            "out, or train on packed text"
+        )
+    return end
+
+
+def within_documents(states: Callable[..., Tensor], end: int | None) -> HiddenStates:
+    """Return ``states`` of tokens whose attention stays within documents that ``end`` closes.
+
+    Args:
+        states: `Transformer.hidden_states`, compiled or not.
+        end: Token that closes a document; None: ``states`` themselves.
+    """
+    if end is None:
+        return states
+
+    def separated(tokens: Tensor) -> Tensor:
+        return states(tokens, segment_ids=segments_between(tokens, end))
+
+    return separated
 
 
 class Objective:
@@ -29,6 +65,7 @@ class Objective:
         weights: Weights of the two parts.
         device: Where batches live.
         compiled: Whether the loss is compiled, on a GPU.
+        end: Token that closes a document where attention stays within documents, else None.
     """
 
     def __init__(
@@ -40,8 +77,9 @@ class Objective:
         weights: ObjectiveConfig,
         device: torch.device,
         compiled: bool = False,
+        end: int | None = None,
     ) -> None:
-        self._chunk = chunk
+        self._chunk, self.end = chunk, end
         self._compiled = compiled and device.type == "cuda"
         self.is_weighted = answers is not None
         self.weights = target_weights(seq_len, answers, weights).to(device)

@@ -20,6 +20,7 @@ from difftransformer.provenance.atomic import make_lasting_folder, replacing, wr
 from difftransformer.provenance.result import TRAINING, Result, write_result
 from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
 from difftransformer.training.method import Adapter
+from difftransformer.training.objective import document_end, within_documents
 from difftransformer.training.state_folder import KEPT
 
 HISTORY = "history.csv"
@@ -128,9 +129,10 @@ def final_lambdas(model: LanguageModel, dataset: PackedDataset, config: Training
         return {**lambda_means(found)}
     # Watched, its layers would be compiled once more for a few batches.
     eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
+    states = within_documents(model.hidden_states, document_end(config, dataset))
     with watched_lambdas(model) as watched, autocast(device, config.precision), eager:
         for batch in validation_windows(dataset, config):
-            model.hidden_states(batch[:, :-1].to(device))
+            states(batch[:, :-1].to(device))
     return {**lambda_means(watched)}
 
 

@@ -33,7 +33,7 @@ from difftransformer.training.joining import joined
 from difftransformer.training.measure import Measurements
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import Mirror
-from difftransformer.training.objective import Objective
+from difftransformer.training.objective import Objective, document_end
 from difftransformer.training.outputs import (
     Metrics,
     final_lambdas,
@@ -248,6 +248,7 @@ def _trainer(
         weights=config.objective,
         device=device,
         compiled=config.compile,
+        end=document_end(config, dataset),
     )
     measure = Measurements(start.model, dataset, config, objective, team.whole)
     return Trainer(

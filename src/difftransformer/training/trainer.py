@@ -24,7 +24,7 @@ from difftransformer.training.compiled import compiled_states, measured_states
 from difftransformer.training.interrupt import Interrupted, StopRequest
 from difftransformer.training.measure import History, bound_at
 from difftransformer.training.method import Method
-from difftransformer.training.objective import HiddenStates, Objective
+from difftransformer.training.objective import HiddenStates, Objective, within_documents
 from difftransformer.training.process import made_on, restore_rng, rng_state, rng_tensors
 from difftransformer.training.progress import Progress
 from difftransformer.training.team import Team
@@ -78,9 +78,8 @@ class Trainer:
         self._device, self._team = device, team
         self._matmul_backend = matmul_backend() if device.type == "cpu" else None
         self._method = method
-        self._hidden_states: HiddenStates = (
-            compiled_states(model) if config.compile else model.hidden_states
-        )
+        states = compiled_states(model) if config.compile else model.hidden_states
+        self._hidden_states: HiddenStates = within_documents(states, objective.end)
         self._loss = team.loss(model, self._whole_loss)
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, gradient norm
         self._summed_steps = 0

@@ -146,6 +146,11 @@ CASES: dict[str, Case] = {
         put("set", value={"diff": {"training": {"probe": {}}}}),
         ["run diff: training.probe measures recall, dataset stdlib_text has no recall rows"],
     ),
+    "documents of rows": (
+        "config.yaml",
+        put("set", value={"recall_transformer": {"training": {"document_mask": True}}}),
+        ["run recall_transformer: training.document_mask is for packed text", "leave it out"],
+    ),
     "tokens and steps": (
         "scales/tiny.yaml",
         put("setups", "ablation", "training", "steps", value=10),

@@ -25,6 +25,13 @@ def test_half_precision_keeps_less_and_counts_weights_for_no_sequence() -> None:
     assert 0.4 * full < half < 0.9 * full < weights
 
 
+def test_a_mask_of_documents_is_counted() -> None:
+    plain, masked = (
+        saved_bytes_per_layer(WIDE, "sdpa", 64, CPU, masked=masked) for masked in (False, True)
+    )
+    assert masked - plain == 4 * 64**2  # SDPA keeps what it adds to the logits
+
+
 def test_the_probe_calls_a_backend_in_the_precision_of_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
