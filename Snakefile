@@ -12,6 +12,8 @@ from difftransformer.machine import search_rarely
 
 search_rarely()  # before what imports torch
 
+from difftransformer.config.folders import as_named
+from difftransformer.config.project import settings_given
 from difftransformer.errors import UserError
 from difftransformer.machine import warm
 from difftransformer.machine.gpus import places
@@ -70,10 +72,14 @@ except UserError as error:
 RECORDS = Path(".snakemake", "metadata")
 BUCKET = None  # the address of all that is built, where it lies in one
 
-# All configuration is read and checked here, before any job starts. `config` holds nothing but
-# what --config and --configfile set.
+# All configuration is read and checked here, before any job starts. What --config and --configfile set is read
+# again: Snakemake's own readers take the last of two equal keys, and 010 for 8 or 10.
 try:
-    PLAN = Plan.load(Path("config"), config)
+    PLAN = Plan.load(
+        Path("config"),
+        settings_given(workflow.config_settings.config_args),
+        [as_named(Path(file)) for file in workflow.config_settings.configfiles],
+    )
     if not {"--list-target-rules", "--list-rules", "--lint"} & set(sys.argv):
         PLAN.require_writable()
     _storage = workflow.storage_settings

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,8 +21,9 @@ from difftransformer.cli.frame import (
     load_plan,
     people,
 )
-from difftransformer.config.yaml_files import as_settings, parse_value
-from difftransformer.errors import ConfigError, UserError
+from difftransformer.config.project import settings_given
+from difftransformer.config.yaml_files import as_settings
+from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
@@ -30,7 +31,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would ru
 _CORES = os.cpu_count() or 1
 _SETTINGS = ArgumentParser(add_help=False, allow_abbrev=False)
 _SETTINGS.add_argument("--config", "-C", nargs="*", action="extend", default=[])
-"""Snakemake's option for settings; where it stands twice, Snakemake takes the last alone."""
+_SETTINGS.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[])
+"""Snakemake's options for settings; where one stands twice, Snakemake takes the last alone."""
 _SNAKEMAKES, _ALIKE = "--dryrun", 0.85
 """Its one option that is more like one of ours than this."""
 
@@ -59,10 +61,10 @@ def reproduce(
     Snakemake does it, in the current folder, which is a checkout of the project.
     """
     with reporting():
-        given, others = _passed_on(call, [*(artifacts or []), *call.args])
+        given, files, others = _passed_on(call, [*(artifacts or []), *call.args])
         settings = [*as_settings({"scale": scale, "seeds": seeds}), *given]
         words = ["--cores", str(cores), *(["--dry-run"] if dry_run else []), *others]
-        _snakemake(words, settings)
+        _snakemake(words, settings, files)
 
 
 @people(BUILD, context_settings=_PASSING_ON)
@@ -83,16 +85,16 @@ def rerun(
     with reporting():
         from difftransformer.planning.built import built_users, kept_seeds
 
-        settings, others = _passed_on(call, call.args)
-        asked = {"scale": scale, "seeds": seeds} | _values(settings)
-        plan = load_plan(Path("config"), **asked)
-        if asked["seeds"] is None and (kept := kept_seeds(plan, artifact)) is not None:
+        settings, files, others = _passed_on(call, call.args)
+        asked = {"scale": scale, "seeds": seeds} | settings_given(settings)
+        plan = load_plan(Path("config"), files=files, **asked)
+        if "seeds" not in plan.given and (kept := kept_seeds(plan, artifact)) is not None:
             asked["seeds"] = kept
-            plan = load_plan(Path("config"), **asked)
+            plan = load_plan(Path("config"), files=files, **asked)
         words = [*built_users(plan, artifact), "--cores", str(cores)]
         words += [*(["--dry-run"] if dry_run else []), *others]
         words += ["--forcerun", *plan.interventions(artifact)]
-        _snakemake(words, as_settings(asked))
+        _snakemake(words, as_settings(asked), files)
 
 
 @people(BUILD)
@@ -139,25 +141,14 @@ def open_report(
             typer.echo("no browser was found here; open that file in one", err=True)
 
 
-def _passed_on(call: typer.Context, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part what a command hands to Snakemake into settings and the rest."""
+def _passed_on(
+    call: typer.Context, words: Sequence[str]
+) -> tuple[list[str], list[Path], list[str]]:
+    """Part what a command hands to Snakemake into settings, files of settings and the rest."""
     own = [name for one in call.command.params for name in one.opts if name.startswith("--")]
     _refuse_misspelled(words, own)
     given, others = _SETTINGS.parse_known_args(words)
-    return given.config, others
-
-
-def _values(settings: Sequence[str]) -> dict[str, Any]:
-    """Keys of config.yaml with the values that ``key=value`` gives them.
-
-    Raises:
-        ConfigError: One is no such pair, or no YAML.
-    """
-    pairs = [one.partition("=") for one in settings]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise ConfigError(f"--config {key}: takes key=value")
-    return {key: parse_value(text, f"--config {key}") for key, _, text in pairs}
+    return given.config, [*map(Path, given.configfile)], others
 
 
 def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
@@ -169,8 +160,9 @@ def _refuse_misspelled(words: Sequence[str], own: Sequence[str]) -> None:
                 raise UserError(f"no such option {name}; did you mean {found}?")
 
 
-def _snakemake(words: Sequence[str], settings: Sequence[str]) -> None:
+def _snakemake(words: Sequence[str], settings: Sequence[str], files: Sequence[Path]) -> None:
     """Become Snakemake, so that signals, output and exit status are its own."""
+    words = [*words, *(["--configfile", *map(str, files)] if files else [])]
     words = [*words, *(["--config", *settings] if settings else [])]
     typer.echo(" ".join(["snakemake", *words]), err=True)
     os.execv(sys.executable, [sys.executable, "-m", "snakemake", *words])

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from itertools import pairwise
@@ -219,15 +219,17 @@ command = people(STEPS)
 """Register a subcommand that is a rule's: the function has the rule's name."""
 
 
-def load_plan(config: Path, scale: str | None, **more: Any) -> "Plan":
+def load_plan(config: Path, scale: str | None, files: Sequence[Path] = (), **more: Any) -> "Plan":
     """Return the plan of a scale, else that of config.yaml, with everything checked.
 
-    Keywords are further keys of config.yaml; None: as it says.
+    ``files`` are YAML files with keys of config.yaml, keywords further keys; None: as it says.
     """
     from difftransformer.planning.plan import Plan
 
     asked = {"scale": scale} | more
-    return Plan.load(config, {key: value for key, value in asked.items() if value is not None})
+    return Plan.load(
+        config, {key: value for key, value in asked.items() if value is not None}, files
+    )
 
 
 def store(uri: str, results: Path) -> str:

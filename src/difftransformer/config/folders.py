@@ -1,4 +1,4 @@
-"""What lies below a folder of the user's."""
+"""Folders and paths of the user's."""
 
 import os
 from collections.abc import Iterator
@@ -63,3 +63,9 @@ def _hidden(here: str, names: list[str]) -> Iterator[Path]:
 
 def _refuse(error: OSError) -> None:
     raise DataError(f"{error.filename}: this folder cannot be read ({error.strerror})") from None
+
+
+def as_named(path: Path) -> Path:
+    """Return a path from the working directory on, if it is below it: it stays when that moves."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,7 +1,7 @@
 """The files of ``config/`` as typed entries, before anything is resolved."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -278,20 +278,47 @@ class EvaluationsFile(Settings):
     suites: dict[Name, dict[str, Any]] = setting(meaning="Evaluation suites by name")
 
 
-def load_project(folder: Path, overrides: Mapping[str, Any]) -> tuple[ProjectConfig, Layers]:
-    """Return the settings of ``folder``/config.yaml with ``overrides`` over its keys, and origins.
+def load_project(
+    folder: Path, overrides: Mapping[str, Any], files: Sequence[Path] = ()
+) -> tuple[ProjectConfig, Layers]:
+    """Return the settings of ``folder``/config.yaml with others over its keys, and origins.
+
+    Args:
+        folder: Folder of the configuration.
+        overrides: Keys of config.yaml by the command line; text is read as YAML.
+        files: YAML files with keys of config.yaml: over its own, below ``overrides``.
 
     Raises:
         ConfigError: An unknown key, or a value that cannot be used.
     """
     file, known = folder / "config.yaml", ProjectConfig.model_fields
-    for key in overrides:
-        if key not in known:
-            shown = key if key.isprintable() else repr(key)
-            raise ConfigError(f"--config {shown}: unknown key{nearest(key, known)}")
+    given = [(read_yaml(path), str(path), f"{path}: ") for path in files]
+    given += [({key: _plain(key, one) for key, one in overrides.items()}, "--config", "--config ")]
     layers = Layers().add(read_yaml(file), str(file))
-    layers.add({key: _plain(key, value) for key, value in overrides.items()}, "--config")
+    for values, place, where in given:
+        for key in values:
+            if key not in known:
+                shown = key if key.isprintable() else repr(key)
+                raise ConfigError(f"{where}{shown}: unknown key{nearest(key, known)}")
+        layers.add(values, place)
     return validate(ProjectConfig, layers.values, str(file), layers.origin), layers
+
+
+def settings_given(words: Iterable[str]) -> dict[str, Any]:
+    """Return the keys of config.yaml that ``key=value`` words set, values read as YAML.
+
+    Raises:
+        ConfigError: A word is no such pair or no YAML, or a key is given twice.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--config {key}: takes key=value")
+        if key in found:
+            raise ConfigError(f"--config {key}: is given twice; remove one")
+        found[key] = parse_value(text, f"--config {key}")
+    return found
 
 
 def _plain(key: str, value: Any) -> Any:

@@ -4,7 +4,7 @@
 an entry's own changes, and validate the outcome. A slice refers to nothing outside itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -58,15 +58,13 @@ class Catalogue:
     """Where each key of the project was set, for errors."""
 
     @classmethod
-    def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Catalogue":
-        """Read the configuration folder; ``overrides`` are keys of config.yaml.
-
-        Raises:
-            ConfigError: At the first thing that cannot be used, in one line.
-        """
-        project, said = load_project(folder, overrides or {})
-        files = yaml_files(folder / "scales")
-        file = lookup(files, project.scale, "scale", f"{said.origin(('scale',))}: scale")
+    def load(
+        cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
+    ) -> "Catalogue":
+        """Read the configuration folder; arguments and errors as of `load_project`."""
+        project, said = load_project(folder, overrides or {}, files)
+        known = yaml_files(folder / "scales")
+        file = lookup(known, project.scale, "scale", f"{said.origin(('scale',))}: scale")
         place = str(file)
 
         def read(kind: type[S], path: Path) -> S:
@@ -79,7 +77,7 @@ class Catalogue:
         artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
         labels = {name: entry.label for name, entry in runs.items()}
-        check_artifacts(artifacts, labels, scale, files, project.scale, str(folder / "artifacts"))
+        check_artifacts(artifacts, labels, scale, known, project.scale, str(folder / "artifacts"))
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
@@ -196,11 +194,7 @@ class Catalogue:
         return repeated.model_dump(mode="json")
 
     def timing(self, name: str) -> Timing | None:
-        """Return what the scale says of timings of a measurement; None if it makes none.
-
-        Raises:
-            ConfigError: An unknown measurement or key, or a value that cannot be used.
-        """
+        """Return what the scale says of timings of a measurement; None if it makes none."""
         if name not in self.scale.timings:
             return None
         place = f"{self.scale_file}: timings.{name}"
@@ -211,10 +205,9 @@ class Catalogue:
         return lookup(self.runs, name, "run", self.runs_place).pretrained_model()
 
     def run(self, name: str, setup: str | None = None) -> RunSlice:
-        """Return a run, at another setup than its own if one is given.
+        """Return a run, at another setup than its own if one is given, as the training job gets it.
 
-        It is as the training job gets it but for two things: ``model.attention`` is not yet
-        checked, and a run with `match` not yet sized.
+        Two things are missing: ``model.attention`` is not checked, a run with `match` not sized.
         """
         chain = self._run_chain(name)
         setup = setup or self.setup(name)
@@ -235,8 +228,16 @@ class Catalogue:
         for ancestor, entry in chain.items():
             layers.add(entry.set, f"{self.runs_place}.{ancestor}.set")
         layers.add(chain[name].alone(layers.values), f"{place}.keep_weights")
-        layers.add(self.project.set.get(name, {}), f"{self.said.origin(('set', name))}: set.{name}")
+        layers.add(self.project.set.get(name, {}), self._place_of_set(name))
         return self._run_slice(name, layers, place)
+
+    def place_of_model(self, name: str) -> str:
+        """Return where the model of a run is set, for errors; the call may change it."""
+        changed = "model" in self.project.set.get(name, {})
+        return f"{self.runs_place}.{name}" + f", changed by {self._place_of_set(name)}" * changed
+
+    def _place_of_set(self, name: str) -> str:
+        return f"{self.said.origin(('set', name))}: set.{name}"
 
     def _run_slice(self, name: str, layers: Layers, place: str) -> RunSlice:
         values = layers.values

@@ -18,7 +18,7 @@ from difftransformer.config.artifacts import ENDINGS, Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
-from difftransformer.config.yaml_files import as_settings
+from difftransformer.config.yaml_files import as_settings, read_yaml
 from difftransformer.errors import ConfigError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
@@ -51,7 +51,9 @@ class Plan:
         return Artifacts(self.jobs)
 
     @classmethod
-    def load(cls, folder: Path, overrides: Mapping[str, Any] | None = None) -> "Plan":
+    def load(
+        cls, folder: Path, overrides: Mapping[str, Any] | None = None, files: Sequence[Path] = ()
+    ) -> "Plan":
         """Read, resolve and check the whole configuration.
 
         The user's files are checked where a target reads them.
@@ -59,11 +61,14 @@ class Plan:
         Args:
             folder: Of the configuration.
             overrides: Keys of its config.yaml.
+            files: YAML files with such keys, below ``overrides``.
 
         Raises:
             ConfigError: At the first thing that cannot be used, in one line.
         """
-        plan = cls(Catalogue.load(folder, overrides), overrides or {})
+        catalogue = Catalogue.load(folder, overrides, files)
+        keys = dict.fromkeys(chain(*map(read_yaml, files), overrides or {}))
+        plan = cls(catalogue, {key: catalogue.said.values[key] for key in keys})
         plan.check()
         return plan
 

@@ -108,7 +108,7 @@ class Sizes:
         try:
             attention = configure(slice.model.attention, slice.model.d_model)
         except ConfigError as error:
-            raise ConfigError(f"{self.catalogue.runs_place}.{name}: {error}") from None
+            raise ConfigError(f"{self.catalogue.place_of_model(name)}: {error}") from None
         model = slice.model.model_copy(update={"attention": attention.model_dump(mode="json")})
         return slice.model_copy(update={"model": model})
 

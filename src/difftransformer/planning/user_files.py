@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from difftransformer.config.folders import as_named
 from difftransformer.errors import DataError
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import digest, file_state
@@ -48,7 +49,7 @@ class UserFiles:
         if not paths:
             return []
         entries = zip(paths, self._entries(what, paths), strict=True)
-        lines = [[_portable(path), *entry] for path, entry in entries]
+        lines = [[str(as_named(path)), *entry] for path, entry in entries]
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         # In a folder of its own: Snakemake looks once what a folder holds, and maybe earlier.
         own = f"files-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -97,9 +98,3 @@ class UserFiles:
     def _write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
-
-
-def _portable(path: Path) -> str:
-    """Return a path as it stays when the project's folder is moved."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from difftransformer.errors import UserError
+from difftransformer.config.project import settings_given
+from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
 
 
@@ -83,3 +84,74 @@ def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_judges_those_of_a_t
     spent = artifacts.jobs.catalogue.scale.spent_seeds
     assert artifacts.seeds("v2_stability") == artifacts.seeds("table6") == [6, 7, 8, 9]
     assert not set(spent) & set(artifacts.seeds("v2_stability"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("set: {diff: {}}\nset: {transformer: {}}\n", "line 2: key 'set' stands twice; remove one"),
+        ("seeds: [010, 1:30]\n", "line 1: YAML reads 010 as 8; write that, or use quotes"),
+        ("seeds: [1, 1:30]\n", "line 1: YAML reads 1:30 as 90; write that, or use quotes"),
+        ("seedss: 3\n", "seedss: unknown key; did you mean 'seeds'?"),
+        ("set: {diff: {training: {lr: fast}}}\n", "set.diff: training.lr: needs a number"),
+        ("scale: '3'\nseeds: 'three'\n", "needs a list of seeds, or how many"),
+        ("- scale\n", "must be a mapping of keys, got list"),
+    ],
+)
+def test_a_file_of_settings_is_read_as_config_yaml_is(
+    text: str, said: str, config_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Plan.load(config_folder, files=[tmp_path / "mine.yaml"])
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert "mine.yaml: " in str(caught.value)
+
+
+def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("seeds: [5]\nset: {diff: {training: {lr: 0.001, weight_decay: 0.2}}}\n")
+    second.write_text("seeds: [6]\nset: {diff: {training: {lr: 0.002}}}\n")
+    plan = Plan.load(config_folder, {"seeds": "[7]"}, [first, second])
+    assert plan.catalogue.project.seeds == [7]
+    training = plan.jobs.run("diff").training
+    assert (training.lr, training.weight_decay) == (0.002, 0.2)
+    both = {"diff": {"training": {"lr": 0.002, "weight_decay": 0.2}}}
+    assert plan.given == {"seeds": [7], "set": both}  # what commands in the report repeat
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["seeds=010"], "--config seeds: line 1: YAML reads 010 as 8"),
+        (["seeds=1", "seeds=2"], "--config seeds: is given twice; remove one"),
+        (["set={diff: {}, diff: {}}"], "--config set: line 1: key 'diff' stands twice"),
+        (["scale"], "--config scale: takes key=value"),
+    ],
+)
+def test_words_of_the_command_line_are_read_strictly(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings_given(words)
+    assert said in str(caught.value)
+    assert settings_given(["seeds=3", "corpus=", "pretrained=./a=b"]) == {
+        "seeds": 3, "corpus": None, "pretrained": "./a=b",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("lambda_init: 0,3", "lambda_init: input should be 'exponential', or needs a number"),
+        ("lamda_init: 0.3", "lamda_init: unknown key; did you mean 'lambda_init'?"),
+        ("variant: nope", "variant: unknown variant 'nope'"),
+    ],
+)
+def test_an_attention_that_a_call_sets_is_blamed_on_the_call(
+    setting: str, said: str, config_folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"set:\n  diff:\n    model:\n      attention:\n        {setting}\n")
+    with pytest.raises(ConfigError) as caught:
+        Plan.load(config_folder, files=[file])
+    assert f"changed by {file}: set.diff: model.attention" in str(caught.value)
+    assert said in str(caught.value)
