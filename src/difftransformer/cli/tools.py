@@ -70,14 +70,24 @@ def show(
     scale: Scale = None,
     config: Config = Path("config"),
 ) -> None:
-    """Print a run as its training job gets it, its parameters, and how `match` sized it."""
+    """Print a run as its training job gets it, its parameters, those of its attention against
+    plain attention, and how `match` sized it.
+    """
     with reporting():
         plan = load_plan(config, scale)
         slice = plan.jobs.run(run)
-        from difftransformer.models.sizes import count_parameters
+        from difftransformer.models.sizes import attention_size, count_parameters
 
         typer.echo(json.dumps(slice.model_dump(mode="json"), indent=2, ensure_ascii=False))
         typer.echo(f"{count_parameters(slice.model):,} parameters", err=True)
+        own, plain, queries, keys = attention_size(slice.model)
+        text = f"{own:,} parameters in the attention of each layer"
+        if plain is not None:
+            text += (
+                f", {own / plain - 1:+.1%} against the {plain:,} of plain attention with as many "
+                f"query heads ({queries}) and key heads ({keys})"
+            )
+        typer.echo(text, err=True)
         if (found := plan.jobs.sizes.match(run)) is not None:
             matched_to = plan.catalogue.match(run)
             assert matched_to is not None

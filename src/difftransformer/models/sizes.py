@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from difftransformer.config.model import ModelConfig
+from difftransformer.config.model import AttentionConfig, ModelConfig
 from difftransformer.errors import ConfigError
+from difftransformer.models.attention.base import Attention
 from difftransformer.models.attention.registry import attention_class, configure
 from difftransformer.models.cache import PrefixCache
 from difftransformer.models.matrices import Linear
@@ -37,6 +38,35 @@ def layer_and_outside(config: ModelConfig) -> tuple[int, int]:
     whole = sum(parameter.numel() for parameter in model.parameters())
     layer = sum(parameter.numel() for parameter in model.layers.parameters())
     return layer, whole - layer
+
+
+class AttentionSize(NamedTuple):
+    """Parameters of the attention of one layer."""
+
+    own: int
+    plain: int | None
+    """Those of softmax attention with as many query and key heads; None: there is none."""
+    queries: int
+    """Query heads: each has a softmax map."""
+    keys: int
+
+
+def attention_size(config: ModelConfig) -> AttentionSize:
+    """Return the attention's parameters in one layer, and those of plain attention beside it."""
+    attention = configure(config.attention, config.d_model)
+    own, layer = _attention_parameters(attention, config.d_model)
+    heads = {"num_heads": layer.num_queries, "num_kv_heads": layer.num_keys}
+    plain = None
+    if layer.num_queries % layer.num_keys == 0:
+        softmax = {"variant": "softmax", "head_dim": layer.head_dim, **heads}
+        plain, _ = _attention_parameters(configure(softmax, config.d_model), config.d_model)
+    return AttentionSize(own, plain, layer.num_queries, layer.num_keys)
+
+
+def _attention_parameters(attention: AttentionConfig, d_model: int) -> tuple[int, Attention]:
+    with torch.device("meta"):
+        layer = attention_class(attention.variant)(attention, d_model, 0, "eager")
+    return sum(parameter.numel() for parameter in layer.parameters()), layer
 
 
 def llama_matrices(config: ModelConfig) -> dict[str, tuple[int, int]]:

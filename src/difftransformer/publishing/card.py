@@ -146,17 +146,17 @@ def _model(training: Result, own_code: bool) -> Iterator[str]:
         "Vocabulary": f"{model.get('vocab_size')} tokens",
     }
     yield _table(["", ""], sizes.items())
-    remote, needs = "", "It is a model of transformers' own."
+    remote, none, needs = "", "", "It is a model of transformers' own."
     if own_code:
-        remote = ", trust_remote_code=True"
+        remote, none = ", trust_remote_code=True", ", trust_remote_code=False"
         needs = (
             "The code that its config.json names is the package difftransformer's: `pip install .` "
-            "in a checkout of it."
+            "in a checkout of it. The tokenizer needs none."
         )
     yield (
         "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         f'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_ID"{remote})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_ID")\n```\n\n{needs}'
+        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_ID"{none})\n```\n\n{needs}'
     )
 
 
@@ -234,7 +234,11 @@ def _evaluation(known: _Known) -> Iterator[str]:
     rows = [("validation loss, nats a token", "training", *_mean(known.seeds, "validation_loss"))]
     for suite in sorted({one.suite or one.kind for one in known.evaluations}):
         results = [one for one in known.evaluations if (one.suite or one.kind) == suite]
-        asked = [name for name in results[0].metrics if any(name in one.units for one in results)]
+        metrics = results[0].metrics
+        # Of metrics that are means over items, counts and the like stand beside them; a suite of
+        # one's own may know no items at all.
+        asked = [name for name in metrics if any(name in one.units for one in results)]
+        asked = asked or [*metrics]
         for name in asked[:MOST_METRICS]:
             rows.append((escape(name), escape(suite), *_mean(results, name)))
         if len(asked) > MOST_METRICS:

@@ -44,6 +44,22 @@ def test_show_prints_a_run_as_its_job_gets_it(repository: Path) -> None:
     assert "parameters" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        # At tiny D = 128, d = 16: Q 16, K 4, V 4 and O 8 heads and 8 rows of lambda, against O 16.
+        ("diff_v2", "66,560 parameters in the attention of each layer, -18.8% against the 81,920"),
+        ("diff_v2", "query heads (16) and key heads (4)"),
+        ("transformer", "65,536 parameters in the attention of each layer, +0.0% against"),
+        ("grouped_diff_2_1", "45,152 parameters in the attention of each layer\n"),
+    ],
+)
+def test_show_compares_attention_with_plain_attention(
+    run: str, said: str, repository: Path
+) -> None:
+    assert said in call("show", run, "--config", repository / "config", "--scale", "tiny").stderr
+
+
 def test_what_is_built_is_listed_with_its_seeds(checkout: Path) -> None:
     table_with(checkout, "table6", [4, 6, 8])
     lines = {line.split()[0]: line for line in call("list").output.splitlines()}

@@ -20,6 +20,8 @@ from small_workflow import Checkout
 
 from difftransformer.errors import UserError
 from difftransformer.models.checkpoint import load_model
+from difftransformer.provenance.published import publish as publish_result
+from difftransformer.provenance.published import read_published
 from difftransformer.publishing import hub
 from difftransformer.publishing.card import model_card
 from difftransformer.publishing.publish import publish
@@ -71,6 +73,19 @@ def test_a_name_in_the_card_is_code_as_it_is(tmp_path: Path) -> None:
     assert "Dataset `` `<script> ``;" in model_card(run, None, "m", own_code=True)
 
 
+def test_the_card_has_a_suite_of_ones_own(tmp_path: Path) -> None:
+    run, _ = write_training(tmp_path)
+    training = json.loads(read_published(run / "training.json"))
+    folder = tmp_path / f"scale/runs/{training['run']}/{training['seed']}"
+    shutil.copytree(run, folder)
+    found = {"kind": "evaluation", "suite": "my_suite", "metrics": {"entropy": 1.25}, "units": {}}
+    path = tmp_path / f"scale/evaluations/my_suite/{training['run']}/{training['seed']}.json"
+    path.parent.mkdir(parents=True)
+    publish_result(path, {**training, **found}, [])
+    text = model_card(folder, None, "m", own_code=True)
+    assert re.search(r"\| entropy +\| my\\_suite +\| 1\.2500 +\| 1 ", text), text
+
+
 def test_a_run_at_the_top_of_a_disk_has_nothing_beside_it(tmp_path: Path) -> None:
     run, _ = write_training(tmp_path)
     with TemporaryDirectory(dir="/tmp") as top:
@@ -84,6 +99,7 @@ def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_pat
     publish(run, tmp_path / "theirs", format="diffllama")
     cards = [(tmp_path / name / "README.md").read_text() for name in ("ours", "theirs")]
     assert ["trust_remote_code=True" in card for card in cards] == [True, False]
+    assert '("FOLDER_OR_ID", trust_remote_code=False)' in cards[0]  # of the tokenizer
     tokens = torch.arange(12)[None]
     with torch.no_grad():
         expected = load_model(run)(tokens)
@@ -92,6 +108,8 @@ def test_what_is_published_is_loaded_by_us_and_by_remote_code(run: Path, tmp_pat
 import sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 for folder, remote in zip(sys.argv[1:], (True, False)):
+    alone = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    assert alone("a").input_ids
     model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=remote)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.eos_token_id == model.generation_config.eos_token_id
@@ -101,6 +119,7 @@ for folder, remote in zip(sys.argv[1:], (True, False)):
     ended = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "ours", tmp_path / "theirs"],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
