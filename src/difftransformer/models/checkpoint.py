@@ -7,6 +7,7 @@ import errno
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -173,7 +174,7 @@ def load_weights(
 
     Args:
         model: The model, on any device.
-        path: The file.
+        path: The file, or where it is missing what transformers calls the one of a model in shards.
         share: Gives of a tensor what its target in the model holds of it.
 
     Raises:
@@ -184,12 +185,16 @@ def load_weights(
     require_as_trained(path)
     wanted = model.state_dict()
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in sorted(set(wanted) ^ set(file.keys())):
+        with ExitStack() as opened:
+            shards = [
+                opened.enter_context(safe_open(file, framework="pt")) for file in _shards(path)
+            ]
+            held = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
+            for name in sorted(wanted.keys() ^ held.keys()):
                 what = "is missing" if name in wanted else "is unknown to the model"
                 raise CheckpointError(f"{path}: tensor {name} {what}; {_MISFIT}")
             for name, target in wanted.items():
-                tensor = file.get_tensor(name)
+                tensor = held[name].get_tensor(name)
                 if tensor.shape != target.shape:
                     raise CheckpointError(
                         f"{path}: tensor {name} has shape {list(tensor.shape)}, not "
@@ -206,6 +211,22 @@ def load_weights(
         raise CheckpointError(
             f"{path}: truncated or damaged ({reason}); train the model again"
         ) from None
+
+
+def _shards(path: Path) -> list[Path]:
+    """Return the file itself, or those of the index that transformers writes of a large model."""
+    index = path.with_name(f"{path.name}.index.json")
+    if path.is_file() or not index.is_file():
+        return [path]
+    try:
+        names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        shards = [index.with_name(Path(name).name) for name in sorted(names)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{index}: no index of shards; save the model again") from None
+    for shard in shards:
+        if not shard.is_file():
+            raise CheckpointError(f"{shard}: no such file, {index.name} names it; copy it here")
+    return shards
 
 
 def require_as_trained(path: Path) -> None:

@@ -103,6 +103,9 @@ def _end_of_text_id(folder: Path) -> int | None:
         if description.get("difftransformer") == {"kind": "words"}:
             return None
         token = description["eos_token"]
+        token = token["content"] if isinstance(token, dict) else token
+        if token is None:  # which transformers writes of a tokenizer that has none
+            return None
     except (OSError, ValueError, KeyError, AttributeError):
         raise CheckpointError(
             f"{folder / TOKENIZER_CONFIG}: missing, or names no eos_token; copy the one that lies "

@@ -261,3 +261,42 @@ def test_the_exported_config_names_no_code_of_ours(tmp_path: Path) -> None:
     assert config["model_type"] == "diffllama"
     assert "auto_map" not in config
     assert not list((tmp_path / "out").glob("*.py"))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("form", ["huggingface", "diffllama"])
+def test_what_transformers_saved_is_exported(
+    form: str, sharded: bool, tmp_path: Path, trained: Path
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+    importlib.import_module("difftransformer.models.hf")
+    save_model(trained, (first := build("diff_v1")), first.config)
+    model = AutoModelForCausalLM.from_pretrained(trained)
+    tokenizer = AutoTokenizer.from_pretrained(trained)
+    saved = tmp_path / "saved"
+    if sharded:
+        model.save_pretrained(saved, max_shard_size="5KB")
+        tokenizer.save_pretrained(saved)
+        assert len(list(saved.glob("model-*.safetensors"))) > 1
+    else:
+        arguments = TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, report_to=[])
+        trainer = Trainer(model, arguments, processing_class=tokenizer)
+        trainer.save_model(str(saved))
+    export_model(saved, tmp_path / "out", form)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert again.config.eos_token_id == tokenizer.eos_token_id == 0
+    with torch.no_grad():
+        torch.testing.assert_close(again(tokens()).logits, first(tokens()), rtol=0, atol=1e-5)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    from difftransformer import DiffTransformerForCausalLM
+
+    DiffTransformerForCausalLM.wrap(build("diff_v1")).save_pretrained(
+        tmp_path / "saved", max_shard_size="5KB"
+    )
+    shard = min((tmp_path / "saved").glob("model-*.safetensors"))
+    shard.unlink()
+    with pytest.raises(UserError, match=f"{shard.name}: no such file"):
+        export_model(tmp_path / "saved", tmp_path / "out")
