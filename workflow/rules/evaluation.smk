@@ -26,7 +26,9 @@ rule evaluate:
     params:
         root=lambda wildcards: ROOT,
         cfg=get_evaluation_slice,
-        code=lambda wildcards: JOBS.code("evaluate", wildcards.suite, wildcards.run),
+        code=lambda wildcards: JOBS.code(
+            "evaluate", wildcards.suite, wildcards.run, seed=int(wildcards.seed)
+        ),
     message:
         "Evaluate {wildcards.suite} on {wildcards.run}, seed {wildcards.seed}"
     shell:

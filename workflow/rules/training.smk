@@ -37,7 +37,9 @@ rule pretrain:
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
-        code=lambda wildcards: JOBS.code("pretrain", wildcards.run),
+        code=lambda wildcards: JOBS.code(
+            "pretrain", wildcards.run, seed=int(wildcards.seed)
+        ),
     message:
         "Train {wildcards.run}, seed {wildcards.seed}"
     shell:
@@ -75,7 +77,9 @@ rule adapt:
     params:
         root=lambda wildcards: ROOT,
         cfg=get_run_slice,
-        code=lambda wildcards: JOBS.code("adapt", wildcards.run),
+        code=lambda wildcards: JOBS.code(
+            "adapt", wildcards.run, seed=int(wildcards.seed)
+        ),
     message:
         "Adapt {wildcards.run}, seed {wildcards.seed}"
     shell:

@@ -16,6 +16,7 @@ from difftransformer.config.scales import is_adapted, not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
+from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.fit import check_suites
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.planning.slices import Declarations
@@ -202,7 +203,10 @@ class Artifacts:
         models = [self.jobs.catalogue.run(row).model for row in rows]
         variants = {variant_location(model.attention["variant"]) for model in models}
         modules = (module_of(name, "settings"), module_of(name, "measure"))
-        return code_fingerprint(ENTRIES["measure_timings"], (*modules, *variants))
+        config, result = self.jobs.catalogue.timing(name), self.jobs.layout.timings(name)
+        assert config is not None, name
+        on_gpu = computes_on_gpu(config.device, config.backends, result)
+        return code_fingerprint(ENTRIES["measure_timings"], (*modules, *variants), on_gpu=on_gpu)
 
     def _timed(self, name: str, *, own: bool = True) -> list[str]:
         """Rows that are timed at the sizes of their own runs, or at those of the scale."""

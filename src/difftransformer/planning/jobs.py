@@ -21,6 +21,7 @@ from difftransformer.machine import gpus
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.models.foreign.registry import reader_locations
 from difftransformer.planning.card import host_mb
+from difftransformer.planning.devices import computes_on_gpu
 from difftransformer.planning.fit import check_extension, check_token_ids, check_training
 from difftransformer.planning.foreign import Foreign
 from difftransformer.planning.layout import Layout
@@ -152,17 +153,20 @@ class Jobs:
             return cores
         return min(config.threads, cores)
 
-    def code(self, rule: str, *parts: str) -> str:
+    def code(self, rule: str, *parts: str, seed: int | None = None) -> str:
         """Return the fingerprint of a rule's code.
 
         Args:
             rule: Name of the rule.
             *parts: What its code is selected by: a run, a suite and a run, or a judge and a suite.
+            seed: Of a training or an evaluation. Where its device is ``auto``, the finished result
+                says which one it was.
         """
         if rule == "judge_answers":
             kind = self.catalogue.suite(parts[1]).kind
             return code_fingerprint(module_of(kind, "judge"), (judge_module(kind, parts[0]),))
-        return code_fingerprint(ENTRIES[rule], tuple(self._selected(rule, parts)))
+        selected, on_gpu = tuple(self._selected(rule, parts)), self._on_gpu(rule, parts, seed)
+        return code_fingerprint(ENTRIES[rule], selected, on_gpu=on_gpu)
 
     def modules(self, rule: str, *parts: str) -> list[str]:
         """Return the modules that a job imports beside what all do; arguments as for `code`."""
@@ -309,6 +313,19 @@ class Jobs:
             rows = self.catalogue.dataset(slice.dataset).generated
         if (misfit := asked.asked.misfit(positions, rows)) is not None:
             raise ConfigError(f"{at}suites.{suite} on run {run} at scale {self.scale}: {misfit}")
+
+    def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
+        """Return whether the code for GPUs is part of what a job computes with."""
+        match rule:
+            case "pretrain" | "adapt":
+                config = self.run(parts[0]).training
+                result = None if seed is None else self.layout.training(parts[0], seed)
+                return computes_on_gpu(config.device, [config.backend], result)
+            case "evaluate":
+                suite = self.catalogue.suite(parts[0])
+                result = None if seed is None else self.layout.evaluation(parts[0], parts[1], seed)
+                return computes_on_gpu(suite.device, [suite.backend], result)
+        return False
 
     def _selected(self, rule: str, parts: Sequence[str]) -> Iterator[str]:
         match rule:

@@ -4,19 +4,18 @@ A job is rerun when its fingerprint changes, and never resumes state made under 
 
 The code part is the import closure of one module, read from the syntax trees without importing
 anything. It holds every module of this package that is reached by an import statement, also by one
-inside a function, and the ``__init__`` of each package on the way. Left out of it are
+inside a function, and the ``__init__`` of each package on the way. Of a module
+counts what can change a number, see `syntax`. Left out are
 
-* comments, docstrings, texts below constants and fields, and the documenting keywords of
-  ``setting(...)`` (meaning, unit, source, holds);
-* imports under ``if TYPE_CHECKING``;
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
   line in the table, reruns only the runs that use it (likewise the training method, which no
   statement imports);
+* the modules for GPUs alone, `_GPU`, where a job does not compute on one;
 * the observers: tracking, its spool and sink, the environment capture, the job frame and this
   module. They watch a computation and do not take part in it.
 
-Texts of error messages are code and count. Another Python (3.11 to 3.13 were tried) reruns nothing.
+Texts that a module uses as data are code. Python 3.11 to 3.13 give the same digests.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from pydantic import BaseModel
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.published import file_sha256
+from difftransformer.provenance.syntax import dumped, executed, numeric_tree
 
 PACKAGE = "difftransformer"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -46,10 +45,17 @@ _OBSERVERS = frozenset(
         *("quiet", "provenance.environment", "provenance.fingerprint", "provenance.job"),
         *("provenance.journal", "provenance.mlflow_batch", "provenance.mlflow_sink"),
         *("provenance.mlflow_store", "provenance.reporting", "provenance.spool"),
-        *("provenance.sync", "provenance.tracking"),
+        *("provenance.sync", "provenance.syntax", "provenance.tracking"),
     )
 )
-_DOCUMENTING = frozenset({"meaning", "unit", "source", "holds"})
+_KERNELS = f"{PACKAGE}.models.kernels"
+_GPU = frozenset(
+    {
+        f"{PACKAGE}.machine.gpus",
+        *(f"{_KERNELS}.{name}" for name in ("by_card", "flash", "flash4", "flex", "fused")),
+    }
+)
+"""Modules, with those below them, that a job on a CPU imports and does not compute with."""
 
 
 def slice_fingerprint(obj: Any) -> str:
@@ -72,7 +78,7 @@ def job_fingerprint(stage: str, slice: Any, code: str, inputs_digest: str, seed:
 
 
 def code_fingerprint(
-    entry: str, extra_modules: Sequence[str] = (), *, root: Path | None = None
+    entry: str, extra_modules: Sequence[str] = (), *, on_gpu: bool = True, root: Path | None = None
 ) -> str:
     """sha256 over the code that ``entry`` can reach within this package.
 
@@ -81,13 +87,14 @@ def code_fingerprint(
             module counts.
         extra_modules: Modules reached by a registry instead of an import, also as
             ``module:Class``: the selected attention variant and training method.
+        on_gpu: Whether the modules for GPUs alone count.
         root: Folder of the package's sources; the installed package when left out.
 
     Raises:
         ConfigError: a module that is not in the package, or that does not parse.
     """
     names = (entry, *sorted(extra_modules))
-    return _digest(tuple(name.partition(":")[0] for name in names), root or _ROOT)
+    return _digest(tuple(name.partition(":")[0] for name in names), on_gpu, root or _ROOT)
 
 
 def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
@@ -98,11 +105,13 @@ def modules_digest(names: Sequence[str], *, root: Path | None = None) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted(names):
-        digest.update(f"{name} {_code(name, root or _ROOT)[0].hexdigest()}\n".encode())
+        digest.update(f"{name} {_module(name, root or _ROOT)[0]}\n".encode())
     return digest.hexdigest()
 
 
-def import_closure(modules: Iterable[str], root: Path | None = None) -> tuple[str, ...]:
+def import_closure(
+    modules: Iterable[str], root: Path | None = None, *, on_gpu: bool = True
+) -> tuple[str, ...]:
     """Sorted names of the package's modules that ``modules`` reach, themselves included."""
     root = root or _ROOT
     found: set[str] = set()
@@ -113,15 +122,35 @@ def import_closure(modules: Iterable[str], root: Path | None = None) -> tuple[st
     while waiting := waiting - found - _OBSERVERS:
         found |= waiting
         waiting = {target for name in waiting for target in _module(name, root)[1]}
+        if not on_gpu:
+            waiting = {target for target in waiting if not _is_for_gpus(target)}
     return tuple(sorted(found))
 
 
 @cache
-def _digest(modules: tuple[str, ...], root: Path) -> str:
+def _digest(modules: tuple[str, ...], on_gpu: bool, root: Path) -> str:
     digest = hashlib.sha256()
-    for name in import_closure(modules, root):
+    for name in import_closure(modules, root, on_gpu=on_gpu):
         digest.update(f"{name} {_module(name, root)[0]}\n".encode())
+        for table, content in _tables(name, root):
+            if on_gpu or not _is_for_gpus(table):
+                digest.update(f"{table} {content}\n".encode())
     return digest.hexdigest()
+
+
+def _is_for_gpus(name: str) -> bool:
+    steps = name.split(".")
+    return any(".".join(steps[:depth]) in _GPU for depth in range(3, len(steps) + 1))
+
+
+@cache
+def _tables(name: str, root: Path) -> list[tuple[str, str]]:
+    """Names and digests of a package's measured tables, which are as good as its code."""
+    path = _source(name, root)
+    if path is None or path.name != "__init__.py":
+        return []
+    tables = sorted(path.parent.glob("*.json"))
+    return [(f"{name}.{one.stem}", hashlib.sha256(one.read_bytes()).hexdigest()) for one in tables]
 
 
 def _source(name: str, root: Path) -> Path | None:
@@ -137,15 +166,6 @@ def _source(name: str, root: Path) -> Path | None:
 @cache
 def _module(name: str, root: Path) -> tuple[str, tuple[str, ...]]:
     """Digest of a module's own code, and the modules of the package that it imports."""
-    digest, imported, path = _code(name, root)
-    if path.name == "__init__.py":  # measured tables of a package are as good as its code
-        for table in sorted(path.parent.glob("*.json")):
-            digest.update(table.read_bytes())
-    return digest.hexdigest(), tuple(sorted(imported))
-
-
-def _code(name: str, root: Path) -> tuple[Any, set[str], Path]:
-    """A module's code as it is hashed, what it imports, and its file."""
     path = _source(name, root)
     assert path is not None, name
     source = path.read_bytes()
@@ -157,19 +177,14 @@ def _code(name: str, root: Path) -> tuple[Any, set[str], Path]:
     if name in _SEAMS:
         variants = {target for target in imported if target.startswith(f"{_ATTENTION}.")}
         imported -= variants - _BEHIND_NO_SEAM
-    _strip(tree, drop_tables=name in _SEAMS, has_settings=b"setting(" in source)
-    return hashlib.sha256(_dumped(tree)), imported, path
-
-
-def _dumped(tree: ast.Module) -> bytes:
-    """As every Python has it: 3.12 knows parameters of types, 3.13 leaves out what is empty."""
-    more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    return ast.dump(tree, **more).replace(", type_params=[]", "").encode()
+        tree.body = [node for node in tree.body if not _is_class_table(node)]
+    digest = hashlib.sha256(dumped(numeric_tree(tree, source)))
+    return digest.hexdigest(), tuple(sorted(imported))
 
 
 def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[str]:
     found: set[str] = set()
-    for node in _executed(tree):
+    for node in executed(tree):
         if isinstance(node, ast.Import):
             wanted = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -188,47 +203,6 @@ def _imports(tree: ast.Module, name: str, is_package: bool, root: Path) -> set[s
     return found - {name}
 
 
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements but those that only a type checker sees."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        yield node
-        if _asks_for_types(node):
-            stack.extend(getattr(node, "orelse", ()))
-        else:
-            stack.extend(_inside(node))
-
-
-def _asks_for_types(node: ast.AST) -> bool:
-    """Whether a type checker alone reads its body: ``if TYPE_CHECKING``, of typing or not."""
-    test = node.test if isinstance(node, ast.If) else None
-    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
-
-
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Statements of a statement, which are a tenth of its nodes; no expression has any."""
-    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-        yield from getattr(node, field, ())
-
-
-def _strip(tree: ast.Module, *, drop_tables: bool, has_settings: bool) -> None:
-    """Remove what documents and does not compute."""
-    if drop_tables:
-        tree.body = [node for node in tree.body if not _is_class_table(node)]
-    stack: list[ast.AST] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not _is_text(one)]
-        elif isinstance(node, ast.If) and _asks_for_types(node):
-            node.body = [ast.Pass()]
-        stack.extend(_inside(node))
-    for node in ast.walk(tree) if has_settings else ():
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "setting":
-            node.keywords = [word for word in node.keywords if word.arg not in _DOCUMENTING]
-
-
 def _is_class_table(node: ast.stmt) -> bool:
     """Whether this assigns a literal dict of names to "module:Class" texts, or calls with one."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
@@ -239,12 +213,6 @@ def _names_a_class(node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and node.args:
         node = node.args[0]
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value
-
-
-def _is_text(node: ast.stmt) -> bool:
-    """Whether this is a docstring, or the text below a constant or a field."""
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _plain(value: Any) -> Any:

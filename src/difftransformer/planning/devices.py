@@ -1,0 +1,40 @@
+"""Whether a job computes on a GPU, as far as it can be told before the job runs."""
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from difftransformer.machine import gpus
+
+_FOR_GPUS = frozenset({"by_card", "flash_attn", "fused"})
+
+
+def computes_on_gpu(device: str, backends: Iterable[str], result: str | None) -> bool:
+    """Return whether a job computes with the code for GPUs.
+
+    Args:
+        device: "cpu", "cuda" or "auto", which is what the finished result records, else what this
+            machine has.
+        backends: Its attention backends; `fused` also runs on a CPU, in Triton's interpreter.
+        result: Path of its result, which may not exist yet.
+    """
+    if device != "auto" or not _FOR_GPUS.isdisjoint(backends):
+        return device == "cuda" or not _FOR_GPUS.isdisjoint(backends)
+    recorded = _recorded(Path(result)) if result is not None else None
+    return _sees_cuda() if recorded is None else recorded.startswith("cuda")
+
+
+def _recorded(result: Path) -> str | None:
+    """The device in a result; None without a readable one, whose job runs again for that."""
+    try:
+        return str(json.loads(result.read_bytes())["settings"]["resolved"]["device"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@cache
+def _sees_cuda() -> bool:
+    """Whether this machine has GPUs and a torch that is not the build for CPUs."""
+    return bool(gpus.pool()) and not version("torch").endswith("+cpu")

@@ -1,0 +1,184 @@
+"""Reduce the syntax tree of a module to what can change a number.
+
+Comments are not in a tree. Removed from it are
+
+* docstrings, and texts below constants and fields;
+* texts in ``raise`` and ``assert``, and in statements that log or warn: names and calls in them
+  stay, and so do the texts in a call inside a message, since that call may have an effect;
+* texts of the keyword ``help``;
+* annotations of signatures and of local variables. Annotations in class bodies stay, since pydantic
+  and dataclasses read them. A function with a decorator that may read its annotations (Triton,
+  ``torch.library``) keeps them;
+* of ``setting(...)`` and ``Field(...)`` the documentation and the bounds: the resolved value is in
+  a job's settings;
+* imports under ``if TYPE_CHECKING``.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_DOCUMENTING = frozenset({"meaning", "unit", "source", "holds", "description", "title", "examples"})
+_BOUNDS = frozenset({"ge", "gt", "le", "lt", "multiple_of", "pattern", "min_length", "max_length"})
+_FIELDS = frozenset({"setting", "Field"})
+_LOGGERS = frozenset({"logger", "_log", "logging", "warnings"})
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
+_READ_NO_ANNOTATIONS = frozenset(
+    {
+        *("property", "cached_property", "classmethod", "staticmethod", "abstractmethod"),
+        *("cache", "lru_cache", "contextmanager", "inference_mode", "no_grad", "override"),
+        *("model_validator", "wraps"),
+    }
+)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def numeric_tree(tree: ast.Module, source: bytes) -> ast.Module:
+    """Remove in place what documents or reports and does not compute; return the tree.
+
+    Args:
+        tree: Of a module.
+        source: Its text, to skip searches for what is not in it.
+    """
+    stack: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while stack:
+        node, local = stack.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                local = True
+                if all(map(_reads_no_annotations, node.decorator_list)):
+                    _remove_annotations(node)
+            case ast.ClassDef():
+                local = False
+            case ast.If() if asks_for_types(node):
+                node.body = [ast.Pass()]
+            case ast.AnnAssign() if local:
+                node.annotation = ast.Constant(None)
+            case _:
+                _remove_message(node)
+        if isinstance(node, ast.Module | ast.ClassDef | _Function):
+            node.body = [one for one in node.body if not _is_text(one)]
+        stack.extend((one, local) for one in statements(node))
+    if any(word in source for word in (b"setting(", b"Field(", b"help=")):
+        for one in ast.walk(tree):
+            if isinstance(one, ast.Call):
+                _remove_documentation(one)
+    return tree
+
+
+def dumped(tree: ast.Module) -> bytes:
+    """Write a tree as every Python does: 3.12 knows type parameters, 3.13 omits what is empty."""
+    more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **more).replace(", type_params=[]", "").encode()
+
+
+def executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Iterate over all statements but those that only a type checker reads."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        if asks_for_types(node):
+            stack.extend(getattr(node, "orelse", ()))
+        else:
+            stack.extend(statements(node))
+
+
+def asks_for_types(node: ast.AST) -> bool:
+    """Return whether a type checker alone reads its body: ``if TYPE_CHECKING``."""
+    test = node.test if isinstance(node, ast.If) else None
+    return "TYPE_CHECKING" in (getattr(test, "id", None), getattr(test, "attr", None))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Iterate over the statements in a statement, a tenth of its nodes; expressions have none."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inside = getattr(node, field, ())
+        if isinstance(inside, list):  # the body of a lambda is an expression
+            yield from inside
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Whether this is a docstring, or the text below a constant or a field."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _reads_no_annotations(decorator: ast.expr) -> bool:
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    own = getattr(name, "attr", getattr(name, "id", None))
+    return own in _READ_NO_ANNOTATIONS
+
+
+def _remove_annotations(function: _Function) -> None:
+    function.returns = None
+    of = function.args
+    for one in (*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg):
+        if one is not None:
+            one.annotation = None
+
+
+def _remove_message(node: ast.AST) -> None:
+    match node:
+        case ast.Raise(exc=ast.Call() as call):
+            _remove_arguments(call)
+        case ast.Assert(msg=ast.expr() as message):
+            node.msg = _without_text(message)
+        case ast.Expr(value=ast.Call() as call) if _reports(call.func):
+            _remove_arguments(call)
+
+
+def _reports(function: ast.expr) -> bool:
+    """Whether this is a method that logs or warns."""
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr in _LEVELS
+        and isinstance(function.value, ast.Name)
+        and function.value.id in _LOGGERS
+    )
+
+
+def _remove_arguments(call: ast.Call) -> None:
+    call.args = [_without_text(one) for one in call.args]
+    for word in call.keywords:
+        word.value = _without_text(word.value)
+
+
+def _without_text(node: ast.expr) -> ast.expr:
+    """Return a message without its texts; calls in it stay as they are, but for ``"".join``."""
+    match node:
+        case ast.Constant(value=str()):
+            return ast.Constant("")
+        case ast.JoinedStr():
+            kept = [_without_format(one) for one in node.values if not _is_constant(one)]
+            return ast.JoinedStr(kept) if kept else ast.Constant("")
+        case ast.BinOp():
+            node.left, node.right = _without_text(node.left), _without_text(node.right)
+        case ast.IfExp():
+            node.body, node.orelse = _without_text(node.body), _without_text(node.orelse)
+        case ast.Tuple():
+            node.elts = [_without_text(one) for one in node.elts]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str())) as method):
+            method.value = ast.Constant("")
+    return node
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant)
+
+
+def _without_format(node: ast.expr) -> ast.expr:
+    """Return a placeholder of an f-string without its format."""
+    if isinstance(node, ast.FormattedValue):
+        return ast.FormattedValue(_without_text(node.value), -1, None)
+    return node
+
+
+def _remove_documentation(call: ast.Call) -> None:
+    name = getattr(call.func, "id", getattr(call.func, "attr", None))
+    unread = (_DOCUMENTING | _BOUNDS) if name in _FIELDS else frozenset()
+    call.keywords = [word for word in call.keywords if word.arg not in unread]
+    for word in call.keywords:
+        if word.arg == "help":
+            word.value = _without_text(word.value)
