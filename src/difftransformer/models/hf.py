@@ -223,7 +223,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         logits = self._logits(hidden)
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config.vocab_size, **options)
+            loss = self.loss_function(logits, labels, logits.shape[-1], **options)
         output = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
         return output.to_tuple() if return_dict is False else output
 

@@ -342,3 +342,16 @@ def test_transformers_is_not_imported_by_the_models_themselves() -> None:
         "sys.exit('transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_model_is_compiled_whole_with_its_loss() -> None:
+    """As in training, so without a cache, by the backend that `auto` takes on a CPU."""
+    torch._dynamo.reset()
+    model, tokens = face(build({"variant": "diff_v1"}, backend="measured")).train(), prompt(12)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    outcomes = []
+    for call in (compiled, model):
+        out = call(input_ids=tokens, labels=tokens)
+        gradients = torch.autograd.grad(out.loss, [*model.parameters()])
+        outcomes.append([out.loss, out.logits, *gradients])
+    torch.testing.assert_close(*outcomes, rtol=1e-3, atol=1e-5)

@@ -14,7 +14,7 @@ from difftransformer.training.compiled import compiled_states, measured_states
 LAYERS = 10  # more than dynamo's limit of graphs for one function
 
 
-def small(variant: str) -> Transformer:
+def small(variant: str, backend: str) -> Transformer:
     config = ModelConfig(
         vocab_size=64,
         d_model=32,
@@ -23,19 +23,24 @@ def small(variant: str) -> Transformer:
         attention={"variant": variant, "head_dim": 8},
         max_positions=64,
     )
-    return Transformer.build(config, "sdpa", seed=0)
+    return Transformer.build(config, backend, seed=0)
 
 
 def gradients(model: Transformer, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, [*model.parameters()], allow_unused=True))
 
 
-@pytest.mark.parametrize("variant", ["softmax", "diff_v1", "diff_v2"])
-def test_two_steps_and_a_validation_are_one_graph_without_a_break(variant: str) -> None:
+@pytest.mark.parametrize(
+    ("variant", "backend"),
+    [("softmax", "sdpa"), ("diff_v1", "sdpa"), ("diff_v2", "sdpa"), ("diff_v1", "measured")],
+)
+def test_two_steps_and_a_validation_are_one_graph_without_a_break(
+    variant: str, backend: str
+) -> None:
     torch._dynamo.reset()
     counters.clear()
     graphs = CompileCounterWithBackend("aot_eager")
-    plain, model = small(variant), small(variant)
+    plain, model = small(variant, backend), small(variant, backend)
     states = compiled_states(model, backend=graphs)
     batches = torch.randint(64, (3, 4, 48), generator=torch.Generator().manual_seed(0))
     first = 0
