@@ -11,7 +11,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tests", ["tests/kernels/interpreted", "tests/attention/test_contract.py"])
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "tests/kernels/interpreted",
+        "tests/attention/test_contract.py",
+        "tests/attention/test_documents.py",
+    ],
+)
 def test_in_the_interpreter(tests: str) -> None:
     pytest.importorskip("triton", reason="Triton is for Linux")
     command = [sys.executable, "-m", "pytest", tests, "-k", "fused", "-p", "no:cacheprovider"]
