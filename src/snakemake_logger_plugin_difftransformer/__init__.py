@@ -34,6 +34,10 @@ _OURS = "|".join(kind.__name__ for kind in (UserError, *UserError.__subclasses__
 _OF_A_COMMAND = re.compile(r"RuleException:\s+CalledProcessError in file ")
 """What Snakemake says of a job that failed, with all of its command, before it says which job."""
 _DIED = re.compile(r"died with <Signals\.(\w+): ")
+_STOPPING = "Terminating processes on user request"
+_ANY_FAILED = "At least one job did not complete successfully."
+_ADVICE = "Some jobs were triggered by provenance information"
+"""Of a dry run: to wipe records, after which stale results pass for new ones."""
 _UNKNOWN = re.compile(r"No rule to produce (\S+) \(if you use input functions")
 _REFUSED = re.compile(rf"InputFunctionException in [^\n]*\nError:\n +(?:{_OURS}): ([^\n]*)")
 """What a function of the Snakefile says that is asked for the files of a job."""
@@ -43,11 +47,22 @@ _SILENT |= {LogEvent.WORKFLOW_STARTED, LogEvent.RULEGRAPH, LogEvent.GROUP_INFO}
 
 _targets: list[str] = []
 _elsewhere: dict[PurePath, str] = {}
+_lacking: dict[str, str] = {}
 
 
-def know(targets: Iterable[str], scales: Mapping[str, str]) -> None:
-    """Take the names of what a workflow can build, and folders of other scales, for wrong names."""
+def know(
+    targets: Iterable[str], scales: Mapping[str, str], lacking: Mapping[str, str] | None = None
+) -> None:
+    """Take what a wrong target may mean.
+
+    Args:
+        targets: Names of what the workflow can build.
+        scales: Scale by folder, of the other scales.
+        lacking: Why a table or figure cannot be built here, by its name.
+    """
     _targets[:] = targets
+    _lacking.clear()
+    _lacking.update(lacking or {})
     _elsewhere.clear()
     _elsewhere.update({PurePath(folder): scale for folder, scale in scales.items()})
 
@@ -57,6 +72,8 @@ def _cure(target: str) -> str:
     for folder in PurePath(target).parents:
         if (scale := _elsewhere.get(folder)) is not None:
             return f": that is of scale {scale}; give --config scale={scale}"
+    if (why := _lacking.get(PurePath(target).stem)) is not None:
+        return f" here: {why}"
     return nearest(target, _targets)
 
 
@@ -94,7 +111,8 @@ class LogHandler(LogHandlerBase):
         """Take one event or message."""
         try:
             if self.common_settings.dryrun or self.common_settings.verbose:
-                self._say(self._text(record))
+                text = self._text(record)
+                self._say(None if text.startswith(_ADVICE) else text)
             else:
                 self._take(getattr(record, "event", None), record)
         except BrokenPipeError:  # whoever read, as `head`, has seen enough
@@ -141,6 +159,9 @@ class LogHandler(LogHandlerBase):
                 self._raised[record.thread] = died[1]
         elif event not in _SILENT:
             text = self._text(record)
+            board.stopping |= text.startswith(_STOPPING)
+            if _ANY_FAILED in text and board.stopped and not board.failed:
+                return
             if record.levelno >= WARNING or not text.startswith(_CHATTER):
                 self._say(text)
 

@@ -14,6 +14,8 @@ from snakemake_logger_plugin_difftransformer.remaining import Remaining, Underwa
 
 ERROR = "error:"
 """How the line of a log begins that says why its job failed."""
+STOPPED = "warning: stopped"
+"""How the last line of a log begins whose job was stopped from outside."""
 _STALE = 60.0  # seconds after which a heartbeat belongs to a job that is gone
 _WORTH_SAYING = 10.0  # seconds that something must still take before it is said
 _SEARCH_SHARE = 0.02  # of the time, at most, goes into searching for heartbeat files
@@ -59,6 +61,10 @@ class Board:
         self.running: dict[int, RunningJob] = {}
         self.failed: dict[int, str] = {}
         """What is said of each job that failed and was not done since."""
+        self.stopping = False
+        """Whether the user has stopped the workflow: jobs that end now have not failed."""
+        self.stopped: set[int] = set()
+        """Jobs that ended because they were stopped."""
 
     def plan(self, jobs: Mapping[str, int]) -> None:
         """Take how many jobs of each rule there are to do."""
@@ -81,6 +87,7 @@ class Board:
         """Note that a job is done; gives the line that says so."""
         self.done += 1
         self.failed.pop(job, None)
+        self.stopped.discard(job)
         ended = self.running.pop(job, None)
         if ended is None:
             return f"[{self.done}/{self.total}] job {job}"
@@ -96,13 +103,16 @@ class Board:
         said: str | None = None,
         died: str | None = None,
     ) -> str:
-        """Note that a job failed; gives the lines with its log and the error in it.
+        """Note that a job failed or was stopped; gives its log and the error in it, or one line.
 
         ``said`` is what its executor says of it: all there is of a job that never started. ``died``
         is the signal that ended it.
         """
         ended = self.running.pop(job, None)
         where, who, reason = ", ".join(logs) or "none", ended or rule, error_line(logs, said)
+        if self.stopping or died == "SIGINT" or reason.startswith(STOPPED):
+            self.stopped.add(job)
+            return f"stopped {who}"
         if died is not None and not reason.startswith(ERROR):
             want = ", most likely for want of memory" if died == "SIGKILL" else ""
             reason = f"{ERROR} ended by {died}{want}: the same call goes on; it said last: {reason}"
@@ -112,6 +122,7 @@ class Board:
     def lines(self) -> list[str]:
         """Describe the state now: a head line, then one for each running job."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
+        failed += f", {len(self.stopped)} stopped" if self.stopped else ""
         now, beats = time.time(), self._heartbeats()
         running = [(job, job.beat(beats)) for job in list(self.running.values())]
         left = self._remaining.seconds(
@@ -132,7 +143,9 @@ class Board:
         if self._home is not None:
             self._remaining.keep(self._home)
         head, *_ = self.lines()
-        return "\n".join([head, *(f"failed: {failure}" for failure in self.failed.values())])
+        failures = [f"failed: {failure}" for failure in self.failed.values()]
+        resumes = ["stopped: the same call resumes"] if self.stopped or self.stopping else []
+        return "\n".join([head, *failures, *resumes])
 
     def _line(self, job: RunningJob, beat: Mapping[str, Any] | None) -> str:
         return f"{job}: {clock(time.time() - job.since) if beat is None else training_line(beat)}"

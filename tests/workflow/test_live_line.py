@@ -231,3 +231,59 @@ def test_damaged_memory_of_earlier_builds_is_no_memory(tmp_path: Path) -> None:
         left.plan({"train": 1})
         left.finish("other", "", 1.0)
         assert left.seconds(1.0, []) == pytest.approx(5.0)
+
+
+def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("working\nwarning: stopped from the keyboard\n")
+    board = Board()
+    board.plan({"train": 3})
+    for job in (1, 2, 3):
+        board.start(job, "train", {"run": str(job)}, [str(log)], time.time())
+    assert board.fail(1, "train", [str(log)]) == "stopped train 1"
+    log.write_text("working\n")
+    assert board.fail(2, "train", [str(log)], None, "SIGINT") == "stopped train 2"
+    board.stopping = True
+    assert board.fail(3, "train", [str(log)], None, "SIGKILL") == "stopped train 3"
+    head, last = board.ending().splitlines()
+    assert head.startswith("0 of 3 jobs done, 3 stopped") and last.startswith("stopped: the same")
+
+
+def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
+    import signal
+
+    (folder / "Snakefile").write_text(SNAKEFILE.replace("FAIL ", "sleep 60; "))
+    process = subprocess.Popen(
+        [sys.executable, *command()],
+        cwd=folder, env=environment(), start_new_session=True, text=True, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    told = ""
+    while " other" not in told:
+        told += process.stderr.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    told += process.stderr.read()
+    assert process.wait() != 0
+    assert "stopped other" in told and "stopped: the same call resumes" in told
+    assert "FAILED" not in told and "failed" not in told and "complete successfully" not in told
+
+
+def test_a_dry_run_gives_no_advice_to_wipe_records(folder: Path) -> None:
+    python(*command(), cwd=folder, env=environment())
+    snakefile = (folder / "Snakefile").read_text()
+    (folder / "Snakefile").write_text(snakefile.replace("&& touch", "&& echo >"))
+    ended = python(*command("--dry-run"), cwd=folder, env=environment())
+    told = ended.stdout + ended.stderr
+    assert "train" in told and "This was a dry-run" in told
+    assert "cleanup-metadata" not in told and "--rerun-triggers" not in told
+
+
+def test_a_table_that_is_not_built_here_says_why(folder: Path) -> None:
+    snakefile = (folder / "Snakefile").read_text()
+    known = "know(['table6', 'table9'], {}, {'table7': 'scale tiny has no setting for it'})\n"
+    head = f"from snakemake_logger_plugin_difftransformer import know\n{known}"
+    (folder / "Snakefile").write_text(head + snakefile)
+    for target in ("table7", "results/tiny/tables/table7.md"):
+        ended = python(*command("-n", target), cwd=folder, env=environment())
+        said = f"error: there is no target '{target}' here: scale tiny has no setting for it"
+        assert said in ended.stdout + ended.stderr

@@ -13,7 +13,7 @@ DESCRIPTIONS |= {
 }
 DESCRIPTIONS |= {name: one.description for name, one in ARTIFACTS.known.items()}
 
-know(["headline", *DESCRIPTIONS], PLAN.other_scales())
+know(["headline", *DESCRIPTIONS], PLAN.other_scales(), PLAN.lacking())
 
 for _name, _description in DESCRIPTIONS.items():
 

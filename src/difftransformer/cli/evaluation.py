@@ -137,12 +137,11 @@ def estimate_judging(
     """Say what the endpoint would cost on the answers there are; no key, nothing is sent."""
     with reporting():
         from difftransformer.config.measurements import module_of
-        from difftransformer.config.validation import lookup
 
         # What `judge` asks for is no matter here, and the endpoint would need its key.
         plan = load_plan(config, scale, seeds=seeds, judge="lexical")
         kept, missing = Path(plan.jobs.layout.kept_judgements), 0
-        lookup(plan.artifacts.known, artifact, "artifact", "estimate_judging")
+        plan.require(artifact, "estimate_judging")
         found = plan.artifacts.answer_folders(artifact)
         if not found:
             judged = filter(plan.artifacts.answer_folders, plan.artifacts.known)

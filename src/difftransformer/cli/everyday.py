@@ -123,13 +123,12 @@ def open_report(
     config: Config = Path("config"),
 ) -> None:
     """Open the report in a browser, from disk; without a browser say where it lies."""
-    from difftransformer.config.validation import lookup
     from difftransformer.errors import DataError
 
     with reporting():
         plan = load_plan(config, scale)
         if artifact is not None:
-            lookup(plan.artifacts.known, artifact, "artifact", "open")
+            plan.require(artifact, "open")
         page = Path(plan.jobs.layout.page(artifact or "index"))
         if not page.is_file():
             raise DataError(

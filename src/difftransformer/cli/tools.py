@@ -119,6 +119,8 @@ def show_costs(
         plan = load_plan(config, scale, seeds=seeds, pretrained=pretrained)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
+            if target in plan.catalogue.artifacts:
+                plan.require(target, "show_costs")
             lookup(known, target, "artifact or group", "show_costs")
         artifacts = plan.asked(targets or [])
         plan.require_room(plan.trainings(artifacts))

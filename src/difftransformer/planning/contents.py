@@ -36,7 +36,7 @@ def _become(
         state: State = "nothing to measure" if item.missing is None else "not built yet"
         return [state], f"{item.reason or item.missing}."
     if name not in artifacts.known:
-        return ["needs scale"], _lacking(artifacts, name)
+        return ["needs scale"], lacking(artifacts, name)
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
         return ["not in this report"], f"Build it with {command}."
@@ -49,10 +49,10 @@ def _become(
     return ["built here"], ""
 
 
-def _lacking(artifacts: Artifacts, name: str) -> str:
-    """Why an artifact cannot be built."""
+def lacking(artifacts: Artifacts, name: str) -> str:
+    """Say why an artifact that is declared cannot be built."""
     catalogue = artifacts.jobs.catalogue
     declared = catalogue.artifacts.get(name)
     if declared is not None and (why := artifacts.unfit(declared)) is not None:
-        return f"Not of the model that `pretrained` names: {why}."
-    return f"Scale {catalogue.project.scale} has no setting for it."
+        return f"Not of the model that `pretrained` names: {why}"
+    return f"Scale {catalogue.project.scale} has no setting for it"

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
-from difftransformer.config.artifacts import ENDINGS, Kind
+from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
 from difftransformer.config.measurements import module_of
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
@@ -23,7 +23,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
-from difftransformer.planning.contents import paper_contents
+from difftransformer.planning.contents import lacking, paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
 from difftransformer.provenance.published import SUMS
@@ -83,7 +83,7 @@ class Plan:
         for name in self.artifacts.known:
             self.artifacts.check(name)
         for name in self.groups[HEADLINE]:
-            lookup(self.artifacts.known, name, "artifact", f"{place}: headline")
+            self.require(name, f"{place}: headline")
         for name in self._trained():
             self.jobs.run(name)
         for name in self.artifacts.timings():
@@ -277,7 +277,7 @@ class Plan:
 
     def own_runs(self, artifact: str) -> list[str]:
         """Return the runs that exist for an artifact alone; without any, all that it shows."""
-        known = lookup(self.artifacts.known, artifact, "artifact", "rerun")
+        known = self.require(artifact, "rerun")
         return known.interventions or self.artifacts.runs(artifact)
 
     def interventions(self, artifact: str) -> list[str]:
@@ -285,6 +285,21 @@ class Plan:
         runs = [run for run in self.own_runs(artifact) if self.jobs.trained(run)]
         seeds = self.artifacts.seeds(artifact)
         return [self.jobs.layout.training(run, seed) for run in runs for seed in seeds]
+
+    def require(self, name: str, place: str) -> ArtifactConfig:
+        """Return an artifact that can be built.
+
+        Raises:
+            ConfigError: It is unknown, or cannot be built, and why; the line begins with ``place``.
+        """
+        if (why := self.lacking().get(name)) is not None:
+            raise ConfigError(f"{place}: '{name}' cannot be built: {why}")
+        return lookup(self.artifacts.known, name, "artifact", place)
+
+    def lacking(self) -> dict[str, str]:
+        """Return why artifacts cannot be built, of those that are declared and cannot."""
+        declared = sorted(self.catalogue.artifacts.keys() - self.artifacts.known.keys())
+        return {name: lacking(self.artifacts, name) for name in declared}
 
     def other_scales(self) -> dict[str, str]:
         """Return the scales but this one, by the folders that they are built in."""

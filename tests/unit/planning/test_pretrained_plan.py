@@ -78,6 +78,15 @@ def test_it_is_the_base_wherever_adaptations_are_shown(plan: Plan) -> None:
     assert row.pretrained and row.label == "mine" and row.paper == "transformer"
 
 
+def test_what_is_not_built_of_it_says_why(plan: Plan) -> None:
+    said = "'dex_table7' cannot be built: Not of the model that `pretrained` names: it shows"
+    with pytest.raises(UserError, match=said):
+        plan.require("dex_table7", "rerun")
+    assert plan.require("dex_table1", "rerun") is plan.artifacts.known["dex_table1"]
+    with pytest.raises(UserError, match="unknown artifact 'dex_tabel1'; did you mean 'dex_table1"):
+        plan.require("dex_tabel1", "rerun")
+
+
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
 def test_where_questions_are_text_it_is_asked_them_too(repository: Path, scale: str) -> None:
     def plan(**sizes: int) -> Plan:
