@@ -12,8 +12,8 @@ from difftransformer.data.documents import Source, documents
 from difftransformer.data.mixture import Mixture
 from difftransformer.data.sources import open_sources
 
-_DOCUMENTS = 1000
-"""At least as many documents share a sample, where there are more of them than fit."""
+_FEWEST, _MOST = 10, 1000
+"""A document has its part of a sample among all of them, or among so many."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,12 +70,18 @@ def _sizes(source: Source, validation_share: float) -> NDArray[np.int64]:
 
 
 def _drawn(texts: Iterable[bytes], sizes: NDArray[np.int64], budget: int) -> Iterator[bytes]:
-    """Yield evenly spaced texts, each up to a cap, that have the bytes of the budget together."""
-    cap = max(budget // _DOCUMENTS, _level(sizes, budget), 1)
+    """Yield evenly spaced texts, each up to a cap, that have the bytes of the budget together.
+
+    They have less where most documents are shorter than their parts, but at least a tenth: what is
+    left is not given to the long ones, which would fill the sample.
+    """
+    equal = budget // min(max(len(sizes), _FEWEST), _MOST)
+    cap = max(equal, _level(sizes, budget // _FEWEST), 1)
     taken = min(1.0, budget / int(np.minimum(sizes, cap).sum()))
     _log.info(
-        "tokenizer: learns from %d of %d bytes (sample_bytes): 1 of %.1f documents, each up to %d",
-        *(budget, int(sizes.sum()), 1 / taken, cap),
+        "tokenizer: learns from %d of %d bytes (sample_bytes): %.3g%% of the documents, each up to "
+        "%d bytes",
+        *(budget, int(sizes.sum()), 100 * taken, cap),
     )
     for number, text in enumerate(texts):
         if int((number + 1) * taken) > int(number * taken):

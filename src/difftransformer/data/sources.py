@@ -132,6 +132,11 @@ class Files:
         return [path for files in self._files.values() for path in files]
 
     @property
+    def training_files(self) -> list[Path]:
+        """Files that are trained on, in order, and held out from where no others are named."""
+        return self._files["train"]
+
+    @property
     def has_validation(self) -> bool:
         """Whether held-out files are named."""
         return "validation" in self._files

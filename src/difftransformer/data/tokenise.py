@@ -239,6 +239,9 @@ def _log_shortfall(
     limit = "max_document_tokens"
     if split == "validation" and dataset.longest_held_out != dataset.max_document_tokens:
         limit = "max_validation_document_tokens"
+    for source, cursor in zip(job.sources.values(), stream.cursors, strict=True):
+        if isinstance(source, Files) and split == "train" and stream.total == budget:
+            _log_unread(source, cursor, budget)
     cures = [f"raise {limit} ({dataset.longest(split)}) or set long_documents: split"] * (cut > 0)
     for name, ended in zip(job.sources, stream.mixture.exhausted, strict=True):
         if ended:
@@ -254,6 +257,17 @@ def _log_shortfall(
         _log.warning(
             "%s: %d tokens, the budget was %d: %s",
             *(split, stream.total, budget, ", or ".join([*cures, "add text"])),
+        )
+
+
+def _log_unread(source: Files, cursor: Cursor, budget: int) -> None:
+    """Say which files a budget leaves unread; they come by name."""
+    files = source.training_files
+    if cursor.repeat == cursor.window == 0 and cursor.unit + 1 < len(files):
+        _log.warning(
+            "train: the budget of %d tokens is met in %s, file %d of %d by name: the others are "
+            "not read; raise `tokens`, or make several sources, which are mixed by their weights",
+            *(budget, files[cursor.unit], cursor.unit + 1, len(files)),
         )
 
 

@@ -194,17 +194,18 @@ def _encoder(tokenizer: "Tokenizer", description: dict[str, str]) -> "Callable[[
     return lambda text: tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
-# No pattern of these kinds joins a space to a visible character before it, or looks back.
+# No pattern of these kinds joins a space to a visible character before it, or a digit to a letter
+# before it (of which dumps without spaces have many), or looks back.
 _SPLITS_AT_SPACES = ("bpe", "tiktoken")
-_SPACE_BEHIND_VISIBLE = re.compile(r"(?<=[!-~]) ")
+_BETWEEN_WORDS = re.compile(r"(?<=[!-~])(?= )|(?<=[A-Za-z])(?=[0-9])")
 _PIECE_CHARACTERS = 1 << 15
 
 
 def _pieces(text: str, size: int = _PIECE_CHARACTERS) -> "Iterator[str]":
-    """Split a text before spaces into pieces of at least `size` characters."""
+    """Split a text between words into pieces of at least `size` characters."""
     assert size > 0
     start = 0
-    while found := _SPACE_BEHIND_VISIBLE.search(text, start + size):
+    while found := _BETWEEN_WORDS.search(text, start + size):
         yield text[start : found.start()]
         start = found.start()
     yield text[start:]

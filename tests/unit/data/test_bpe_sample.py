@@ -83,20 +83,30 @@ def test_few_long_documents_have_equal_parts_of_the_sample(
 ) -> None:
     dataset = own_files(configure, tmp_path, [9000, 8000, 50, 7000, 20, 6000])
     found = sorted(map(len, bpe_sample(dataset, 10_000)))
-    assert len(found) == 5 and found[-1] - found[-2] <= 1 and 9_990 < sum(found) <= 10_000
+    assert len(found) == 5 and found[-3:] == [1000] * 3
 
 
 def test_many_documents_are_sampled_from_the_first_to_the_last(
     configure: Configure, tmp_path: Path
 ) -> None:
     for number, letter in enumerate("abcd"):
-        lines = [f'{{"text": "{letter * 100}{line}"}}' for line in range(1000)]
+        lines = [f'{{"text": "{letter * 100}{line:04}"}}' for line in range(1000)]
         (tmp_path / f"{number}.jsonl").write_text("\n".join(lines))
     source = {"kind": "files", "globs": [str(tmp_path)], "licence": "x"}
     texts = list(bpe_sample(configure(sources={"own": source}, validation_share=0.1), 50_000))
     counts = Counter(text[0] for text in texts)
     assert set(counts) == set("abcd") and max(counts.values()) <= 1.2 * min(counts.values())
     assert {len(text) for text in texts[:-1]} == {50} and 990 <= len(texts) <= 1000
+
+
+def test_a_dump_beside_short_texts_has_no_more_than_its_part(
+    configure: Configure, tmp_path: Path
+) -> None:
+    dataset = own_files(configure, tmp_path, [30_000, *[200] * 100])
+    found = sorted(map(len, bpe_sample(dataset, 25_000)))
+    assert len(found) > 95 and found[-2:] == [200, 25_000 // len(found)]
+    dataset = own_files(configure, tmp_path, [30_000, *[1] * 100])
+    assert 2_490 <= sum(map(len, bpe_sample(dataset, 25_000))) <= 2_500
 
 
 def test_files_beside_another_source_have_their_share(configure: Configure, tmp_path: Path) -> None:

@@ -263,6 +263,20 @@ def test_files_that_are_passed_over_are_counted(
     assert "passed over" not in caplog.text
 
 
+def test_files_that_a_budget_leaves_unread_are_told(
+    pack: Pack, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(f"{name} some words " * 100)
+    source = {"kind": "files", "globs": [f"{tmp_path}/*.txt"], "licence": "x"}
+    pack("some", sources={"mine": source}, tokens=400, validation_share=1e-9)
+    (line,) = [text for text in caplog.messages if "not read" in text]
+    assert "the budget of 400 tokens is met in " in line and "file 1 of 4" in line
+    caplog.clear()
+    pack("all", sources={"mine": source}, validation_share=1e-9)
+    assert "not read" not in caplog.text
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bad_line_in_the_middle_is_named(workers: int, pack: Pack, tmp_path: Path) -> None:
     good = '{"text": "some words"}\n'

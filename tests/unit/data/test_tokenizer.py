@@ -113,7 +113,7 @@ def test_encoding_in_pieces_gives_the_ids_of_the_whole(
     @settings(max_examples=150)
     @given(
         st.text(
-            st.sampled_from("    ab\n\r\tab.,'1é漢²\u00a0\u0301\x1c_-")
+            st.sampled_from("    ab1'sS\n\r\tab.,'1é漢²\u00a0\u0301\x1c_-")
             | st.characters(codec="utf-8")
         ),
         st.integers(1, 5),
