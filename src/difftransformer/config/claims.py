@@ -1,4 +1,4 @@
-"""Claims of the papers and of ours: what would confirm or contradict them, declared beforehand."""
+"""Claims of the papers and of ours, with the tests that decide them, declared beforehand."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,7 +8,11 @@ from difftransformer.config.base import Name, Settings, distinct, setting
 
 Direction = Literal["lower", "higher"]
 Test = Literal["difference", "equivalence", "noninferiority", "time_to_event"]
-VerdictName = Literal["confirmed", "contradicted", "inconclusive", "not testable here", "no data"]
+VerdictName = Literal[
+    "confirmed", "opposite at this scale", "inconclusive", "not testable here", "no data"
+]
+DECIDED: tuple[VerdictName, ...] = ("confirmed", "opposite at this scale")
+"""Verdicts that more seeds are not needed for."""
 
 
 class Requirement(Settings, str_strip_whitespace=True):
@@ -54,7 +58,7 @@ class Declaration(Settings):
 
 
 class ClaimConfig(Settings, str_strip_whitespace=True):
-    """A statement and the test that would confirm or contradict it."""
+    """A statement and the test that decides it."""
 
     text: str = setting(meaning="The statement, in words")
     source: str = setting(meaning="Section or table of the paper; or that it goes beyond it")
@@ -145,6 +149,7 @@ class ClaimSlice(ClaimConfig):
     """A claim with the artifact that declares it."""
 
     artifact: str = setting(meaning="Artifact that judges it; others may show it too")
+    first_seed: int = setting(0, meaning="Seed that a count of seeds of its artifact begins with")
 
     @property
     def family(self) -> str:

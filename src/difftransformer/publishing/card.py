@@ -270,7 +270,10 @@ def _verdicts(known: _Known) -> Iterator[str]:
         yield f"{title}\n\nNone of the {all_claims} of its scale."
         return
     yield f"{title}\n\nAt scale {code(known.verdicts.scale)}, and of no other."
-    rows = [(escape(one.claim), escape(one.text), one.verdict, escape(one.reason)) for one in own]
+    rows = [
+        (escape(one.claim), escape(one.text), f"{one.verdict} ({one.where})", escape(one.reason))
+        for one in own
+    ]
     yield _table(["claim", "", "verdict", "why"], rows)
 
 

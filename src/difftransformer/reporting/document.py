@@ -117,6 +117,9 @@ class Evidence(Settings):
         default=None, description="Published difference, where both numbers stand in the table"
     )
     obstacle: str | None = Field(default=None, description="Why the claim cannot be tested here")
+    parameters: list[int] = Field(
+        default=[], description="Fewest and most parameters of its models; empty: not known"
+    )
     job_ids: list[str]
 
 

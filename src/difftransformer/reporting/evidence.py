@@ -4,7 +4,7 @@ A table knows its own rows alone. What the evidence is worth is decided where th
 together, see `difftransformer.reporting.verdicts`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from statistics import fmean
 
 from difftransformer.config.artifact_slices import ArtifactSlice
@@ -18,20 +18,34 @@ from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.units import chance_of_units, paired
 
 
-def gather(artifact: ArtifactSlice, table: TableDocument) -> list[Evidence]:
+def gather(
+    artifact: ArtifactSlice, table: TableDocument, parameters: Mapping[str, int] | None = None
+) -> list[Evidence]:
     """Gather the evidence on every claim of an artifact from its table.
+
+    Args:
+        artifact: With its claims.
+        table: As `make_table` made it.
+        parameters: Job id -> parameters of its model, of the jobs where that is known.
 
     Raises:
         ConfigError: a claim is about a column that the table does not have.
         DataError: Seeds or rows were asked different things.
     """
     paper = Paper(artifact.paper)
-    return [
+    found = [
         _Judged(
             name, claim, table, paper, {*artifact.spent_seeds, *claim.seen(artifact.scale)}
         ).evidence()
         for name, claim in artifact.claims.items()
     ]
+    return [one.model_copy(update={"parameters": _sizes(one, parameters or {})}) for one in found]
+
+
+def _sizes(evidence: Evidence, parameters: Mapping[str, int]) -> list[int]:
+    """Fewest and most parameters of the models behind a claim."""
+    found = [parameters[job] for job in evidence.job_ids if job in parameters]
+    return [min(found), max(found)] if found else []
 
 
 class _Judged:

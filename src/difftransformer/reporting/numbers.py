@@ -1,5 +1,6 @@
 """How numbers are written for readers; files for machines get full precision instead."""
 
+from collections.abc import Sequence
 from math import floor, log10
 
 MINUS = "−"
@@ -69,3 +70,11 @@ def count(value: float) -> str:
         if value >= least:
             return f"{value / size:.3g}{sign}"
     return plain(value, 0)
+
+
+def scale_and_size(scale: str, parameters: Sequence[int]) -> str:
+    """Name a scale with the size of its models, where that is known."""
+    if not parameters:
+        return scale
+    sizes = " to ".join(dict.fromkeys(map(count, (min(parameters), max(parameters)))))
+    return f"{scale}, {sizes} parameters"

@@ -81,7 +81,7 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
             *interpretations_note(artifact),
         ],
     )
-    return table.model_copy(update={"evidence": gather(artifact, table)})
+    return table.model_copy(update={"evidence": gather(artifact, table, results.parameters())})
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:

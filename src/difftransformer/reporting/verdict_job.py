@@ -11,7 +11,7 @@ from pydantic import Field
 from tabulate import tabulate
 
 from difftransformer.config.base import Settings
-from difftransformer.config.claims import VerdictsSlice
+from difftransformer.config.claims import DECIDED, VerdictsSlice
 from difftransformer.errors import DataError
 from difftransformer.machine import gpus
 from difftransformer.provenance.atomic import write_text
@@ -20,7 +20,7 @@ from difftransformer.provenance.result import Result, read_document, read_result
 from difftransformer.reporting.document import Evidence, TableDocument
 from difftransformer.reporting.formats.markdown import escape, prose
 from difftransformer.reporting.formats.wording import SYMBOLS, duration
-from difftransformer.reporting.numbers import counted
+from difftransformer.reporting.numbers import counted, scale_and_size
 from difftransformer.reporting.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST = (
-    "claim", "paper", "primary", "artifact", "verdict", "reason", "direction", "effect", "ci_low",
-    "ci_high", "published_effect", "seeds", "seeds_needed", "p", "p_adjusted", "declared",
-    "post_hoc", "run_ids",
+    "claim", "paper", "primary", "artifact", "verdict", "scale", "parameters", "reason",
+    "direction", "effect", "ci_low", "ci_high", "published_effect", "seeds", "seeds_needed",
+    "p", "p_adjusted", "declared", "post_hoc", "run_ids",
 )  # fmt: skip
 """Columns that a reader looks for; behind them stands what the tests can be repeated from."""
 _SILENT = ("not testable here", "no data")
@@ -132,7 +132,8 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
     by_name = Counter(one.verdict for one in verdicts)
     sides = Counter(one.direction for one in verdicts if one.verdict not in _SILENT)
     said = ", ".join(f"{by_name[name]} {name}" for name in SYMBOLS if by_name[name])
-    lines = [f"{counted(len(verdicts), 'claim')} at scale {asked.scale}: {said}."]
+    place = scale_and_size(asked.scale, [size for one in verdicts for size in one.parameters])
+    lines = [f"{counted(len(verdicts), 'claim')} at scale {place}: {said}."]
     declared = Counter(why for one in verdicts if (why := asked.not_testable.get(one.claim)))
     lines += [f"Not testable at this scale, {n} of them: {why}." for why, n in declared.items()]
     if sides:
@@ -142,10 +143,8 @@ def summarise(asked: VerdictsSlice, verdicts: Sequence[Verdict]) -> list[str]:
         )
     primary = [one for one in verdicts if one.primary]
     if primary:
-        lines.append(
-            "Primary: "
-            + "; ".join(f"{one.claim} {one.verdict} ({one.direction})" for one in primary)
-        )
+        shown = (f"{one.claim} {one.verdict} ({_open_side(one)}{one.where})" for one in primary)
+        lines.append("Primary: " + "; ".join(shown))
     open_ones = [one for one in verdicts if one.minutes is not None]
     if open_ones:
         cheapest = min(open_ones, key=lambda one: (not one.primary, one.minutes))
@@ -165,7 +164,7 @@ def to_markdown(document: VerdictsDocument) -> str:
             [
                 one.claim + (" (primary)" if one.primary else ""),
                 escape(one.text),
-                f"{SYMBOLS[one.verdict]} {one.verdict}",
+                f"{SYMBOLS[one.verdict]} {one.verdict} ({one.where})",
                 one.direction,
                 prose(". ".join(_why(one))),
             ]
@@ -181,6 +180,12 @@ def to_markdown(document: VerdictsDocument) -> str:
             parts.append(f"{claims}, changed after results were seen: {escape(why)}")
     parts.append("Claims under one heading compare the same runs, and share their chance.")
     return "\n\n".join(parts) + "\n"
+
+
+def _open_side(verdict: Verdict) -> str:
+    """The side on which the mean of an undecided claim lies; a verdict that decides names it."""
+    undecided = verdict.direction and verdict.verdict not in DECIDED
+    return f"{verdict.direction}, " if undecided else ""
 
 
 def _why(verdict: Verdict) -> list[str]:
@@ -211,9 +216,9 @@ def _with_command(verdict: Verdict, asked: VerdictsSlice, jobs: Mapping[str, Res
         return verdict
     more = max(verdict.seeds_needed - verdict.seeds, 1)
     given = asked.given or f"--config scale={asked.scale}"
-    seen = len(
-        asked.claims[verdict.claim].seen(asked.scale)
-    )  # a count passes over spent ones alone
+    claim = asked.claims[verdict.claim]
+    # A count passes over the spent seeds of the scale, not over those that the claim has seen.
+    seen = sum(seed >= claim.first_seed for seed in claim.seen(asked.scale))
     command = f"snakemake {verdict.artifact} {given} seeds={verdict.seeds + more + seen}"
     known = _upstream(verdict.run_ids, jobs)
     if not known:  # of a table that is kept, whose jobs are not among these

@@ -1,7 +1,7 @@
 """Verdicts on declared claims, from the evidence of all tables together; see docs/verdicts.md.
 
-A verdict is what the data at its scale can bear: confirmed, contradicted, inconclusive, not
-testable here, or no data.
+A verdict is what the data at its scale can bear: confirmed, opposite at this scale,
+inconclusive, not testable here, or no data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,14 @@ from pydantic import Field
 from difftransformer.config.base import Settings
 from difftransformer.config.claims import ClaimConfig, ClaimSlice, VerdictName, VerdictsSlice
 from difftransformer.reporting.document import Evidence
-from difftransformer.reporting.numbers import counted, decimals_for, plain, probability, signed
+from difftransformer.reporting.numbers import (
+    counted,
+    decimals_for,
+    plain,
+    probability,
+    scale_and_size,
+    signed,
+)
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
     MOST_SEEDS,
@@ -39,6 +46,10 @@ class Verdict(Settings):
     group: str = Field(description="Runs that it compares; claims of a group share their chance")
     artifact: str
     verdict: VerdictName
+    scale: str
+    parameters: list[int] = Field(
+        description="Fewest and most parameters of its models; empty: not known"
+    )
     reason: str
     direction: str = Field(description="as claimed, opposite, or none without a difference")
     effect: float | None = None
@@ -71,6 +82,11 @@ class Verdict(Settings):
         default=None, description="What the missing seeds take, by the times of those there are"
     )
     command: str = Field(default="", description="Builds what is missing")
+
+    @property
+    def where(self) -> str:
+        """Scale, and size of the models, that it holds for."""
+        return scale_and_size(self.scale, self.parameters)
 
 
 class Tested(NamedTuple):
@@ -105,7 +121,7 @@ class _Case:
     """One claim with its evidence."""
 
     def __init__(self, asked: VerdictsSlice, name: str, evidence: Evidence) -> None:
-        self.name, self.evidence = name, evidence
+        self.name, self.evidence, self.scale = name, evidence, asked.scale
         self.claim: ClaimSlice = asked.claims[name]
         self.untestable = asked.not_testable.get(name)
         self.obstacle = self.untestable or evidence.obstacle
@@ -136,6 +152,7 @@ class _Case:
             if isinstance(claim.against, str)
             else claim.row,
             verdict=name,
+            scale=self.scale,
             reason=self._reason(name, adjusted, needed),
             direction=direction(claim, effect),
             effect=effect,
@@ -155,7 +172,7 @@ class _Case:
             ),
             **evidence.model_dump(
                 include={"ours", "theirs", "beyond", "unit", "units", "unit_variance",
-                         "unit_freedom"}
+                         "unit_freedom", "parameters"}
             ),
         )  # fmt: skip
 
@@ -166,7 +183,7 @@ class _Case:
             return "not testable here"
         if self.tested is None or self._selected() or adjusted >= self.claim.alpha:
             return "inconclusive"
-        return "confirmed" if self.tested.holds else "contradicted"
+        return "confirmed" if self.tested.holds else "opposite at this scale"
 
     def _reason(self, name: VerdictName, adjusted: float, needed: int | None) -> str:
         claim, seeds = self.claim, len(self.pairs)

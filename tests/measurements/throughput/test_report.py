@@ -94,7 +94,7 @@ def test_each_row_has_its_own_fastest_backend_and_rounds_stay_together(small: Fa
     assert list(speed.by_seed().values()) == pytest.approx([128 * 16 / one for one in ours])
 
 
-@pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "contradicted")])
+@pytest.mark.parametrize(("slow", "verdict"), [(1.0, "confirmed"), (0.8, "opposite at this scale")])
 def test_verdicts_speak_of_processes(slow: float, verdict: str, small: FakeResults) -> None:
     made = table(small, slow)
     found = verdicts_of(artifact_slice("table7"), made).values()

@@ -74,7 +74,7 @@ def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
     assert "Verdicts that differ" not in output.read_text()  # one has none
     (change,) = write_comparison(judged(one), two, output).judged
     assert change.kept.claim == "T6.1"
-    assert (change.kept.verdict, change.other.verdict) == ("contradicted", "confirmed")
+    assert (change.kept.verdict, change.other.verdict) == ("opposite at this scale", "confirmed")
     html = output.read_text()
     balanced(html)
     assert "Verdicts that differ" in html and f"T6.1: {CLAIM.text}" in html
@@ -110,13 +110,14 @@ def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
     assert ("DIFF", "Valid ↓") in {(cell.row, cell.column) for cell in lost}
     assert all(cell.difference is None and cell.other and cell.other.text == "n/a" for cell in lost)
     assert found.counts["only in A"] == len(lost) and not found.counts["only in B"]
-    assert (found.kept_alone, found.other_alone) == ({"verdict": ["T6.1 (contradicted)"]}, {})
+    assert found.kept_alone == {"verdict": ["T6.1 (opposite at this scale)"]}
+    assert found.other_alone == {}
     assert found.summary == (
         f"{len(lost)} only in A, {found.counts['same']} same; in A alone 1 verdict"
     )
     html = output.read_text()
     balanced(html)
-    assert "only in A" in html and "T6.1 (contradicted)" in html
+    assert "only in A" in html and "T6.1 (opposite at this scale)" in html
     turned = write_comparison(without, whole, output)
     assert turned.counts["only in B"] == len(lost) and "in B alone 1 verdict" in turned.summary
 

@@ -16,7 +16,8 @@ from difftransformer.reporting.verdicts import judge, seeds_needed
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
 directions = st.sampled_from(["lower", "higher"])
 OPPOSITE = {"lower": "higher", "higher": "lower"}
-MIRROR = {"confirmed": "contradicted", "contradicted": "confirmed"}
+OPPOSED = "opposite at this scale"
+MIRROR = {"confirmed": OPPOSED, OPPOSED: "confirmed"}
 
 
 @given(values, directions)
@@ -61,14 +62,16 @@ def test_a_wider_margin_never_takes_a_confirmation_away(
         first = verdict(claim(test, margin=narrow), evidence(numbers))
         second = verdict(claim(test, margin=wide), evidence(numbers))
         assert first.verdict != "confirmed" or second.verdict == "confirmed"
-        assert second.verdict != "contradicted" or first.verdict == "contradicted"
+        assert (
+            second.verdict != "opposite at this scale" or first.verdict == "opposite at this scale"
+        )
 
 
 @pytest.mark.parametrize(
     ("differences", "name", "side"),
     [
         ([0.001, -0.001, 0.0005], "confirmed", "as claimed"),
-        ([0.5, 0.51, 0.49], "contradicted", "opposite"),
+        ([0.5, 0.51, 0.49], "opposite at this scale", "opposite"),
         ([0.0, 0.05, -0.05], "inconclusive", "as claimed"),
     ],
 )
@@ -81,9 +84,9 @@ def test_noninferiority_minds_only_the_worse_side() -> None:
     better, worse = [0.5, 0.6, 0.55], [-0.5, -0.6, -0.55]
     higher = claim("noninferiority", direction="higher", margin=0.05)
     assert verdict(higher, evidence(better)).verdict == "confirmed"
-    assert verdict(higher, evidence(worse)).verdict == "contradicted"
+    assert verdict(higher, evidence(worse)).verdict == "opposite at this scale"
     lower = claim("noninferiority", direction="lower", margin=0.05)
-    assert verdict(lower, evidence(better)).verdict == "contradicted"
+    assert verdict(lower, evidence(better)).verdict == "opposite at this scale"
     assert verdict(lower, evidence(worse)).verdict == "confirmed"
     around = [-0.03, -0.05, -0.07]  # all worse, by about the margin
     assert verdict(higher, evidence(around)).verdict == "inconclusive"

@@ -17,7 +17,12 @@ from test_tables import TABLES
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.reporting import verdict_job
 from difftransformer.reporting.table_job import build_table
-from difftransformer.reporting.verdict_job import VerdictsDocument, build_verdicts, to_markdown
+from difftransformer.reporting.verdict_job import (
+    VerdictsDocument,
+    build_verdicts,
+    read_verdicts,
+    to_markdown,
+)
 
 GIVEN = f"--config scale={SCALE} corpus=local_files"
 
@@ -95,19 +100,35 @@ def test_all_verdicts_come_out_again(lines: pd.DataFrame) -> None:
             family.loc[ranked.index].p_adjusted.astype(float).to_numpy(), rel=1e-6
         )
     for (_, row), (_, holds) in zip(decided.iterrows(), found, strict=True):
-        word = "confirmed" if holds else "contradicted"
+        word = "confirmed" if holds else "opposite at this scale"
         open_ = float(row.p_adjusted) >= float(row.alpha) or ";;" in f";{row.ours};"
         assert row.verdict == ("inconclusive" if open_ else word), row.claim
-    assert {"confirmed", "contradicted", "inconclusive"} <= set(lines.verdict)
+    assert {"confirmed", "opposite at this scale", "inconclusive"} <= set(lines.verdict)
 
 
 def test_the_first_columns_are_those_that_readers_look_for(lines: pd.DataFrame) -> None:
-    assert list(lines)[:18] == [
-        "claim", "paper", "primary", "artifact", "verdict", "reason", "direction", "effect",
-        "ci_low", "ci_high", "published_effect", "seeds", "seeds_needed", "p", "p_adjusted",
-        "declared", "post_hoc", "run_ids",
+    assert list(lines)[:20] == [
+        "claim", "paper", "primary", "artifact", "verdict", "scale", "parameters", "reason",
+        "direction", "effect", "ci_low", "ci_high", "published_effect", "seeds", "seeds_needed",
+        "p", "p_adjusted", "declared", "post_hoc", "run_ids",
     ]  # fmt: skip
     assert lines.claim.is_unique and not (lines.run_ids == "")[lines.verdict != "no data"].any()
+
+
+def test_a_verdict_names_its_scale_and_the_size_of_its_models(
+    lines: pd.DataFrame, judged: Path
+) -> None:
+    line = lines.set_index("claim").loc["T6.1"]
+    assert line.verdict == "opposite at this scale"
+    assert (line.scale, line.parameters) == (SCALE, "660000;660000")
+    document = read_verdicts(judged / "verdicts.json")
+    found = next(one for one in document.verdicts if one.claim == "T6.1")
+    assert found.where == f"{SCALE}, 0.66M parameters"
+    assert f"✗ opposite at this scale ({found.where})" in (judged / "verdicts.md").read_text()
+    assert any(f"T6.1 opposite at this scale ({found.where})" in one for one in document.summary)
+    # Models that are timed are of sizes of their own, which no training recorded.
+    timed = [one for one in document.verdicts if one.claim.startswith("T7.")]
+    assert {one.where for one in timed} == {SCALE}
 
 
 def test_what_would_decide_a_claim_keeps_the_settings_of_the_call(judged: Path) -> None:
@@ -130,6 +151,9 @@ def test_what_would_decide_it_passes_over_seeds_that_a_claim_was_declared_after(
         assert found.command == "snakemake t --config scale=tiny seeds=5"
         document = VerdictsDocument(scale="tiny", seeds=3, summary=[], verdicts=[found])
         assert found.command in to_markdown(document)
+    # An artifact that begins behind them passes over none.
+    later = VerdictsSlice(scale="tiny", claims={"C": asked.model_copy(update={"first_seed": 30})})
+    assert verdict_job._with_command(spent, later, {}).command.endswith("seeds=3")
 
 
 @pytest.mark.parametrize(("places", "seconds"), [(0, 40.0), (1, 30.0), (2, 22.5)])

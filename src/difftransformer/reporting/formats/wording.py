@@ -6,8 +6,8 @@ from difftransformer.config.claims import VerdictName
 from difftransformer.reporting.document import Cell, Section, TableDocument
 
 SYMBOLS: dict[VerdictName, str] = {
-    "confirmed": "✓", "contradicted": "✗", "inconclusive": "?", "not testable here": "–",
-    "no data": "–",
+    "confirmed": "✓", "opposite at this scale": "✗", "inconclusive": "?",
+    "not testable here": "–", "no data": "–",
 }  # fmt: skip
 
 

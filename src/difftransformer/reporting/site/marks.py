@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from difftransformer.config.claims import DECIDED
 from difftransformer.reporting.formats.wording import duration
 from difftransformer.reporting.verdicts import Verdict
 
@@ -56,7 +57,7 @@ def claimed(verdict: Verdict) -> str:
 
 def decides(verdict: Verdict) -> str:
     """Say what would decide a claim that is open."""
-    if verdict.verdict in ("confirmed", "contradicted"):
+    if verdict.verdict in DECIDED:
         return "decided here"
     if verdict.seeds_needed is not None:
         time = "" if verdict.minutes is None else f", {duration(verdict.minutes)}"

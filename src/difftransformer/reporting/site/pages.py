@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import ReportSlice
-from difftransformer.config.claims import VerdictName
+from difftransformer.config.claims import DECIDED
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.collect import Results
@@ -37,7 +37,6 @@ _OF = {
 """Scripts of one kind of page, by the data that it reads."""
 _SCRIPTS = ("site.js", "table.js", "panel.js", *_OF)
 _LICENCES = ("uPlot.LICENSE", "plot.LICENSE")
-_DECIDED: tuple[VerdictName, ...] = ("confirmed", "contradicted")
 
 
 class Body(NamedTuple):
@@ -76,7 +75,7 @@ class Site:
         """The part whose figure says most: with the most primary and decided claims."""
 
         def weight(part: Part) -> tuple[int, int]:
-            decided = sum(one.verdict in _DECIDED for one in part.verdicts)
+            decided = sum(one.verdict in DECIDED for one in part.verdicts)
             return sum(one.primary for one in part.verdicts), decided
 
         return max((one for one in self.parts if one.picture), key=weight, default=None)
@@ -184,6 +183,7 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         "mark": mark,
         "claimed": claimed,
         "decides": decides,
+        "decided": DECIDED,
     }
     return environment(_ASSETS).get_template("page.html.j2").render(**values)
 
