@@ -41,6 +41,11 @@ def _check_scale(scale: ScaleConfig, artifacts: Artifacts, place: str) -> None:
     """What has seeds or cannot be tested exists, and the latter has its reason."""
     for name in scale.seeds:
         lookup(artifacts, name, "artifact", f"{place}: seeds")
+        if both := sorted(set(scale.listed_seeds(name)) & set(scale.spent_seeds)):
+            raise ConfigError(
+                f"{place}: seeds.{name}: {both[0]} judges no claim at this scale, by its "
+                "spent_seeds; leave it out here"
+            )
     known: dict[str, object] = {"all": None, **artifacts}
     known |= {
         claim: one for artifact in artifacts.values() for claim, one in artifact.claims.items()

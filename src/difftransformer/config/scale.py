@@ -1,11 +1,12 @@
 """A scale: its sizes and budgets, and the machine that its costs are foreseen for."""
 
+from itertools import chain, count, islice
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.project import MOST_SEEDS, SetupEntry, SweepEntry
+from difftransformer.config.project import MOST_SEEDS, Seeds, SetupEntry, SweepEntry
 
 
 class MachineConfig(Settings):
@@ -86,8 +87,10 @@ class ScaleConfig(Settings):
         "row, then the run it shows here, or null to leave it out; claims and published values "
         "follow",
     )
-    seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)]] = setting(
-        {}, meaning="How many seeds an artifact has where nobody says; those not here have one"
+    seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Seeds] = setting(
+        {},
+        meaning="Seeds that an artifact has where nobody says: how many of those that are not "
+        "spent, or a list, which a larger count continues; those not here have one",
     )
     spent_seeds: list[int] = setting(
         [],
@@ -99,3 +102,22 @@ class ScaleConfig(Settings):
         meaning="Claims that the scale cannot test whatever comes out, with the reason: by claim, "
         "by artifact, or `all`",
     )
+
+    def listed_seeds(self, artifact: str) -> list[int]:
+        """Return the seeds that an artifact has by name; empty: it has as many as `seeds` says."""
+        own = self.seeds.get(artifact)
+        return own if isinstance(own, list) else []
+
+    def first_seeds(self, artifact: str, number: int | None) -> list[int]:
+        """Return the first seeds of an artifact, those of its list before larger unspent ones.
+
+        Args:
+            artifact: Table or figure.
+            number: How many; None: as many as the scale gives it.
+        """
+        own, listed = self.seeds.get(artifact, 1), self.listed_seeds(artifact)
+        larger = (
+            seed for seed in count(max(listed, default=-1) + 1) if seed not in self.spent_seeds
+        )
+        default = own if isinstance(own, int) else len(own)
+        return list(islice(chain(listed, larger), number or default))

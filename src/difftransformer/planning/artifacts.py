@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from itertools import count, islice, product
+from itertools import product
 
 from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
@@ -92,6 +92,13 @@ class Artifacts:
             for artifact in self.known.values()
             for claim in artifact.all_claims
         }
+        scale = self.jobs.catalogue.scale
+        known = {
+            name: one.model_copy(update={"first_seed": min(scale.listed_seeds(one.artifact))})
+            if scale.listed_seeds(one.artifact)
+            else one
+            for name, one in known.items()
+        }
         families = {known[claim].family for name in asked for claim in self.known[name].all_claims}
         claims = {name: claim for name, claim in known.items() if claim.family in families}
         reasons = self.jobs.catalogue.scale.not_testable
@@ -113,8 +120,7 @@ class Artifacts:
         asked = self.jobs.catalogue.project.seeds
         if isinstance(asked, list):
             return asked
-        unspent = (seed for seed in count() if seed not in scale.spent_seeds)
-        return list(islice(unspent, asked or scale.seeds.get(name, 1)))
+        return scale.first_seeds(name, asked)
 
     def spent(self) -> list[int]:
         """Return the seeds that are asked for by number and judge no claim at this scale."""

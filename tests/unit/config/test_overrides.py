@@ -155,3 +155,29 @@ def test_an_attention_that_a_call_sets_is_blamed_on_the_call(
         Plan.load(config_folder, files=[file])
     assert f"changed by {file}: set.diff: model.attention" in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_the_default_targets_have_fresh_seeds_that_a_larger_count_continues(
+    repository: Path,
+) -> None:
+    artifacts = Plan.load(repository / "config", {"scale": "tiny"}).artifacts
+    headline = artifacts.jobs.catalogue.project.headline
+    asked = artifacts.verdicts(headline)
+    for name in headline:
+        assert artifacts.seeds(name) == [30, 31, 32, 33, 34, 35]
+        for claim in artifacts.known[name].all_claims:
+            assert not {*artifacts.seeds(name)} & {*asked.claims[claim].seen("tiny")}
+            assert asked.claims[claim].first_seed == 30
+    # Both ways to read the weights were told apart by one look, and leave out the same seeds.
+    seen = [asked.claims[f"C3.{number}"].seen_seeds for number in range(6, 11)]
+    assert seen == [{"tiny": [6, 7, 8, 9, 10]}] * 5
+    more = Plan.load(repository / "config", {"scale": "tiny", "seeds": 8}).artifacts
+    assert more.seeds("table2") == [*range(30, 38)]
+    assert more.seeds("table6") == [*range(6, 14)]
+
+
+def test_a_listed_seed_that_is_spent_is_refused(config_folder: Path) -> None:
+    scale = config_folder / "scales" / "smoke.yaml"
+    scale.write_text(scale.read_text() + "\nseeds: {table6: [3, 0]}\nspent_seeds: [0]\n")
+    with pytest.raises(ConfigError, match=r"smoke\.yaml: seeds\.table6: 0 judges no claim"):
+        Plan.load(config_folder, {"scale": "smoke"})
