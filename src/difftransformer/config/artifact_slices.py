@@ -12,6 +12,12 @@ from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import PaperStatus, PaperTable, Replication
 from difftransformer.config.validation import validate
 
+
+def with_overrides(label: str, overrides: str) -> str:
+    """Return the name of a row, with what `set` changes of it."""
+    return f"{label} (set: {overrides})" if overrides else label
+
+
 INTERPRETATION, MARK = "interpretation", " *"
 """Fact of a row whose source leaves something open, and what its label ends in for that."""
 
@@ -21,6 +27,7 @@ class RowSlice(Settings):
 
     run: str = setting(meaning="Run whose results the row shows")
     label: str = setting(meaning="Name of the row")
+    overrides: str = setting("", meaning="What `set` changes of the run; empty: nothing")
     against: str | None = setting(None, meaning="Run it is compared with; null: none")
     facts: dict[str, Fact] = setting(
         {}, meaning="What the model is, such as heads and head_dim; shown, not measured"
@@ -40,6 +47,7 @@ class FamilySlice(Settings):
 
     run: str = setting(meaning="Run that the row of artifacts.yaml names")
     label: str = setting(meaning="Name of the row")
+    overrides: str = setting("", meaning="What `set` changes of its members; empty: nothing")
     against: str | None = setting(None, meaning="Run it is compared with; null: none")
     look: int | None = setting(None, meaning="Number of its colour; null: any that is free")
     members: list[str] = setting(meaning="Runs of the family, among the rows of the section")
@@ -97,6 +105,15 @@ class ArtifactSlice(Settings):
     sections: list[SectionSlice] = setting(meaning="Groups of rows")
     paper: PaperTable | None = setting(None, meaning="Published numbers beside ours")
     claims: dict[str, ClaimSlice] = setting({}, meaning="Claims it judges, by id")
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """What `set` changes, by the runs of rows that it changes."""
+        rows = {
+            row.run: row.overrides for part in self.sections for row in part.rows if row.overrides
+        }
+        families = (one for part in self.sections for one in part.families)
+        return rows | {one.run: one.overrides for one in families if one.overrides}
 
 
 class RunAbout(Settings):

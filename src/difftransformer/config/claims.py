@@ -1,5 +1,6 @@
 """Claims of the papers and of ours, with the tests that decide them, declared beforehand."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
@@ -150,6 +151,10 @@ class ClaimSlice(ClaimConfig):
 
     artifact: str = setting(meaning="Artifact that judges it; others may show it too")
     first_seed: int = setting(0, meaning="Seed that a count of seeds of its artifact begins with")
+
+    def beginning(self, first_seed: Callable[[str], int]) -> Self:
+        """Return it with the seed that a count for its artifact begins with."""
+        return self.model_copy(update={"first_seed": first_seed(self.artifact)})
 
     @property
     def family(self) -> str:

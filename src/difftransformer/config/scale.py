@@ -108,6 +108,10 @@ class ScaleConfig(Settings):
         own = self.seeds.get(artifact)
         return own if isinstance(own, list) else []
 
+    def first_seed(self, artifact: str) -> int:
+        """Return the seed that a count of an artifact's seeds begins with, spent ones included."""
+        return min(self.listed_seeds(artifact), default=0)
+
     def first_seeds(self, artifact: str, number: int | None) -> list[int]:
         """Return the first seeds of an artifact, those of its list before larger unspent ones.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import product
 
@@ -11,6 +11,7 @@ from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
+from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
 from difftransformer.config.scales import is_adapted, not_testable, sweep_run
 from difftransformer.config.timing import TimingSlice
@@ -87,17 +88,11 @@ class Artifacts:
             asked: Artifacts.
             given: What a command that decides a claim has to give ``--config``.
         """
+        begins = self.jobs.catalogue.scale.first_seed
         known = {
-            claim: self._declarations.claim(claim)
+            claim: self._declarations.claim(claim).beginning(begins)
             for artifact in self.known.values()
             for claim in artifact.all_claims
-        }
-        scale = self.jobs.catalogue.scale
-        known = {
-            name: one.model_copy(update={"first_seed": min(scale.listed_seeds(one.artifact))})
-            if scale.listed_seeds(one.artifact)
-            else one
-            for name, one in known.items()
         }
         families = {known[claim].family for name in asked for claim in self.known[name].all_claims}
         claims = {name: claim for name, claim in known.items() if claim.family in families}
@@ -268,6 +263,7 @@ class Artifacts:
             members=catalogue.members,
             look=catalogue.look,
             replications=catalogue.papers.replications,
+            overrides=cache(partial(overrides, catalogue)),
         )
 
     def _facts(self, run: str, part: SectionConfig) -> dict[str, Fact]:

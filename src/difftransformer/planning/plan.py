@@ -13,9 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout
+from difftransformer.config.artifact_slices import KeptSlice, ReportSlice, RunAbout, with_overrides
 from difftransformer.config.artifacts import ENDINGS, ArtifactConfig, Kind
 from difftransformer.config.measurements import module_of
+from difftransformer.config.overrides import overrides
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.validation import lookup
 from difftransformer.config.yaml_files import as_settings, read_yaml
@@ -331,7 +332,8 @@ class Plan:
         entry = self.catalogue.runs.get(run)
         if entry is None:  # of a sweep
             return RunAbout(label=run)
-        return RunAbout(label=entry.label, base=entry.base, look=self.catalogue.look(run))
+        label = with_overrides(entry.label, overrides(self.catalogue, run))
+        return RunAbout(label=label, base=entry.base, look=self.catalogue.look(run))
 
     def _as_it_lies(self, name: str) -> KeptSlice:
         table, figure = self.tables([name]), self.figures([name])

@@ -11,6 +11,7 @@ from difftransformer.config.artifact_slices import (
     RowSlice,
     SectionSlice,
     SweepRow,
+    with_overrides,
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
 from difftransformer.config.claims import ClaimSlice
@@ -50,6 +51,8 @@ class Declarations:
     """Gives the number of a run's colour."""
     replications: Sequence[Replication] = ()
     """Independent replications of the papers' central differences."""
+    overrides: Callable[[str], str] = lambda run: ""
+    """Gives what `set` changes of a run; empty: nothing."""
 
     def claim(self, name: str) -> ClaimSlice:
         """Return a claim with the artifact that declares it; there is one."""
@@ -118,6 +121,7 @@ class Declarations:
         form = artifact.table if kind == "table" else artifact.figure
         if form is None:
             raise ConfigError(f"{where}: has no {kind}")
+        sections = [self._section(one, facts, sweeps or {}, where) for one in artifact.sections]
         return ArtifactSlice(
             artifact=name,
             kind=kind,
@@ -128,8 +132,8 @@ class Declarations:
             description=artifact.description,
             caption=form.caption,
             alt=form.alt,
-            sections=[self._section(one, facts, sweeps or {}, where) for one in artifact.sections],
-            paper=_published(artifact, self.published(name)),
+            sections=sections,
+            paper=_published(artifact, self.published(name), sections),
             claims={one: self.claim(one) for one in artifact.all_claims},
         )
 
@@ -141,7 +145,7 @@ class Declarations:
         rows = [
             member
             for row, family in zip(part.rows, families, strict=True)
-            for member in self._rows(row, family, members, facts)
+            for member in self._rows(row, family, members, facts, sweeps)
         ]
         # The scale decides what is swept; the artifact only orders it.
         swept = part.asked.swept
@@ -165,27 +169,47 @@ class Declarations:
 
     def _family(self, row: RowConfig, part: SectionConfig) -> FamilySlice:
         """A row with its runs; without a family that is the one it names."""
-        against = row.against or part.against
+        against, members = row.against or part.against, self.members(row.run, part.family)
+        changed = self._overrides(row.run, *members)
         return FamilySlice(
             run=row.run,
-            label=row.label or self.labels[row.run],
+            label=with_overrides(row.label or self.labels[row.run], changed),
+            overrides=changed,
             against=None if against == row.run else against,
             look=self.look(row.run),
-            members=self.members(row.run, part.family),
+            members=members,
         )
 
+    def _overrides(self, run: str, *others: str) -> str:
+        """What `set` changes of a run, and of others behind its row after their names."""
+        found = [self.overrides(run)]
+        found += [
+            f"{one}: {changed}" for one in others if one != run and (changed := self.overrides(one))
+        ]
+        return ", ".join(filter(None, found))
+
     def _rows(
-        self, row: RowConfig, family: FamilySlice, members: Mapping[str, list[str]], facts: Facts
+        self,
+        row: RowConfig,
+        family: FamilySlice,
+        members: Mapping[str, list[str]],
+        facts: Facts,
+        sweeps: Sweeps,
     ) -> Iterator[RowSlice]:
         """Runs of a family as rows, each compared with the other row's run at the same setup."""
         none: Sequence[str | None] = [None] * len(family.members)
         against = none if family.against is None else members.get(family.against, none)
         for run, other in zip(family.members, against, strict=True):
             itself, known = run == row.run, dict(facts.get(run, {}))
-            label = family.label if itself else self.labels[run]
+            swept = [one.run_id for one in sweeps.get(run, ())]
+            twins = [row.twin] if row.twin is not None and itself else []
+            changed = self._overrides(run, *twins, *swept)
+            name = row.label if itself and row.label else self.labels[run]
+            label = with_overrides(name, changed)
             yield RowSlice(
                 run=run,
                 label=label if known.get(INTERPRETATION) is None else label + MARK,
+                overrides=changed,
                 against=other,
                 facts=known,
                 twin=row.twin if itself else None,
@@ -195,12 +219,34 @@ class Declarations:
             )
 
 
-def _published(artifact: ArtifactConfig, table: PaperTable | None) -> PaperTable | None:
-    """Return the published table with its rows named by the runs that stand beside them."""
+def _published(
+    artifact: ArtifactConfig, table: PaperTable | None, sections: Sequence[SectionSlice]
+) -> PaperTable | None:
+    """Return the published table with its rows named by the runs that stand beside them.
+
+    Of runs that `set` changes nothing is published, nor of their differences from others.
+    """
     if table is None:
         return None
     named = [(row.run, row.paper) for part in artifact.sections for row in part.rows]
     beside = {run: paper for run, paper in named if paper in table.rows}
     rows = {run: row for run, row in table.rows.items() if run not in beside.values()}
     rows |= {run: table.rows[paper] for run, paper in beside.items() if paper is not None}
-    return table.model_copy(update={"rows": rows})
+    changed = {row.run for part in sections for row in part.rows if row.overrides}
+    changed |= {one.run for part in sections for one in part.families if one.overrides}
+    if not changed:
+        return table.model_copy(update={"rows": rows})
+    kept = {
+        run: row.model_copy(
+            update={
+                "differences": {
+                    column: one
+                    for column, one in row.differences.items()
+                    if one.against not in changed
+                }
+            }
+        )
+        for run, row in rows.items()
+        if run not in changed
+    }
+    return table.model_copy(update={"rows": kept})

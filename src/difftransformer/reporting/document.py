@@ -55,6 +55,9 @@ class Cell(Settings):
     paper_value: float | None = None
     paper_text: str | None = None
     seeds: list[SeedValue] = Field(default=[])
+    overrides: str = Field(
+        default="", description="What `set` changed of the runs behind it; empty: nothing"
+    )
     each: str = Field(
         default="seed", description="What `seeds` are, one of them: a seed, or a process"
     )
@@ -156,15 +159,18 @@ class TableDocument(Settings):
     def frame(self) -> "DataFrame":
         """Cells as a tidy frame in the order of sections, rows and columns; absent numbers: None.
 
-        Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids.
+        Columns: artifact, row, column, value, std, ci_low, ci_high, n, paper_value, run_ids; and
+        overrides, where `set` changed a run.
         """
         import pandas as pd
 
         numbers = ("value", "std", "ci_low", "ci_high", "n", "paper_value")
+        changed = any(cell.overrides for cell in self.cells())
         found = [
             {"artifact": self.artifact, "row": cell.row, "column": cell.column}
             | {name: getattr(cell, name) for name in numbers}
             | {"run_ids": ";".join(cell.job_ids())}
+            | ({"overrides": cell.overrides} if changed else {})
             for section in self.sections
             for row in section.rows
             for column in section.columns

@@ -35,7 +35,12 @@ def gather(
     paper = Paper(artifact.paper)
     found = [
         _Judged(
-            name, claim, table, paper, {*artifact.spent_seeds, *claim.seen(artifact.scale)}
+            name,
+            claim,
+            table,
+            paper,
+            {*artifact.spent_seeds, *claim.seen(artifact.scale)},
+            artifact.overrides,
         ).evidence()
         for name, claim in artifact.claims.items()
     ]
@@ -58,9 +63,10 @@ class _Judged:
         table: TableDocument,
         paper: Paper,
         spent: Collection[int] = (),
+        overrides: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.claim, self.table, self.paper = name, claim, table, paper
-        self.spent = set(spent)
+        self.spent, self.overrides = set(spent), overrides or {}
 
     def evidence(self) -> Evidence:
         claim = self.claim
@@ -106,6 +112,13 @@ class _Judged:
 
     def _obstacle(self) -> str | None:
         """Why the claim cannot be tested by this table; None: it can."""
+        claim = self.claim
+        for run in (claim.row, claim.against, *(one.row for one in claim.requires)):
+            if isinstance(run, str) and run in self.overrides:
+                return (
+                    f"`set` changes {run} ({self.overrides[run]}), which is not what the claim is "
+                    "about"
+                )
         said = (self._unmet(one, index) for index, one in enumerate(self.claim.requires))
         return next((words for words in said if words is not None), None)
 

@@ -61,6 +61,7 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
     """
     views = [View[Any](artifact, part, results) for part in artifact.sections]
     sections = [section for view in views for section in sections_of(view)]
+    sections = _with_overrides(sections, artifact, results)
     _require_one_value(artifact.artifact, sections)
     paper, seeded = artifact.paper, any(view.options.seeded for view in views)
     table = TableDocument(
@@ -100,3 +101,31 @@ def _require_one_value(artifact: str, sections: list[Section]) -> None:
                 f"'{cell.row}' in column '{cell.column}', {other.value} and {cell.value}: give one "
                 "of them an artifact of its own"
             )
+
+
+def _with_overrides(
+    sections: list[Section], artifact: ArtifactSlice, results: Results
+) -> list[Section]:
+    """Note in each cell what `set` changed of the runs behind it; nothing published is beside it.
+
+    A row of timings is named by its run, and how it was timed.
+    """
+    changed = artifact.overrides
+    if not changed:
+        return sections
+    jobs = {
+        one.job_id: one.run for one in (*results.trainings.values(), *results.evaluations.values())
+    }
+
+    def noted(cell: Cell) -> Cell:
+        runs = [cell.row, cell.row.partition("/")[0], *map(jobs.get, cell.job_ids())]
+        found = dict.fromkeys(changed[run] for run in runs if run in changed)
+        if not found:
+            return cell
+        lost = {"paper_value": None, "paper_text": None}
+        return cell.model_copy(update={"overrides": "; ".join(found), **lost})
+
+    return [
+        section.model_copy(update={"cells": [noted(cell) for cell in section.cells]})
+        for section in sections
+    ]

@@ -1,0 +1,48 @@
+"""What `set` changes of runs, whose rows are then no longer what they are called."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from difftransformer.config.resolve import Catalogue
+
+
+def overrides(catalogue: Catalogue, run: str) -> str:
+    """Return what `set` changes of a run, and of runs that it continues or is sized after.
+
+    Returns:
+        Settings with their new values, "model.attention.lambda_init = 0.3"; those of another run
+        after its name. Empty where everything is as configured.
+    """
+    if not catalogue.project.set:
+        return ""
+    configured = replace(catalogue, project=catalogue.project.model_copy(update={"set": {}}))
+    found = []
+    for one in _behind(catalogue, run):
+        if one in catalogue.project.set:
+            before = dict(_flat(configured.run(one).model_dump(mode="json")))
+            after = _flat(catalogue.run(one).model_dump(mode="json"))
+            changed = [f"{key} = {new}" for key, new in after if before.get(key) != new]
+            found += [change if one == run else f"{one}: {change}" for change in changed]
+    return ", ".join(found)
+
+
+def _behind(catalogue: Catalogue, run: str) -> list[str]:
+    """A run, those that it continues, and those that these are sized after."""
+    found, waiting = dict[str, None](), [run]
+    while waiting:
+        one = waiting.pop(0)
+        if one in found or catalogue.runs[one].pretrained is not None:
+            continue
+        found[one] = None
+        parent, match = catalogue.parent(one), catalogue.match(one)
+        waiting += [other for other in (parent, match.to if match else None) if other is not None]
+    return list(found)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
