@@ -175,6 +175,10 @@ MODELS: dict[str, Case] = {
     "a model from elsewhere without a tokenizer": (
         write("model/config.json", LLAMA), elsewhere, ["model: has no tokenizer (tokenizer.json"],
     ),
+    "a model from elsewhere with a tokenizer of SentencePiece alone": (
+        both(write("model/config.json", LLAMA), write("model/tokenizer.model", "\n\x05")),
+        elsewhere, ["tokenizer.model: needs the package sentencepiece"],
+    ),
     "a model from elsewhere without weights": (
         both(write("model/config.json", LLAMA), tokenizer_elsewhere), elsewhere,
         ["model: has no weights (model.safetensors)"],

@@ -32,7 +32,7 @@ def in_ids_of(text: DatasetConfig, model: PretrainedModel, *, trained: bool) -> 
     """
     revision = None if model.folder else model.revision or "main"
     ids = HuggingFaceTokenizer(
-        kind="huggingface", name=str(model.folder or model.name), revision=revision
+        kind="huggingface", name=str(model.folder or model.name), revision=revision, of_model=True
     )
     changes: dict[str, Any] = {"tokenizer": ids}
     if not trained and (held_out := text.validation_budget) is not None:

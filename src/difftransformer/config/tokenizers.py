@@ -53,6 +53,11 @@ class HuggingFaceTokenizer(Settings):
     eos_token: str | None = setting(
         None, meaning="Token that ends a document; None: the end-of-text token it declares."
     )
+    of_model: bool = setting(
+        False,
+        meaning="Whether the model beside it reads the ids, which then must have a row for each; "
+        "true in the datasets of `pretrained` and of pretrained runs.",
+    )
 
     @property
     def files(self) -> list[Path]:

@@ -269,7 +269,27 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
         ) from None
     eos = config.eos_token or loaded.eos_token
     if eos is None:
-        raise DataError(f"tokenizer {config.name} declares no end-of-text token: set eos_token")
+        also = "" if config.of_model else ", or set the dataset's tokenizer.eos_token"
+        raise DataError(
+            f"tokenizer {config.name} declares no end-of-text token: name it in its {CONFIG}, such "
+            f'as "eos_token": "</s>"{also}'
+        )
     if not hasattr(loaded, "backend_tokenizer"):
         raise DataError(f"tokenizer {config.name} has no tokenizer.json (fast) form")
+    if config.of_model:
+        _require_rows(config, max(loaded.backend_tokenizer.get_vocab().values()) + 1)
     return loaded.backend_tokenizer, str(eos)
+
+
+def _require_rows(config: HuggingFaceTokenizer, ids: int) -> None:
+    """Check that the model beside a tokenizer has an embedding for each id."""
+    from transformers import PreTrainedConfig
+
+    found, _ = PreTrainedConfig.get_config_dict(config.name, revision=config.revision)
+    rows = found.get("text_config", found).get("vocab_size")
+    if isinstance(rows, int) and ids > rows:
+        raise DataError(
+            f"{config.name}: its tokenizer has {ids} ids, its embedding {rows} rows: give it the "
+            f"tokenizer it was trained with, or save it with more rows, by transformers' "
+            f"resize_token_embeddings({ids})"
+        )

@@ -52,6 +52,15 @@ class CountingLM(HFLM):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.requests = self.cut = 0
         super().__init__(*arguments, **options)
+        self._require_token("bos_token", "eos_token")
+
+    def _require_token(self, *names: str) -> None:
+        """Check that the tokenizer names one of these: lm-eval begins and ends texts with them."""
+        if all(getattr(self.tokenizer, f"{name}_id") is None for name in names):
+            raise CheckpointError(
+                f"{self.tokenizer.name_or_path}: its tokenizer names no {' or '.join(names)}, as "
+                "lm_eval needs: name one in its tokenizer_config.json"
+            )
 
     def _loglikelihood_tokens(
         self, requests: list[_Request], *arguments: Any, **options: Any
@@ -69,6 +78,7 @@ class CountingLM(HFLM):  # type: ignore[misc]
         self, requests: list[Instance], *arguments: Any, **options: Any
     ) -> list[str]:
         """Answers in words; a prompt that leaves no room for its answer is counted."""
+        self._require_token("eos_token")
         self.requests += len(requests)
         for one in requests:
             prompt, settings = one.args
@@ -82,7 +92,8 @@ def language_model(suite: Suite, subject: Subject | PretrainedSubject) -> Counti
     """Wrap a model as the `lm_eval` command would.
 
     Raises:
-        CheckpointError: The model or its tokenizer cannot be loaded.
+        CheckpointError: The model or its tokenizer cannot be loaded, or the tokenizer has neither
+            a token that begins a text nor one that ends it.
     """
     options: dict[str, Any] = {"batch_size": suite.batch_size}
     if suite.precision == "bf16":
@@ -116,6 +127,8 @@ def _from_elsewhere(subject: PretrainedSubject, options: dict[str, Any]) -> Coun
             **found,
             **options,
         )
+    except CheckpointError:
+        raise
     except Exception as error:  # transformers, the hub and the network fail in many ways
         raise unreadable(model, error) from None
 

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.fingerprint import named_digest
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_SENTENCES = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.json", _SENTENCES, "vocab.json")
 _WEIGHTS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
@@ -31,6 +33,8 @@ def model_files(model: PretrainedModel) -> list[Path]:
             f"{folder}: has no tokenizer ({', '.join(_TOKENIZERS)}); copy the one it was trained "
             "with into it"
         )
+    if (folder / _SENTENCES).is_file() and not (folder / "tokenizer.json").is_file():
+        _require_sentencepiece(folder / _SENTENCES)
     names = [_WEIGHTS] if model.safetensors else [_WEIGHTS, _PICKLED]
     found = next(filter(None, (_weights(folder, name) for name in names)), set())
     if not found:
@@ -62,3 +66,14 @@ def model_digest(model: PretrainedModel) -> str:
     if files := model_files(model):
         return named_digest((path.name, path) for path in files)
     return hashlib.sha256(f"{model.name}@{model.revision or 'main'}".encode()).hexdigest()
+
+
+def _require_sentencepiece(path: Path) -> None:
+    """Check that transformers can read a tokenizer.model, unless it is text: that is tiktoken's."""
+    with path.open("rb") as file:
+        binary = file.read(1) == b"\n"  # the tag of the first piece
+    if binary and find_spec("sentencepiece") is None:
+        raise CheckpointError(
+            f"{path}: needs the package sentencepiece, since there is no tokenizer.json: `pip "
+            "install sentencepiece`, or save the tokenizer as tokenizer.json where it is installed"
+        )

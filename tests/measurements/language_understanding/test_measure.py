@@ -2,12 +2,14 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
 import pytest
 import torch
+from lm_eval.api.instance import Instance
 from small_evaluation import evaluate_as_job, metrics_of, model_config, sizes
 from small_language_models import (
     ROOM,
@@ -26,6 +28,7 @@ from difftransformer.config.measurements import EvaluationSlice
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError, DataError
+from difftransformer.evaluation.harness import language_model
 from difftransformer.evaluation.scorer import Scorer
 from difftransformer.evaluation.subject import Metrics, PretrainedSubject, Subject
 from difftransformer.measurements.language_understanding import measure as measurement
@@ -183,6 +186,25 @@ def test_a_model_that_cannot_be_had_is_one_line(
     (damaged / "model.safetensors").write_bytes(b"not a model")
     with pytest.raises(CheckpointError, match=r"damaged: cannot be loaded \("):
         measure(tmp_path, damaged, tasks=["piqa"])
+
+
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        ({}, "names no bos_token or eos_token"),
+        ({"bos_token": "<|endoftext|>"}, "names no eos_token"),
+    ],
+)
+def test_a_tokenizer_that_ends_no_text_is_one_line(
+    named: dict[str, str], why: str, tmp_path: Path, llama: Path
+) -> None:
+    folder = shutil.copytree(llama, tmp_path / "endless")
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind | named))
+    request = Instance("generate_until", {}, ("a girl", {"until": ["."], "max_gen_toks": 2}), 0)
+    with pytest.raises(CheckpointError, match=f"endless: its tokenizer {why}") as refusal:
+        language_model(suite(), elsewhere(folder, tmp_path)).generate_until([request])
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from difftransformer.data.documents import documents
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tiktoken_format import PATTERNS, to_encoding, to_tokenizer
 from difftransformer.data.tokenizer import END_OF_TEXT, TextTokenizer, _pieces, train_tokenizer
-from difftransformer.errors import ConfigError, DataError
+from difftransformer.errors import ConfigError, DataError, UserError
 
 Configure = Callable[..., DatasetConfig]
 
@@ -144,6 +146,35 @@ def test_a_local_folder_serves_as_hugging_face_tokenizer(
     assert theirs.entry.kind == "huggingface" and theirs.eos_id == 0
     for text in corpus[:3]:
         assert np.array_equal(ours.encode([text])[0], theirs.encode([text])[0])
+
+
+@pytest.mark.parametrize("of_model", [False, True])
+def test_ids_without_a_row_are_refused_where_the_model_reads_them(
+    of_model: bool, configure: Configure, tokenizer: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tokenizer.parent, tmp_path / "model")
+    (tmp_path / "model/config.json").write_text(json.dumps({"vocab_size": 300}))
+    known = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": of_model}
+    size = TextTokenizer(tokenizer).vocab_size
+    with (
+        pytest.raises(UserError, match=rf"{size} ids, its embedding 300 rows.*\({size}\)")
+        if of_model
+        else nullcontext()
+    ):
+        train_tokenizer(configure(tokenizer=known), tmp_path / "out/tokenizer.json")
+
+
+def test_a_tokenizer_without_an_end_of_text_says_where_to_name_one(
+    configure: Configure, tokenizer: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tokenizer.parent, tmp_path / "model")
+    described = json.loads((tmp_path / "model/tokenizer_config.json").read_text())
+    del described["eos_token"]
+    (tmp_path / "model/tokenizer_config.json").write_text(json.dumps(described))
+    known = {"kind": "huggingface", "name": str(tmp_path / "model"), "of_model": True}
+    with pytest.raises(UserError, match=r"name it in its tokenizer_config\.json") as refusal:
+        train_tokenizer(configure(tokenizer=known), tmp_path / "out/tokenizer.json")
+    assert "tokenizer.eos_token" not in str(refusal.value)  # `pretrained` has no such key
 
 
 def test_transformers_reads_what_we_write(tokenizer: Path) -> None:
