@@ -226,11 +226,13 @@ def _train_bpe(dataset: DatasetConfig, config: BpeTokenizer) -> "Tokenizer":
     tokenizer.train_from_iterator(bpe_sample(dataset, config.sample_bytes), trainer)
     if (found := tokenizer.get_vocab_size()) < config.vocab_size:
         sources = ", ".join(dataset.sources)
-        if not any(bpe_sample(dataset, config.sample_bytes)):
+        size = sum(len(text.encode()) for text in bpe_sample(dataset, config.sample_bytes))
+        if not size:
             raise DataError(empty_split(dataset, dataset.sources, "train"))
         raise DataError(
-            f"sources {sources}: the training text gives {found} tokens of vocabulary, the "
-            f"dataset's tokenizer.vocab_size asks for {config.vocab_size}: lower it, or add text"
+            f"sources {sources}: {size} bytes of training text give {found} tokens of vocabulary, "
+            "the dataset's tokenizer.vocab_size asks for "
+            f"{config.vocab_size}: lower it, or add text"
         )
     return tokenizer
 
