@@ -64,7 +64,8 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
     if not (folder / TRAINING).is_file():
         raise DataError(
             f"{folder / TRAINING}: no such file; name the folder of a trained run, such as "
-            "results/tiny/runs/diff/6"
+            "results/tiny/runs/diff/6, or write one that was saved elsewhere with `export_model`, "
+            "which needs no such file and writes no card"
         )
     known = _look(folder)
     base = _elsewhere(known.training)

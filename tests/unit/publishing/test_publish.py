@@ -178,6 +178,14 @@ def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) 
         assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_without_a_training_is_told_of_export(tmp_path: Path) -> None:
+    run, _ = write_training(tmp_path)
+    (run / "training.json").unlink()
+    with pytest.raises(UserError, match="with `export_model`") as refusal:
+        publish(run, tmp_path / "out")
+    assert "\n" not in str(refusal.value) and not (tmp_path / "out").exists()
+
+
 def test_a_refused_or_unreachable_hub_is_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
