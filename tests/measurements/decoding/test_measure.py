@@ -98,7 +98,7 @@ def test_what_a_token_needs_is_weights_by_sequence_and_its_own_cache() -> None:
 def test_the_speed_of_memory_is_that_of_the_device_by_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = config(peak_bytes={"H100 PCIe": 1.0, "H100": 2.0})
+    known = config(memory_bandwidth={"H100 PCIe": 1.0, "H100": 2.0})
     for name, peak in (("NVIDIA H100 PCIe", 1.0), ("NVIDIA H100 80GB HBM3", 2.0), ("GH100", None)):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda _, name=name: name)
         assert measure.memory_speed(known, torch.device("cuda")) == peak
@@ -115,7 +115,7 @@ def test_every_row_backend_and_load_is_in_the_one_result(tmp_path: Path) -> None
     finally:
         torch.set_num_threads(threads)
     metrics = read_result(tmp_path / "d.json").metrics
-    assert (metrics["peak_bytes"] or 0) > 1e8
+    assert (metrics["memory_bandwidth"] or 0) > 1e8
     for variant in VARIANTS:
         held = 4 * cached_numbers(model(variant))
         assert metrics[f"cache_bytes/{variant}"] == held

@@ -3,12 +3,16 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import artifact_slice
 
 from difftransformer.errors import UserError
+from difftransformer.measurements.needles import report
+from difftransformer.reporting.cells import Paper
+from difftransformer.reporting.document import Cell
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.statistics import wilson_interval
 from difftransformer.reporting.table_job import build_table
@@ -46,6 +50,19 @@ def test_table_2_is_the_mean_over_seeds_with_wilson_behind_each(
     assert "| N = 6, R = 2 ↑" in text.replace("  ", " ") and "depth 25%" not in text
     assert "A stand-in for the paper's sentences: needles are keys" in text
     assert "city" not in text
+
+
+@pytest.mark.parametrize(("last", "drop", "hardest"), [([6, 2], 0.45, 0.55), ([24, 2], None, None)])
+def test_a_published_drop_is_beside_ours_of_the_same_settings_alone(
+    last: list[int], drop: float | None, hardest: float | None
+) -> None:
+    view = SimpleNamespace(
+        paper=Paper(artifact_slice("table2").paper),
+        suite=SimpleNamespace(pairs=[[1, 1], [2, 2], last]),
+    )
+    for column, value in (("drop", drop), ("hardest", hardest)):
+        cell = Cell(row="recall_transformer", column=column, text="0.1")
+        assert report._beside(view, cell).paper_value == value  # type: ignore[arg-type]
 
 
 def test_figure_5_as_a_table_names_the_longest(fake: FakeResults, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def rounds(changes: Changes | None) -> dict[str, float | None]:
 def decoding(fake: Any, changes: Changes | None = None, peak: float | None = 2e9) -> None:
     """Write the one result of the decoding job, ``changes`` as for `throughput`."""
     noise = random.Random("decoding")
-    metrics: dict[str, float | None] = {"peak_bytes": peak}
+    metrics: dict[str, float | None] = {"memory_bandwidth": peak}
     own = ("transformer_gqa", "transformer_double_heads", "diff_gqa", "diff_v2", "dex_s_gqa")
     rows = _with_others(own, "decoding")
     for row in rows:

@@ -30,8 +30,8 @@ def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metri
     Returns:
         Those of `time_shape`; cache_bytes/{row}: what the tensors of the cache grow by for each
         position of one sequence; least_bytes/{shape}/{row}: what must be read for each token, the
-        weights once for all sequences and each sequence's cache; peak_bytes: the speed of the
-        device's memory, None where it is not known.
+        weights once for all sequences and each sequence's cache; memory_bandwidth: bytes
+        per second that the device's memory gives, None where it is not known.
 
     The speed of a GPU's memory is that of its data sheet, of a CPU's how fast it reads a large
     matrix in this job.
@@ -47,7 +47,7 @@ def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metri
         row: Transformer.build(one[MODEL], "sdpa", 0).to(device, dtype).eval()
         for row, one in slice.models.items()
     }
-    metrics: Metrics = {"peak_bytes": memory_speed(config, device)}
+    metrics: Metrics = {"memory_bandwidth": memory_speed(config, device)}
     for batch, context in config.loads:
         metrics |= _measure(models, config, batch, context, device, process)
     return metrics
@@ -56,7 +56,7 @@ def measure(slice: TimingSlice, device: torch.device, process: int = 0) -> Metri
 def memory_speed(config: Timing, device: torch.device) -> float | None:
     """Bytes a second that the settings give for a GPU, None without its name, or a CPU reads."""
     if device.type == "cuda":
-        return rated(config.peak_bytes, device)
+        return rated(config.memory_bandwidth, device)
     return reading_speed(CLOCKS[config.clock])
 
 

@@ -112,7 +112,7 @@ def _held(view: View[Options], timings: Timings) -> Section:
 
 def _shares(view: View[Options], timings: Timings) -> list[Section]:
     """Bytes that must be read in a second, of those that the memory gives: decoding's roofline."""
-    peak = timings.result.metrics.get("peak_bytes")
+    peak = timings.result.metrics.get("memory_bandwidth")
     if peak is None:
         return []
     columns = [

@@ -14,7 +14,7 @@ MODEL = "model"
 MODE = "decoding"
 """The one thing that a row does."""
 
-PEAK_BYTES = {
+MEMORY_BANDWIDTH = {
     **{"H100 PCIe": 2.0e12, "H100 NVL": 3.9e12, "H100": 3.35e12, "H200": 4.8e12},
     **{"A100-SXM4-80GB": 2.04e12, "A100 80GB PCIe": 1.94e12},
     **{"A100-SXM4-40GB": 1.56e12, "A100-PCIE-40GB": 1.56e12},
@@ -42,8 +42,8 @@ class Timing(timing.Timing):
         ["sdpa"], meaning="Attention implementations; the fastest for a row counts."
     )
     precision: Literal["fp32", "bf16"] = setting("fp32", meaning="Precision of weights and cache.")
-    peak_bytes: dict[str, float] = setting(
-        PEAK_BYTES,
+    memory_bandwidth: dict[str, float] = setting(
+        MEMORY_BANDWIDTH,
         meaning="Speed of a GPU's memory by words of its name, for the share of it that decoding "
         "reaches; one that is not here has no share. A CPU's is measured.",
         unit="bytes/s",

@@ -10,7 +10,7 @@ from difftransformer.measurements.needles.settings import Options, accuracy_name
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import defined
 from difftransformer.reporting.conditions import computed_share, stand_in_title
-from difftransformer.reporting.document import Section
+from difftransformer.reporting.document import Cell, Section
 from difftransformer.reporting.drawing import FAINT, SOFT, Look, printable, tidy
 from difftransformer.reporting.numbers import plain
 from difftransformer.reporting.panels import halves, metric_curves, name_places
@@ -51,7 +51,10 @@ def section(view: View[Options]) -> Section:
         f"{computed_share(view.evaluated())} of their positions were computed.",
         view.training_note(),
     ]
-    return metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+    made = metric_section(view.standing_in(suite.stand_in), metrics, decimals=2, notes=notes)
+    if view.options.by != "setting":
+        return made
+    return made.model_copy(update={"cells": [_beside(view, cell) for cell in made.cells]})
 
 
 def figure(view: View[Options]) -> "Figure":
@@ -74,9 +77,24 @@ def _by_setting(view: View[Options]) -> list[Metric]:
     ]
     if len(pairs) > 1:
         first, last = accuracy_name(pairs[0]), accuracy_name(pairs[-1])
-        columns.append(Metric("drop", "Drop ↓", {first: 1.0, last: -1.0}))
+        span = f"N = {pairs[0][0]} to {pairs[-1][0]}"
+        columns.append(Metric("drop", f"Drop, {span} ↓", {first: 1.0, last: -1.0}))
     columns.append(_accuracy("hardest", "Hardest ↑", group_name(pairs[-1]), hidden=True))
     return columns
+
+
+def _beside(view: View[Options], cell: Cell) -> Cell:
+    """Put what the paper prints for the same settings beside `drop` and `hardest`."""
+    first, last = (
+        view.paper.number(cell.row, group_name(pair))
+        for pair in (view.suite.pairs[0], view.suite.pairs[-1])
+    )
+    value = {"drop": None if first is None or last is None else first - last, "hardest": last}.get(
+        cell.column
+    )
+    if value is None:
+        return cell
+    return cell.model_copy(update={"paper_value": round(value, 6), "paper_text": plain(value, 2)})
 
 
 def _by_length(view: View[Options]) -> list[Metric]:
