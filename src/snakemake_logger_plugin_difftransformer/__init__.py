@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from tempfile import TemporaryFile
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -77,6 +78,24 @@ def _cure(target: str) -> str:
     return nearest(target, _targets)
 
 
+def _require_cache() -> None:
+    """End with one line where Snakemake cannot write its cache; it would show a traceback."""
+    from snakemake.common import get_appdirs
+
+    if "--shared-fs-usage" in sys.argv:  # a job on another machine, which may need no such cache
+        return
+    folder = Path(get_appdirs().user_cache_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        reason = (error.strerror or "unwritable").lower()
+        sys.exit(
+            f"error: {folder}: Snakemake cannot write its cache there ({reason}); set "
+            "XDG_CACHE_HOME to a folder that can be written"
+        )
+
+
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
     """Options ``--logger-difftransformer-...``."""
@@ -106,6 +125,7 @@ class LogHandler(LogHandlerBase):
         self._live: Any = None
         self._ticker: threading.Thread | None = None
         self._closing = threading.Event()
+        _require_cache()
 
     def emit(self, record: LogRecord) -> None:
         """Take one event or message."""

@@ -287,3 +287,16 @@ def test_a_table_that_is_not_built_here_says_why(folder: Path) -> None:
         ended = python(*command("-n", target), cwd=folder, env=environment())
         said = f"error: there is no target '{target}' here: scale tiny has no setting for it"
         assert said in ended.stdout + ended.stderr
+
+
+def test_a_home_that_cannot_be_written_is_one_line(folder: Path) -> None:
+    (folder / "file").touch()
+    home = {"HOME": str(folder / "file")}
+    kept = {name: text for name, text in environment().items() if name != "XDG_CACHE_HOME"}
+    ended = python(*command("-n"), cwd=folder, env=kept | home)
+    line = ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert line.startswith(f"error: {folder}/file/.cache/snakemake: Snakemake cannot write its")
+    assert "set XDG_CACHE_HOME to a folder" in line and ended.returncode == 1
+    there = home | {"XDG_CACHE_HOME": str(folder / "cache")}
+    assert python(*command("-n"), cwd=folder, env=kept | there).returncode == 0

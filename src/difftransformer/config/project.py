@@ -294,6 +294,11 @@ def load_project(
     file, known = folder / "config.yaml", ProjectConfig.model_fields
     given = [(read_yaml(path), str(path), f"{path}: ") for path in files]
     given += [({key: _plain(key, one) for key, one in overrides.items()}, "--config", "--config ")]
+    if not file.exists():
+        raise ConfigError(
+            f"{file}: no such file: this command runs in a checkout of the project; go to its "
+            "folder, or name the folder of a configuration"
+        )
     layers = Layers().add(read_yaml(file), str(file))
     for values, place, where in given:
         for key in values:

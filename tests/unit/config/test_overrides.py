@@ -181,3 +181,8 @@ def test_a_listed_seed_that_is_spent_is_refused(config_folder: Path) -> None:
     scale.write_text(scale.read_text() + "\nseeds: {table6: [3, 0]}\nspent_seeds: [0]\n")
     with pytest.raises(ConfigError, match=r"smoke\.yaml: seeds\.table6: 0 judges no claim"):
         Plan.load(config_folder, {"scale": "smoke"})
+
+
+def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml: no such file: .*a checkout of the pro"):
+        Plan.load(tmp_path / "config")
