@@ -32,6 +32,7 @@ def ui(
     """Serve the reports and MLflow's runs on loopback, side by side, until interrupted."""
     with reporting():
         from difftransformer.errors import UserError
+        from difftransformer.provenance.mlflow_views import EXPERIMENTS
         from difftransformer.provenance.spool import is_database
         from difftransformer.reporting.serving import HOST, report_server, scales
 
@@ -49,7 +50,8 @@ def ui(
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
-            views = runs.views()  # before MLflow starts: two that make one file both fail
+            # Before MLflow starts: two that make one file both fail.
+            views = runs.views(f"http://{HOST}:{port + 1}")
             asked_to_stop = _stop_signals()
             threading.Thread(target=server.serve_forever, daemon=True).start()
             running: subprocess.Popen[bytes] | None = None
@@ -59,7 +61,7 @@ def ui(
                     typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
                 if shown:
                     soon = ", in some ten seconds" if own else ""
-                    typer.echo(f"runs{soon}: {mlflow}/#/experiments")
+                    typer.echo(f"runs{soon}: {mlflow}{EXPERIMENTS}")
                 for stage, address in views.items():
                     typer.echo(f"  {stage}: {address}")
                 while running is None or running.poll() is None:
@@ -111,14 +113,18 @@ class _Runs:
         if self._port is not None:
             _await(self._port)  # whoever clicks at once waits for MLflow, which takes its time
         found = self._store().find(job)
-        return f"{self._mlflow}/#/experiments/{found[0]}/runs/{found[1]}" if found else None
+        return f"{self._mlflow}{found}" if found else None
 
-    def views(self) -> dict[str, str]:
-        """Return the address of each experiment's view, of a file alone: a server may be down."""
+    def views(self, reports: str) -> dict[str, str]:
+        """Return the address of each experiment's view, of a file alone: a server may be down.
+
+        The runs of such a file lead to the reports at the address ``reports``.
+        """
         if not self._uri.startswith("sqlite:"):
             return {}
         try:
             found = self._store().views()
+            self._store().link_reports(reports)
         except Exception as error:  # of many kinds; reports are served without
             logger.warning("%s: %s: no views of its experiments", self._uri, in_one_line(error))
             return {}

@@ -24,6 +24,7 @@ from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.journal import Delivery
 from difftransformer.provenance.reporting import reporting
 from difftransformer.provenance.result import Result, Units, job_id, origin, write_result
+from difftransformer.provenance.spool import KEY_METRIC
 from difftransformer.provenance.tracking import ROOT, Tracker, start_job
 
 LOCK = "lock"
@@ -127,7 +128,10 @@ class Job:
         )
         write_result(path, result, beside)
         points = metrics if tracked is None else tracked
-        self.tracker.log_metrics({k: v for k, v in points.items() if v is not None})
+        known = {name: value for name, value in points.items() if value is not None}
+        self.tracker.log_metrics(known)
+        if key := next((name for name in known if name in (units or known)), None):
+            self.tracker.set_tags({KEY_METRIC: key})
         self.tracker.log_artifact(path)
 
 

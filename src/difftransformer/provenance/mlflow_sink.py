@@ -38,11 +38,14 @@ from mlflow.utils.mlflow_tags import MLFLOW_USER  # noqa: E402
 from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
+from difftransformer.provenance.mlflow_experiments import find_or_create, show_metrics  # noqa: E402
+from difftransformer.provenance.mlflow_marks import NOTE, linked, shown_in  # noqa: E402
 from difftransformer.provenance.mlflow_store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
-from difftransformer.provenance.mlflow_views import STAGES, experiment_tags, place_of  # noqa: E402
+from difftransformer.provenance.mlflow_views import STAGES, place_of, place_of_run  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
     COPY,
     JOURNAL,
+    KEY_METRIC,
     SENDING,
     TERMINAL,
     Record,
@@ -80,13 +83,18 @@ class MlflowSink:
     def __init__(self, uri: str, root: Path = Path("results")) -> None:
         self._uri, self._root = uri, root
         self._experiments: dict[str, str] = {}
+        self._shown: set[tuple[str, str]] = set()
         self.client, self._workspace = open_store(uri, root)
         self._mine = f"tags.`{WORKSPACE}` = '{self._workspace}'"
 
     def experiment(self, stage: str) -> str:
         """Id of the experiment of a stage, made if missing."""
         if stage not in self._experiments:
-            self._experiments[stage] = self._find_or_create_experiment(stage)
+            location, owned = None, dict[str, str]()
+            if is_database(self._uri):
+                location, owned = artifact_location(self._root), {WORKSPACE: self._workspace}
+            name = f"{PREFIX}/{stage}"
+            self._experiments[stage] = find_or_create(self.client, name, stage, location, owned)
         return self._experiments[stage]
 
     def send(self, state: Path) -> int:
@@ -120,15 +128,15 @@ class MlflowSink:
                 self._write(run_id, batch, state, job)
             return count
 
-    def find(self, job_id: str) -> tuple[str, str] | None:
-        """Give experiment and run of a job; None: there is no such run.
+    def find(self, job_id: str) -> str | None:
+        """Return where a server shows the run of a job, behind its address; None: it has none.
 
         In a copy of a results folder, a run of the folder that it was copied from.
         """
         ids, same = self._experiment_ids(), f"tags.job_id = '{job_id}'"
         for mine in (f" and {self._mine}", "") if ids else ():
             for run in self.client.search_runs(ids, same + mine, ViewType.ALL, 1):
-                return run.info.experiment_id, run.info.run_id
+                return place_of_run(run.info.experiment_id, run.info.run_id)
         return None
 
     def views(self) -> dict[str, str]:
@@ -137,28 +145,21 @@ class MlflowSink:
         return {stage: place_of(self.experiment(stage)) for stage in STAGES if stage in there}
 
     def mark_shown(self) -> int:
-        """Tag each run with the tables and figures that it is behind: `shown_in.table6`.
+        """Tag each run of this results folder with the tables and figures that it is behind.
 
-        Those are what an artifact's run names as upstream, and what these name in turn. Looks at
-        all runs of this results folder that the UI shows; returns how many got a tag.
+        See `shown_in`; looks at the runs that the UI shows. Returns how many tags it set.
         """
-        found = {run.data.tags.get("job_id", ""): run for run in self._own_runs()}
-        marks: dict[str, set[str]] = {}
-        for artifact in found.values():
-            tags = artifact.data.tags
-            if not tags.get("rule", "").startswith("build_"):
-                continue
-            label, behind, seen = f"shown_in.{tags['run']}", [artifact], set[str]()
-            while behind:
-                run = behind.pop()
-                names = set(run.data.tags.get("upstream", "").split()) - seen
-                seen |= names
-                behind += [found[name] for name in names if name in found]
-                if run is not artifact and label not in run.data.tags:
-                    marks.setdefault(run.info.run_id, set()).add(label)
-        for run_id, labels in marks.items():
-            self._tag(run_id, dict.fromkeys(sorted(labels), "yes"))
+        marks = shown_in(self._own_runs())
+        for run_id, tags in marks.items():
+            self._tag(run_id, tags)
         return sum(map(len, marks.values()))
+
+    def link_reports(self, reports: str) -> None:
+        """Let the descriptions of this folder's runs lead to the reports at an address."""
+        for run in self._own_runs():
+            note = run.data.tags.get(NOTE, "")
+            if linked(note, reports) != note:
+                self.client.set_tag(run.info.run_id, NOTE, linked(note, reports))
 
     def _tag(self, run_id: str, tags: dict[str, str]) -> None:
         """Set tags at one go: a store waits for its disk at each."""
@@ -211,6 +212,11 @@ class MlflowSink:
     def _write(self, run_id: str, batch: Batch, state: Path, job: Record) -> None:
         if batch.metrics or batch.params or batch.tags:
             self.client.log_batch(run_id, batch.metrics, batch.params, batch.tags)
+        for tag in batch.tags:
+            if tag.key == KEY_METRIC and (job["stage"], tag.value) not in self._shown:
+                experiment = self.experiment(job["stage"])
+                show_metrics(self.client, experiment, job["stage"], [tag.value])
+                self._shown.add((job["stage"], tag.value))
         if batch.artifact is not None:
             path = Path(os.path.normpath(state / batch.artifact))
             if path.exists():
@@ -310,22 +316,6 @@ class MlflowSink:
     def _retire(self, run_id: str, successor: str) -> None:
         self.client.set_tag(run_id, "superseded_by", successor)
         self.client.delete_run(run_id)
-
-    def _find_or_create_experiment(self, stage: str) -> str:
-        name, tags = f"{PREFIX}/{stage}", experiment_tags(stage)
-        if (found := self.client.get_experiment_by_name(name)) is None:
-            location, owned = None, dict[str, str]()
-            if is_database(self._uri):
-                location, owned = artifact_location(self._root), {WORKSPACE: self._workspace}
-            try:
-                return str(self.client.create_experiment(name, location, tags | owned))
-            except MlflowException:  # another process was faster
-                if (found := self.client.get_experiment_by_name(name)) is None:
-                    raise
-        for tag, value in tags.items():
-            if found.tags.get(tag) != value:  # made by another version
-                self.client.set_experiment_tag(found.experiment_id, tag, value)
-        return str(found.experiment_id)
 
 
 def _user() -> str:

@@ -5,9 +5,15 @@ name in the address.
 """
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _NAME = "difftransformer"
+KEY_METRICS = f"{_NAME}.key_metrics"
+"""Tag of an experiment: the key metrics of its runs, which its view has as columns."""
+_LAYOUT = "workflowType=machine_learning"
+"""Without it MLflow opens the layout for traces of language models, which has none of our runs."""
+_EARLIER = "Runs of settings that were changed since then are in the filter `State: Deleted`."
 
 
 class Stage(NamedTuple):
@@ -39,16 +45,36 @@ STAGES = {
 """By name, each the experiment ``difftransformer/<stage>``."""
 
 
-def experiment_tags(stage: str) -> dict[str, str]:
-    """Return the tags of a stage's experiment; of another than `STAGES` none."""
+def experiment_tags(stage: str, key_metrics: Iterable[str] = ()) -> dict[str, str]:
+    """Return the tags of a stage's experiment; of another than `STAGES` none.
+
+    Args:
+        stage: Name of the stage.
+        key_metrics: Of its runs.
+    """
     if stage not in STAGES:
         return {}
     note, columns = STAGES[stage]
     shown = [f"{kind}.`{name}`" for kind, names in columns.items() for name in names]
-    view = json.dumps({"selectedColumns": shown})
-    return {"mlflow.note.content": note, f"mlflow.sharedViewState.{_NAME}": view}
+    known = sorted(set(key_metrics))
+    shown += [f"metrics.`{name}`" for name in known]
+    return {
+        "mlflow.note.content": f"{note} {_EARLIER}",
+        "mlflow.experimentKind": "custom_model_development",
+        f"mlflow.sharedViewState.{_NAME}": json.dumps({"selectedColumns": shown}),
+        KEY_METRICS: json.dumps(known),
+    }
 
 
 def place_of(experiment: str) -> str:
     """Return where a server shows the view of an experiment, behind its address."""
-    return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}"
+    return f"/#/experiments/{experiment}/runs?viewStateShareKey={_NAME}&{_LAYOUT}"
+
+
+def place_of_run(experiment: str, run: str) -> str:
+    """Return where a server shows a run, behind its address."""
+    return f"/#/experiments/{experiment}/runs/{run}?{_LAYOUT}"
+
+
+EXPERIMENTS = f"/#/experiments?{_LAYOUT}"
+"""Where a server lists its experiments, behind its address."""

@@ -33,6 +33,8 @@ SENDING = "tracking.lock"
 COPY = "difftransformer.copy"
 """Tag of a training whose checkpoints are copied: where to, as `address_key` names it. Machines
 that share nothing else share that; two `file:` folders of one name on two disks look the same."""
+KEY_METRIC = "difftransformer.key_metric"
+"""Tag of a run: the metric that its experiment shows as a column."""
 TERMINAL = frozenset({"FINISHED", "FAILED", "KILLED"})
 _LOCK_PATIENCE = 5.0  # seconds; `is_written` takes the lock for a moment
 

@@ -1,6 +1,7 @@
 """What a run measures, and its history of that: nothing in it depends on the clock.
 
-Beside the training loss these are the validation loss, and on recall data the accuracy by N.
+Beside the training loss these are the validation loss, lambda by layer, and on recall data the
+accuracy by N.
 
 Shapes: B = sequences, T = positions, S = probe rows, R = queries, D = d_model, V = vocabulary.
 """
@@ -17,9 +18,16 @@ from difftransformer.data.loader import sequential_windows
 from difftransformer.data.packed import PackedDataset
 from difftransformer.data.recall import recall_batch
 from difftransformer.errors import ConfigError
+from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
+from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import write_text
-from difftransformer.training.objective import HiddenStates, Objective
+from difftransformer.training.objective import (
+    HiddenStates,
+    Objective,
+    document_end,
+    within_documents,
+)
 
 Row = dict[str, float | int]
 """Column -> value of one step; a column that was not measured at that step is absent."""
@@ -81,20 +89,41 @@ class Measurements:
     ) -> None:
         self._model, self._dataset, self._readable = model, dataset, readable
         self._config, self._objective = config, objective
+        self._follow_tokens = lambdas_follow_tokens(model)
         self._probes = _probe_rows(dataset, config.probe) if config.probe is not None else {}
 
     def __call__(self, hidden_states: HiddenStates, step: int, last: bool) -> dict[str, float]:
-        """Return history columns due at ``step``: validation_loss, accuracy_n{N}."""
+        """Return history columns due at ``step``: validation_loss, accuracy_n{N}, lambda_l{l}.
+
+        Lambda is measured where the history has a row, or with the validation loss if it depends
+        on the tokens.
+        """
         config = self._config
         found: dict[str, float] = {}
         if last or (config.validate_every is not None and step % config.validate_every == 0):
             with self._readable():
-                found["validation_loss"] = self._validation_loss(hidden_states)
+                found |= self._validation(hidden_states)
+        if not self._follow_tokens and (last or step % config.log_every == 0):
+            with self._readable():
+                found |= _constant_lambdas(self._model)
         if config.probe is not None and (last or step % config.probe.every == 0):
             with self._readable():
                 for needles, (rows, answers) in self._probes.items():
                     found[accuracy_column(needles)] = self._accuracy(hidden_states, rows, answers)
         return found
+
+    def _validation(self, hidden_states: HiddenStates) -> dict[str, float]:
+        """Return validation_loss, and lambda_l{l} where it depends on the tokens."""
+        if not self._follow_tokens:
+            return {"validation_loss": self._validation_loss(hidden_states)}
+        if self._config.compile:  # hooks would compile the layers again
+            loss = self._validation_loss(hidden_states)
+            lambdas = final_lambdas(self._model, self._dataset, self._config)
+        else:
+            with watched_lambdas(self._model) as watched:
+                loss = self._validation_loss(hidden_states)
+            lambdas = lambda_means(watched)
+        return {"validation_loss": loss} | lambdas
 
     def _validation_loss(self, hidden_states: HiddenStates) -> float:
         weight = self._model.output_weight.float()  # hidden states are
@@ -124,6 +153,45 @@ def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterat
         batch_size=config.micro_batch,
         max_tokens=config.validation_tokens,
     )
+
+
+def lambdas_follow_tokens(model: LanguageModel) -> bool:
+    """Whether what heads multiply a map by depends on what the model reads."""
+    return any(layer.lambdas_follow_tokens for layer in attention_layers(model))
+
+
+@torch.no_grad()
+def final_lambdas(
+    model: LanguageModel, dataset: PackedDataset, config: TrainingConfig
+) -> dict[str, float]:
+    """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
+
+    Mean over heads, and over the tokens of the validation loss where it depends on them: then all
+    processes that share the model call it.
+    """
+    model.eval()
+    if not lambdas_follow_tokens(model):
+        return _constant_lambdas(model)
+    device = model.output_weight.device
+    # Watched, its layers would be compiled once more for a few batches.
+    eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
+    states = within_documents(model.hidden_states, document_end(config, dataset))
+    with watched_lambdas(model) as watched, autocast(device, config.precision), eager:
+        for batch in validation_windows(dataset, config):
+            states(batch[:, :-1].to(device))
+    return lambda_means(watched)
+
+
+@torch.no_grad()
+def _constant_lambdas(model: LanguageModel) -> dict[str, float]:
+    """Return lambda_l{l} of a model in which it does not depend on the tokens."""
+    any_input = torch.zeros(1, 1, 1, device=model.output_weight.device)
+    found = {
+        layer.layer_index: [factors.double().cpu().mean((1, 2))]
+        for layer in attention_layers(model)
+        if (factors := layer.learned_lambdas(any_input)) is not None
+    }
+    return lambda_means(found)
 
 
 def accuracy_column(needles: int) -> str:

@@ -3,24 +3,19 @@
 import json
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
-import torch
 from safetensors.torch import save
 
 from difftransformer.config.training import ProbeConfig, TrainingConfig
 from difftransformer.data.packed import PackedDataset
 from difftransformer.errors import CheckpointError
 from difftransformer.models.checkpoint import ADAPTER, save_language_model
-from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
-from difftransformer.models.watching import attention_layers, lambda_means, watched_lambdas
 from difftransformer.provenance.atomic import make_lasting_folder, replacing, write_bytes
 from difftransformer.provenance.result import TRAINING, Result, write_result
-from difftransformer.training.measure import History, accuracy_column, bound_at, validation_windows
+from difftransformer.training.measure import History, accuracy_column, bound_at
 from difftransformer.training.method import Adapter
-from difftransformer.training.objective import document_end, within_documents
 from difftransformer.training.state_folder import KEPT
 
 HISTORY = "history.csv"
@@ -103,37 +98,6 @@ def training_metrics(
             "planned_steps": config.total_steps,
         }
     return metrics | (_binding(history, config.probe) if config.probe is not None else {})
-
-
-def lambdas_follow_tokens(model: LanguageModel) -> bool:
-    """Whether what heads multiply a map by depends on what the model reads."""
-    return any(layer.lambdas_follow_tokens for layer in attention_layers(model))
-
-
-@torch.no_grad()
-def final_lambdas(model: LanguageModel, dataset: PackedDataset, config: TrainingConfig) -> Metrics:
-    """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
-
-    Mean over heads, and over the tokens of the validation loss where it depends on them: then all
-    processes that share the model call it.
-    """
-    device = model.output_weight.device
-    model.eval()
-    if not lambdas_follow_tokens(model):
-        any_input = torch.zeros(1, 1, 1, device=device)
-        found = {
-            layer.layer_index: [factors.double().cpu().mean((1, 2))]
-            for layer in attention_layers(model)
-            if (factors := layer.learned_lambdas(any_input)) is not None
-        }
-        return {**lambda_means(found)}
-    # Watched, its layers would be compiled once more for a few batches.
-    eager = torch.compiler.set_stance("force_eager") if config.compile else nullcontext()
-    states = within_documents(model.hidden_states, document_end(config, dataset))
-    with watched_lambdas(model) as watched, autocast(device, config.precision), eager:
-        for batch in validation_windows(dataset, config):
-            states(batch[:, :-1].to(device))
-    return {**lambda_means(watched)}
 
 
 def _binding(history: History, probe: ProbeConfig) -> Metrics:

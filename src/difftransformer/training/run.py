@@ -30,17 +30,11 @@ from difftransformer.provenance.tracking import Tracker
 from difftransformer.training.checkpoint import CheckpointStore
 from difftransformer.training.interrupt import listening
 from difftransformer.training.joining import joined
-from difftransformer.training.measure import Measurements
+from difftransformer.training.measure import Measurements, final_lambdas, lambdas_follow_tokens
 from difftransformer.training.method import Adapter, Method
 from difftransformer.training.mirror import Mirror
 from difftransformer.training.objective import Objective, document_end
-from difftransformer.training.outputs import (
-    Metrics,
-    final_lambdas,
-    lambdas_follow_tokens,
-    publish,
-    training_metrics,
-)
+from difftransformer.training.outputs import Metrics, publish, training_metrics
 from difftransformer.training.process import prepare_process, resolve_device, seed_everything
 from difftransformer.training.progress import Progress
 from difftransformer.training.state_folder import FINISHED
@@ -157,7 +151,7 @@ def train_run(
             with mirror.copying():
                 trainer.train(store, progress, tracker, stop)
         history, adapter = trainer.history, start.adapter()
-        through, lambdas = trainer.diverged_at is None, Metrics()
+        through, lambdas = trainer.diverged_at is None, dict[str, float]()
         by_tokens = lambdas_follow_tokens(start.model)
         if through and by_tokens:
             with team.whole():  # where it trains: what is finished may lie on the CPU
@@ -169,7 +163,10 @@ def train_run(
         metrics |= own | lambdas
         if through and not by_tokens:
             metrics |= final_lambdas(finished, dataset, config)
-        known = {name: float(value) for name, value in metrics.items() if value is not None}
+        # The curves have their last points already; MLflow shows what is left as a group.
+        curves = {"train_loss"}.union(*history.rows)  # which is the last point of `loss`
+        once = {name: value for name, value in metrics.items() if name not in curves}
+        known = {f"summary/{name}": float(one) for name, one in once.items() if one is not None}
         tracker.log_metrics(known, trainer.step)
         result = Result(
             kind="training",

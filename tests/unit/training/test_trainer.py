@@ -98,7 +98,7 @@ def test_weight_decay_on_matrices_only() -> None:
 
 @pytest.mark.parametrize("variant", ["diff_v1", "diff_v2", "tda", "softmax"])
 def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -> None:
-    slice = make_slice(variant, micro_batch_size=8, validation_tokens=300)
+    slice = make_slice(variant, micro_batch_size=8, validation_tokens=300, validate_every=2)
     folder = train(slice) / "out"
     metrics = read_result(folder / "training.json").metrics
     weights = load_file(folder / "model.safetensors")
@@ -126,6 +126,9 @@ def test_lambdas_of_the_trained_layers(train: Train, text: Path, variant: str) -
         return dots[0].exp() - dots[1].exp() + 0.8 - 0.6 * math.exp(-0.3 * layer)
 
     found = {name: value for name, value in metrics.items() if name.startswith("lambda")}
+    points = {name: column(folder.parent, name) for name in found}
+    assert all(len(set(values)) == 4 for values in points.values())  # it is a curve
+    assert {name: values[-1] for name, values in points.items()} == pytest.approx(found, rel=1e-9)
     if variant == "softmax":
         assert found == {}
     else:
@@ -325,7 +328,9 @@ def test_tracker_gets_the_history_and_the_speed(train: Train) -> None:
     assert [values["loss"] for _, values in curve] == column(folder, "loss")
     assert all(values["tokens_per_second"] > 0 for _, values in curve)
     assert last_step == 8
-    assert final["train_loss"] == column(folder, "loss")[-1]
+    assert final["summary/steps"] == 8 and all(name.startswith("summary/") for name in final)
+    assert "summary/train_loss" not in final  # it is the last point of `loss`
+    assert [values["lambda_l1"] for _, values in curve] == column(folder, "lambda_l1")
     assert "tokens_per_second" not in history(folder)[0]
 
 
