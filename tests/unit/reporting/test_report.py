@@ -181,6 +181,13 @@ def test_each_table_of_the_paper_has_its_status(
     assert "not in this report" in html and "Build it with &lt;it&gt;." in html
 
 
+def test_the_page_of_runs_names_the_text_that_its_losses_are_of(
+    built: Path, fake: FakeResults, tmp_path: Path
+) -> None:
+    page = build(built, fake, tmp_path)["runs.html"]
+    assert "measured while training, on the first 16.4K tokens of the held-out text" in page
+
+
 def test_data_are_escaped(built: Path, fake: FakeResults, tmp_path: Path) -> None:
     about = {"scale_description": "</script><b>Small & honest"}
     site = build(built, fake, tmp_path / "index.html", "table6", **about)

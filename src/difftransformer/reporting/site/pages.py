@@ -13,6 +13,7 @@ from difftransformer.config.claims import DECIDED
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.collect import Results
+from difftransformer.reporting.conditions import curve_tokens
 from difftransformer.reporting.document import Section
 from difftransformer.reporting.drawing import look_numbers
 from difftransformer.reporting.formats.web import environment
@@ -184,6 +185,7 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         "claimed": claimed,
         "decides": decides,
         "decided": DECIDED,
+        "curve_text": curve_tokens(list(site.found.trainings.values())),
     }
     return environment(_ASSETS).get_template("page.html.j2").render(**values)
 
