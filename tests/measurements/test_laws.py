@@ -41,8 +41,10 @@ def closures(plan: Plan) -> Iterator[dict[tuple[str, ...], set[str]]]:
     """Modules behind every evaluation, judgement, job of timings, table and figure."""
     patch = pytest.MonkeyPatch()
 
-    def closure(entry: str, more: tuple[str, ...] = ()) -> str:
-        return " ".join(import_closure([entry, *(name.partition(":")[0] for name in more)]))
+    def closure(entry: str, more: tuple[str, ...] = (), *, on_gpu: bool = True) -> str:
+        return " ".join(
+            import_closure([entry, *(name.partition(":")[0] for name in more)], on_gpu=on_gpu)
+        )
 
     patch.setattr(jobs, "code_fingerprint", closure)
     patch.setattr(artifacts, "code_fingerprint", closure)

@@ -53,6 +53,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("provenance/tracking.py", "import", "import sys\nimport", NOTHING),
     # code for GPUs
     ("machine/gpus.py", "_PAUSE = 1.0", "_PAUSE = 2.0", ON_GPU),
+    ("models/kernels/fused/hazards.py", ": in a branch", ": within a branch", ON_GPU),
     ("models/kernels/by_card.py", "_ALIGNED = 16", "_ALIGNED = 32", ON_GPU),
     ("models/kernels/fused/__init__.py", "NEEDED = (8, 0)", "NEEDED = (9, 0)", ON_GPU),
     # numbers, conditions, data
