@@ -11,10 +11,10 @@ from transformers.configuration_utils import PreTrainedConfig
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, ConfigError
-from difftransformer.models.attention.registry import attention_class, configure
+from difftransformer.models.attention.registry import DEFAULT_VARIANT, attention_class, configure
 
-DEFAULT_VARIANT, DEFAULT_POSITIONS = "diff_v1", 2048
-"""What a config made by transformers' names has where these are left out."""
+DEFAULT_POSITIONS = 2048
+"""Longest context of a config that is made by transformers' names and does not say."""
 
 
 class _Setting:

@@ -120,6 +120,9 @@ class Evidence(Settings):
         default=None, description="Published difference, where both numbers stand in the table"
     )
     obstacle: str | None = Field(default=None, description="Why the claim cannot be tested here")
+    overridden: str | None = Field(
+        default=None, description="What `set` changes of a run that the claim is about"
+    )
     parameters: list[int] = Field(
         default=[], description="Fewest and most parameters of its models; empty: not known"
     )

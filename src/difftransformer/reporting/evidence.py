@@ -100,7 +100,8 @@ class _Judged:
             unit_variance=chance.variance,
             unit_freedom=chance.freedom,
             published=published,
-            obstacle=self._obstacle(),
+            obstacle=self._override() or self._unmet_requirement(),
+            overridden=self._override(),
             job_ids=sorted({*ours.job_ids(), *(theirs.job_ids() if theirs is not None else [])}),
         )
 
@@ -110,8 +111,8 @@ class _Judged:
         ]
         return any(part.stand_in for part in where)
 
-    def _obstacle(self) -> str | None:
-        """Why the claim cannot be tested by this table; None: it can."""
+    def _override(self) -> str | None:
+        """The first run that the claim is about and `set` changes; None: there is none."""
         claim = self.claim
         for run in (claim.row, claim.against, *(one.row for one in claim.requires)):
             if isinstance(run, str) and run in self.overrides:
@@ -119,6 +120,10 @@ class _Judged:
                     f"`set` changes {run} ({self.overrides[run]}), which is not what the claim is "
                     "about"
                 )
+        return None
+
+    def _unmet_requirement(self) -> str | None:
+        """The first requirement that does not hold; None: all do."""
         said = (self._unmet(one, index) for index, one in enumerate(self.claim.requires))
         return next((words for words in said if words is not None), None)
 

@@ -124,7 +124,8 @@ class _Case:
         self.name, self.evidence, self.scale = name, evidence, asked.scale
         self.claim: ClaimSlice = asked.claims[name]
         self.untestable = asked.not_testable.get(name)
-        self.obstacle = self.untestable or evidence.obstacle
+        obstacles = (evidence.overridden, self.untestable or evidence.obstacle)
+        self.obstacle = "; ".join(dict.fromkeys(filter(None, obstacles))) or None
         self.pairs = _pairs(self.claim, evidence)
         self.tested = None
         if len(self.pairs) >= FEWEST_PAIRS:

@@ -58,6 +58,9 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("models/kernels/fused/__init__.py", "NEEDED = (8, 0)", "NEEDED = (9, 0)", ON_GPU),
     # numbers, conditions, data
     ("models/loss.py", " * ", " + ", TRAININGS),
+    ("models/loss.py", "CACHED_LOGITS = 2**19", "CACHED_LOGITS = 2**18", TRAININGS),
+    ("models/attention/diff_v1.py", "LAMBDA_STD = 0.1", "LAMBDA_STD = 0.2", V1),
+    ("config/training.py", "        0.5, meaning=", "        0.6, meaning=", TRAININGS),
     ("models/rotary.py", "self.head_dim, 2, dtype", "self.head_dim, 4, dtype", TRAININGS),
     ("models/attention/diff_v1.py", "first - second +", "first + second +", V1),
     ("training/process.py", "_MMAP_MAX = -1, -3, -4", "_MMAP_MAX = -1, -3, -5", TRAININGS),

@@ -180,6 +180,14 @@ def test_an_obstacle_outweighs_any_effect() -> None:
         assert found.p is None and found.effect == pytest.approx(-1.0)
 
 
+def test_an_override_is_named_where_the_scale_tests_nothing_either() -> None:
+    changed = "`set` changes diff"
+    gathered = evidence([-1.0, -1.1, -0.9], obstacle=changed, overridden=changed)
+    found = verdict(claim(), gathered, not_testable={"C": "twenty steps teach nothing"})
+    assert found.reason.startswith("`set` changes diff; twenty steps teach nothing")
+    assert verdict(claim(), gathered).reason.count(changed) == 1
+
+
 def test_what_a_scale_does_not_test_is_one_line_of_the_summary() -> None:
     asked = VerdictsSlice(
         scale="smoke",

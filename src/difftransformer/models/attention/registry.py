@@ -35,6 +35,9 @@ class Variant(NamedTuple):
     """Whether it norms its heads, where no setting `norm` says so; None: tables say nothing."""
 
 
+DEFAULT_VARIANT = "diff_v1"
+"""What a config made by transformers' names has where it names no variant."""
+
 _VARIANTS = {
     "softmax": Variant("softmax:SoftmaxAttention", upstream="llama"),
     "diff_v1": Variant("diff_v1:DifferentialAttention", upstream="diffllama"),
