@@ -13,7 +13,11 @@ from difftransformer.provenance.reporting import reporting
 @people(TAKE)
 def publish(
     run: Annotated[
-        Path, typer.Argument(help="Folder of a trained run: results/<scale>/runs/<run>/<seed>.")
+        Path,
+        typer.Argument(
+            help="Folder of a trained run, results/<scale>/runs/<run>/<seed>, or of a model of "
+            "difftransformer that transformers saved."
+        ),
     ],
     output: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[str, typer.Option(help="huggingface, llama or diffllama.")] = "huggingface",

@@ -1,21 +1,26 @@
 """The model card of a trained run: what it is, from which data, how well, and by which licence.
 
 All of it comes from what lies there: training.json, the manifest of its data, the evaluations of
-the run over all its seeds, and the verdicts of its scale. What is missing is said to be.
+the run over all its seeds, and the verdicts of its scale. What is missing is said to be. The card
+of a model that transformers saved is made from its config.json alone.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from tabulate import tabulate
 
 from difftransformer.config.run import PretrainedModel
 from difftransformer.data.packed import Manifest, read_manifest
 from difftransformer.errors import ConfigError, DataError
+from difftransformer.models.checkpoint import CONFIG, read_config
+from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.published import digest, json_digest
 from difftransformer.provenance.result import TRAINING, Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
 from difftransformer.reporting.conditions import CHANCE
@@ -24,6 +29,9 @@ from difftransformer.reporting.numbers import count, counted, rate
 from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdicts
 from difftransformer.reporting.verdicts import Verdict
 
+MODEL_FILES = (
+    "model*.safetensors*", "config.json", "generation_config.json", "tokenizer*.json",
+)  # fmt: skip
 MOST_METRICS = 12
 _DECIMALS = 4
 _FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
@@ -51,7 +59,8 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
 
     Args:
         folder: A trained run, ``results/<scale>/runs/<run>/<seed>``; its own scale is searched for
-            data, evaluations and verdicts.
+            data, evaluations and verdicts. Or a model of ours that transformers saved: its card has
+            only what its config.json says.
         licence: Identifier of the licence of the weights, such as apache-2.0; None is mit.
         name: How the model is called.
         own_code: Whether transformers needs this package to load it.
@@ -59,14 +68,11 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
     Raises:
         ConfigError: There is no licence: the weights of a model from elsewhere are not ours to
             give one.
-        DataError: The folder is no trained run, or a file that the card speaks of is damaged.
+        DataError: The folder has no model, or a file that the card speaks of is damaged.
+        CheckpointError: A model without a training record is damaged, or not one of ours.
     """
     if not (folder / TRAINING).is_file():
-        raise DataError(
-            f"{folder / TRAINING}: no such file; name the folder of a trained run, such as "
-            "results/tiny/runs/diff/6, or write one that was saved elsewhere with `export_model`, "
-            "which needs no such file and writes no card"
-        )
+        return _saved_card(folder, licence or "mit", name, own_code=own_code)
     known = _look(folder)
     base = _elsewhere(known.training)
     if licence is None and base is not None:
@@ -74,26 +80,68 @@ def model_card(folder: Path, licence: str | None, name: str, *, own_code: bool) 
             f"{folder}: made of {base.name}, whose licence holds for it, too; name it: --licence"
         )
     licence = licence or "mit"
+    training = known.training
+    parts = [
+        *_head(licence, name, _kind(training), base),
+        f"Run {code(training.run)}, seed {training.seed}, of scale {code(training.scale)} of "
+        "difftransformer, which rebuilds the tables and figures of the Differential Transformer "
+        "work.",
+        *_model(
+            training.settings.get("model", {}),
+            _number(training, "parameters"),
+            _adapted(training),
+            own_code=own_code,
+        ),
+        *_use(_USE if base is None else _USE_ADAPTED),
+        *_data(known),
+        *_budget(training),
+        *_evaluation(known),
+        *_verdicts(known),
+        *_origin(training),
+        *_licence(licence, "The data have licences of their own, above."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _saved_card(folder: Path, licence: str, name: str, *, own_code: bool) -> str:
+    """Return the card of a model without a training record.
+
+    It has a digest of the model's files, so that a card never fits other weights.
+    """
+    if not (folder / CONFIG).is_file():
+        raise DataError(
+            f"{folder / TRAINING}: no such file; name the folder of a trained run, such as "
+            "results/tiny/runs/diff/6, or of a model of difftransformer that transformers saved"
+        )
+    with torch.device("meta"):
+        model = Transformer(read_config(folder))
+    config = model.config.model_dump(mode="json")
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    digests = {path.name: digest(path) for path in sorted(files)}
+    parts = [
+        *_head(licence, name, config["attention"]["variant"], None),
+        "This is a model of difftransformer, saved without a training record, as transformers' "
+        "`Trainer.save_model` and `save_pretrained` do. No results of difftransformer's pipeline "
+        "are known for it.",
+        *_model(config, f"{parameters:,}", {}, own_code=own_code),
+        f"## Origin\n\nSHA-256 of the digests of the saved files `{json_digest(digests)[:16]}`.",
+        *_licence(licence, "Its data may have licences of their own."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(licence: str, name: str, kind: str, base: PretrainedModel | None) -> Iterator[str]:
     head = {
         "license": licence,
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["difftransformer", "differential-attention", _kind(known.training)],
+        "tags": ["difftransformer", "differential-attention", kind],
     }
     if base is not None and base.folder is None:
         head["base_model"] = base.name
-    parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {escape(name)}",
-        *_model(known.training, own_code),
-        *_use(_USE if base is None else _USE_ADAPTED),
-        *_data(known),
-        *_budget(known.training),
-        *_evaluation(known),
-        *_verdicts(known),
-        *_origin(known.training, licence),
-    ]
-    return "\n\n".join(parts) + "\n"
+    yield f"---\n{yaml.safe_dump(head, sort_keys=False)}---"
+    yield f"# {escape(name)}"
 
 
 def _look(folder: Path) -> _Known:
@@ -128,19 +176,15 @@ def _kind(training: Result) -> str:
     return str(adapt.get("method") or model.get("attention", {}).get("variant", "unknown"))
 
 
-def _model(training: Result, own_code: bool) -> Iterator[str]:
-    model: dict[str, Any] = training.settings.get("model", {})
-    yield (
-        f"Run {code(training.run)}, seed {training.seed}, of scale {code(training.scale)} of "
-        "difftransformer, which rebuilds the tables and figures of the Differential Transformer "
-        "work."
-    )
+def _model(
+    model: Mapping[str, Any], parameters: str, adapted: Mapping[str, str], *, own_code: bool
+) -> Iterator[str]:
     attention = model.get("attention") or {}
     sizes = {
-        **_adapted(training),
+        **adapted,
         "Attention": f"{attention.get('variant')}, {attention.get('num_heads')} heads of "
         f"{attention.get('head_dim')}",
-        "Parameters": _number(training, "parameters"),
+        "Parameters": parameters,
         "Layers, width, feed-forward": f"{model.get('num_layers')}, {model.get('d_model')}, "
         f"{model.get('ffn_dim')}",
         "Longest context": f"{model.get('max_positions')} tokens",
@@ -282,18 +326,21 @@ def _speaks_of(verdict: Verdict, run: str) -> bool:
     return any(f"-{run}-" in job for job in verdict.run_ids)
 
 
-def _origin(training: Result, licence: str) -> Iterator[str]:
+def _origin(training: Result) -> Iterator[str]:
     provenance = training.provenance
     yield (
         f"## Origin\n\nJob {code(training.job_id)}, commit {code(str(provenance.git_commit))}"
         f"{', with changes' if provenance.git_dirty else ''}, fingerprint "
         f"`{provenance.fingerprint}`. `provenance.json` has all settings and versions."
     )
+
+
+def _licence(licence: str, data: str) -> Iterator[str]:
     yield (
-        f"## Licence and citation\n\nThe weights: {escape(licence)}. The data have licences of "
-        "their own, above. Please cite *Differential Transformer* (Ye et al., ICLR 2025, arXiv "
-        "2410.05258), and for adapted models *Understanding Differential Transformer Unchains "
-        "Pretrained Self-Attentions* (Kong et al., arXiv 2505.16333)."
+        f"## Licence and citation\n\nThe weights: {escape(licence)}. {data} Please cite "
+        "*Differential Transformer* (Ye et al., ICLR 2025, arXiv 2410.05258), and for adapted "
+        "models *Understanding Differential Transformer Unchains Pretrained Self-Attentions* (Kong "
+        "et al., arXiv 2505.16333)."
     )
 
 

@@ -1,4 +1,4 @@
-"""A trained run as a folder for the Hugging Face hub: `difftransformer publish`."""
+"""A trained model as a folder for the Hugging Face hub: `difftransformer publish`."""
 
 import shutil
 from pathlib import Path
@@ -8,12 +8,11 @@ from difftransformer.models.checkpoint import adapted_model
 from difftransformer.models.export import OF_TRANSFORMERS, export_model, new_folder
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.result import TRAINING
-from difftransformer.publishing.card import model_card
+from difftransformer.publishing.card import MODEL_FILES, model_card
 
 CARD = "README.md"
 ORIGIN = "provenance.json"
 """A copy of training.json. Under that name it would vouch for files that an export wrote anew."""
-_FILES = ("model*.safetensors*", "config.json", "generation_config.json", "tokenizer*.json")
 
 
 def publish(
@@ -22,7 +21,8 @@ def publish(
     """Write weights, config, tokenizer, generation config, model card and a copy of training.json.
 
     Args:
-        run: Folder of a trained run.
+        run: Folder of a trained run, or of a model of ours that transformers saved, which has no
+            training.json.
         output: Folder to make; it has a card only when it is complete.
         format: One of transformers that `export_model` knows; a model from elsewhere that was
             adapted stays as it is.
@@ -32,7 +32,7 @@ def publish(
     Raises:
         ConfigError: ``format`` is none of transformers; or a model from elsewhere was adapted, and
             no licence is given or a format.
-        DataError: ``run`` is no trained run, or damaged.
+        DataError: ``run`` has no model, or is damaged.
         CheckpointError: The format cannot express it, or ``output`` is not empty, or the file
             system refused.
     """
@@ -42,7 +42,8 @@ def publish(
     else:
         _copy(run, output)
     try:
-        shutil.copyfile(run / TRAINING, output / ORIGIN)
+        if (run / TRAINING).is_file():
+            shutil.copyfile(run / TRAINING, output / ORIGIN)
         write_text(output / CARD, card)
     except OSError as error:
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
@@ -54,8 +55,11 @@ def is_published(
     """Whether a folder is what `publish` would write now; arguments and errors are its own."""
     card = _card(run, output, format, licence)
     try:
-        same = (output / ORIGIN).read_bytes() == (run / TRAINING).read_bytes()
-        return same and (output / CARD).read_text(encoding="utf-8") == card
+        if (output / CARD).read_text(encoding="utf-8") != card:
+            return False
+        # Without a record, the card has the digest of the model's files.
+        record = run / TRAINING
+        return not record.is_file() or (output / ORIGIN).read_bytes() == record.read_bytes()
     except OSError:
         return False
 
@@ -79,7 +83,7 @@ def _card(run: Path, output: Path, format: str, licence: str | None) -> str:
 def _copy(run: Path, output: Path) -> None:
     try:
         with new_folder(output) as aside:
-            for path in (path for pattern in _FILES for path in run.glob(pattern)):
+            for path in (path for pattern in MODEL_FILES for path in run.glob(pattern)):
                 shutil.copyfile(path, aside / path.name)
     except OSError as error:
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None

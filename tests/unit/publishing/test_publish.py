@@ -13,18 +13,21 @@ import pytest
 import torch
 import yaml
 from preloaded import python
+from safetensors.torch import load_file
 from small_evaluation import republish
 from small_hub import serving
-from small_language_models import write_training
+from small_language_models import write_llama, write_training
 from small_workflow import Checkout
 
+from difftransformer import DiffTransformerForCausalLM
 from difftransformer.errors import UserError
-from difftransformer.models.checkpoint import load_model
+from difftransformer.models.checkpoint import load_model, save_weights
+from difftransformer.models.export import export_model
 from difftransformer.provenance.published import publish as publish_result
 from difftransformer.provenance.published import read_published
 from difftransformer.publishing import hub
 from difftransformer.publishing.card import model_card
-from difftransformer.publishing.publish import publish
+from difftransformer.publishing.publish import is_published, publish
 
 TOKEN = "hf_secret-of-the-test"
 
@@ -178,12 +181,62 @@ def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) 
         assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_a_training_is_told_of_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard_size", ["5GB", "20KB"])
+def test_what_transformers_saved_is_published(shard_size: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+    run, _ = write_training(tmp_path)
+    model = DiffTransformerForCausalLM.wrap(load_model(run))
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
+    saved = tmp_path / "saved"
+    arguments = TrainingArguments(str(tmp_path / "trainer"), use_cpu=True, report_to=[])
+    Trainer(model, arguments, processing_class=tokenizer).save_model(str(saved))
+    if shard_size != "5GB":  # Trainer has no such argument
+        (saved / "model.safetensors").unlink()
+        model.save_pretrained(saved, max_shard_size=shard_size)
+    assert (len([*saved.glob("*.safetensors")]) > 1) == (shard_size != "5GB")
+    export_model(saved, tmp_path / "exported")
+    publish(saved, tmp_path / "ours", licence="cc-by-4.0")
+    publish(saved, tmp_path / "theirs", "diffllama")
+    publish(tmp_path / "exported", tmp_path / "again")
+    tokens = torch.arange(12)[None]
+    with torch.no_grad():
+        expected = load_model(run)(tokens)
+        for name in ("ours", "theirs", "again"):
+            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / name)
+            torch.testing.assert_close(loaded(tokens).logits, expected, rtol=0, atol=1e-5)
+            assert loaded.config.eos_token_id == tokenizer.eos_token_id
+            assert not (tmp_path / name / "provenance.json").exists()
+    text = (tmp_path / "ours/README.md").read_text()
+    head = yaml.safe_load(text.split("---")[1])
+    assert head["license"] == "cc-by-4.0" and "diff_v1" in head["tags"]
+    parameters = sum(one.numel() for one in model.parameters())
+    assert re.search(rf"\| Parameters +\| {parameters:,} +\|", text), text
+    assert "saved without a training record" in text and "No results" in text
+    assert "trust_remote_code=True" in text
+    assert not re.search("## (Data|Training|Evaluation|Claims)|None|unknown", text), text
+    assert "trust_remote_code" not in (tmp_path / "theirs/README.md").read_text()
+
+
+def test_a_card_without_a_record_fits_its_weights_alone(tmp_path: Path) -> None:
     run, _ = write_training(tmp_path)
     (run / "training.json").unlink()
-    with pytest.raises(UserError, match="with `export_model`") as refusal:
-        publish(run, tmp_path / "out")
-    assert "\n" not in str(refusal.value) and not (tmp_path / "out").exists()
+    publish(run, tmp_path / "out")
+    assert is_published(run, tmp_path / "out")
+    assert not is_published(run, tmp_path / "out", licence="cc0-1.0")
+    weights = load_file(run / "model.safetensors")
+    save_weights(run / "model.safetensors", {name: one * 2 for name, one in weights.items()})
+    assert not is_published(run, tmp_path / "out")
+
+
+def test_a_folder_without_a_record_is_a_model_of_ours_or_refused(tmp_path: Path) -> None:
+    for folder, why in (
+        (write_llama(tmp_path), "config.json: is a llama: a model from elsewhere"),
+        (tmp_path / "nothing", "of a model of difftransformer that transformers saved"),
+    ):
+        with pytest.raises(UserError, match=why) as refusal:
+            publish(folder, tmp_path / "out")
+        assert "\n" not in str(refusal.value) and not (tmp_path / "out").exists()
 
 
 def test_a_refused_or_unreachable_hub_is_one_line(
