@@ -101,7 +101,7 @@ def require_own_package(project: Path, package: Path = _SOURCES.parent) -> None:
     if own.is_dir() and own.parents[1] != other and (other / "Snakefile").is_file():
         raise ConfigError(
             f"{project}: its environment imports difftransformer from {other}, as a copied or "
-            "moved .venv does; run `make install` here"
+            "moved .venv does, or PYTHONPATH; run `make install` here, or unset PYTHONPATH"
         )
 
 
