@@ -25,6 +25,7 @@ from difftransformer.cli.frame import (
     people,
     store,
 )
+from difftransformer.config.yaml_files import parse_value
 from difftransformer.errors import UserError
 from difftransformer.provenance.reporting import reporting
 
@@ -116,7 +117,8 @@ def show_costs(
     from difftransformer.planning.costs import lines
 
     with reporting():
-        plan = load_plan(config, scale, seeds=seeds, pretrained=pretrained)
+        model = None if pretrained is None else parse_value(pretrained, "--pretrained")
+        plan = load_plan(config, scale, seeds=seeds, pretrained=model)
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             if target in plan.catalogue.artifacts:

@@ -285,7 +285,7 @@ def load_project(
 
     Args:
         folder: Folder of the configuration.
-        overrides: Keys of config.yaml by the command line; text is read as YAML.
+        overrides: Keys of config.yaml by the command line, as `settings_given` reads them.
         files: YAML files with keys of config.yaml: over its own, below ``overrides``.
 
     Raises:
@@ -293,7 +293,7 @@ def load_project(
     """
     file, known = folder / "config.yaml", ProjectConfig.model_fields
     given = [(read_yaml(path), str(path), f"{path}: ") for path in files]
-    given += [({key: _plain(key, one) for key, one in overrides.items()}, "--config", "--config ")]
+    given += [(dict(overrides), "--config", "--config ")]
     if not file.exists():
         raise ConfigError(
             f"{file}: no such file: this command runs in a checkout of the project; go to its "
@@ -324,12 +324,3 @@ def settings_given(words: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--config {key}: is given twice; remove one")
         found[key] = parse_value(text, f"--config {key}")
     return found
-
-
-def _plain(key: str, value: Any) -> Any:
-    """Read what a command line gives as YAML where it arrives as text, at any depth."""
-    if isinstance(value, Mapping):
-        return {name: _plain(key, one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(key, one) for one in value]
-    return parse_value(value, f"--config {key}") if isinstance(value, str) else value

@@ -188,9 +188,13 @@ def _one_line(error: BaseException) -> str:
 
 
 def as_settings(given: Mapping[str, Any]) -> list[str]:
-    """Return keys of config.yaml as --config takes them; None: not given."""
-    return [
-        f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
-        for key, value in given.items()
-        if value is not None
-    ]
+    """Return keys of config.yaml as --config takes and reads them; None: not given."""
+    return [f"{key}={_as_text(value)}" for key, value in given.items() if value is not None]
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as YAML that is read as that value; texts without quotes where possible."""
+    with suppress(ConfigError):
+        if isinstance(value, str) and parse_value(value, "") == value:
+            return value
+    return json.dumps(value, separators=(",", ":"))

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from difftransformer.config.project import settings_given
+from difftransformer.config.project import load_project, settings_given
+from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.planning.plan import Plan
 
@@ -23,7 +24,7 @@ from difftransformer.planning.plan import Plan
             "--config: set: unknown run 'dif'; did you mean 'diff'?",
         ),
         (
-            {"set": "{diff: {training: {lrr: 0.002}}}"},
+            {"set": {"diff": {"training": {"lrr": 0.002}}}},
             "--config: set.diff: training.lrr: unknown key; did you mean 'lr'?",
         ),
         (
@@ -32,7 +33,6 @@ from difftransformer.planning.plan import Plan
         ),
         ({"set": {"diff": {"training": {"lr": "fast"}}}}, "set.diff: training.lr: needs a number"),
         ({"set": ["diff"]}, "--config: set: needs a mapping of keys, got ['diff']"),
-        ({"set": "{diff: {training: {lr: 2e-3"}, "--config set: "),
         (
             {"set": {"stablelm_3b_4e1t": {"training": {"lr": 0.002}}}},
             "--config: set.stablelm_3b_4e1t: a pretrained model is not trained; remove it",
@@ -48,21 +48,19 @@ def test_a_wrong_override_is_one_line(
 
 
 def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
-    plan = Plan.load(config_folder, {"set": "{diff: {training: {lr: 0.002}}}"})
+    plan = Plan.load(config_folder, settings_given(["set={diff: {training: {lr: 0.002}}}"]))
     assert plan.jobs.run("diff").training.lr == 0.002
     assert plan.jobs.run("transformer") == Plan.load(config_folder).jobs.run("transformer")
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"), [(3, [0, 2, 4]), ("3", [0, 2, 4]), ([1, 7], [1, 7]), ("[1,7]", [1, 7])]
-)
+@pytest.mark.parametrize(("given", "meant"), [("3", [0, 2, 4]), ("[1,7]", [1, 7])])
 def test_seeds_are_a_list_or_a_count_of_unspent_ones(
-    given: Any, meant: list[int], config_folder: Path
+    given: str, meant: list[int], config_folder: Path
 ) -> None:
     scale = config_folder / "scales" / "tiny.yaml"
     kept = [line for line in scale.read_text().splitlines() if not line.startswith("spent_seeds")]
     scale.write_text("\n".join([*kept, "spent_seeds: [1, 3]\n"]))
-    artifacts = Plan.load(config_folder, {"seeds": given}).artifacts
+    artifacts = Plan.load(config_folder, settings_given([f"seeds={given}"])).artifacts
     assert artifacts.seeds("table6") == artifacts.slice("table6", "table").seeds == meant
     assert artifacts.slice("table6", "table").spent_seeds == [1, 3]
     assert artifacts.spent() == ([1] if 1 in meant else [])
@@ -112,7 +110,7 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text("seeds: [5]\nset: {diff: {training: {lr: 0.001, weight_decay: 0.2}}}\n")
     second.write_text("seeds: [6]\nset: {diff: {training: {lr: 0.002}}}\n")
-    plan = Plan.load(config_folder, {"seeds": "[7]"}, [first, second])
+    plan = Plan.load(config_folder, {"seeds": [7]}, [first, second])
     assert plan.catalogue.project.seeds == [7]
     training = plan.jobs.run("diff").training
     assert (training.lr, training.weight_decay) == (0.002, 0.2)
@@ -126,6 +124,7 @@ def test_later_files_and_the_command_line_win(config_folder: Path, tmp_path: Pat
         (["seeds=010"], "--config seeds: line 1: YAML reads 010 as 8"),
         (["seeds=1", "seeds=2"], "--config seeds: is given twice; remove one"),
         (["set={diff: {}, diff: {}}"], "--config set: line 1: key 'diff' stands twice"),
+        (["set={diff: {training: {lr: 2e-3"], "--config set: "),
         (["scale"], "--config scale: takes key=value"),
     ],
 )
@@ -186,3 +185,24 @@ def test_a_listed_seed_that_is_spent_is_refused(config_folder: Path) -> None:
 def test_elsewhere_than_in_a_project_the_line_says_where_to_go(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml: no such file: .*a checkout of the pro"):
         Plan.load(tmp_path / "config")
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ('benchmarks="{e}ms"', "{e}ms"),
+        ("benchmarks='010'", "010"),
+        ("benchmarks='[a]'", "[a]"),
+        ("corpus='\"null\"'", '"null"'),
+        ("set={diff: {label: 'no: 1'}}", {"diff": {"label": "no: 1"}}),
+        ("benchmarks=it{e}ms", "it{e}ms"),
+        ("seeds=[1,7]", [1, 7]),
+    ],
+)
+def test_a_text_in_quotes_is_read_once(word: str, read: Any, config_folder: Path) -> None:
+    given = settings_given([word])
+    (key,) = given
+    assert given[key] == read
+    assert settings_given(as_settings(given)) == given  # as `rerun` passes it on to Snakemake
+    if key == "benchmarks":
+        assert load_project(config_folder, given)[0].benchmarks == read
