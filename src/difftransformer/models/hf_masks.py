@@ -121,12 +121,13 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
     if not isinstance(attention_mask, Tensor):
         raise ConfigError(f"attention_mask is a {type(attention_mask).__name__}, expected a tensor")
     if attention_mask.ndim < 3:
+        _require_padding(attention_mask, B, S)
         if bool(attention_mask.all()):
             return None
         seen = causal(T, S, attention_mask.device)
         # A padding position sees itself, so that no row of the softmax is empty (NaN).
         itself = seen.triu(past)
-        return seen & attention_mask[:, None, None, :S].bool() | itself
+        return seen & attention_mask[:, None, None].bool() | itself
     mask = attention_mask.unsqueeze(1) if attention_mask.ndim == 3 else attention_mask
     if mask.shape not in ((1, 1, T, S), (B, 1, T, S)):
         raise ConfigError(
@@ -147,6 +148,14 @@ def visible(attention_mask: Tensor, tokens: tuple[int, int], past: int) -> Tenso
             "torch.bool (True = may attend) or additive floats; convert it"
         )
     return visible_or_itself(mask)
+
+
+def _require_padding(mask: Tensor, B: int, S: int) -> None:
+    if mask.shape not in ((1, S), (B, S)) or not bool(((mask == 0) | (mask == 1)).all()):
+        raise ConfigError(
+            f"attention_mask is {mask.dtype} {[*mask.shape]}, expected [{B}, {S}], 1 at each token "
+            "(cached ones included) and 0 at padding"
+        )
 
 
 def require_masks(backend: str) -> None:

@@ -167,6 +167,15 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
         "whole numbers": ({"attention_mask": mask.long()}, "True = may attend"),
         "by head": ({"attention_mask": mask.expand(1, 4, 17, 17)}, "the same for all heads"),
         "keys of others": ({"attention_mask": mask[..., :9]}, r"\[1, 1, 17, 9\], expected"),
+        "short padding": ({"attention_mask": torch.ones(1, 9)}, r"\[1, 9\], expected \[1, 17\]"),
+        "long padding": (
+            {"attention_mask": torch.cat((ids * 0, ids * 0 + 1), dim=1)},
+            r"\[1, 34\], expected \[1, 17\]",
+        ),
+        "additive padding": (
+            {"attention_mask": torch.zeros(1, 17).index_fill(1, torch.arange(3), -torch.inf)},
+            "1 at each token",
+        ),
         "no tensor": ({"attention_mask": {"full": mask}}, "attention_mask is a dict"),
     }
 
