@@ -22,6 +22,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
 from difftransformer.config.model import MODEL_TYPE
+from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError, CheckpointError
 from difftransformer.models.checkpoint import AUTO_MAP, STUB, STUB_MODULE
 from difftransformer.models.hf_config import DiffTransformerConfig
@@ -32,6 +33,11 @@ from difftransformer.provenance.atomic import write_text
 
 BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
 """Our name of each attention implementation that transformers may ask for."""
+
+_CHANGE_NOTHING = ("cache_position", "token_type_ids")
+"""What transformers passes and no model here needs."""
+_INPUTS = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels")
+_OF_THE_LOSS = ("ignore_index", "num_items_in_batch", "shift_labels")
 
 
 class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[no-untyped-call]
@@ -200,14 +206,14 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
                 function takes, such as num_items_in_batch.
 
         Raises:
-            BackendError: Static cache, a mask under flash attention, inner states asked for, or not
-                exactly one of ids and embeddings with a position at least.
+            BackendError: Static cache, a mask under flash attention, inner states asked for, an
+                unknown option, or not exactly one of ids and embeddings with a position at least.
             ConfigError: A mask or boundaries of documents that do not fit, or documents with a
                 cache.
         """
-        self._refuse(options)
         inputs = _one_of(input_ids, inputs_embeds)
         (B, T), boundaries = inputs.shape[:2], Boundaries.taken_from(options)
+        self._refuse(options)
         segments = segment_ids(boundaries, position_ids, (B, T), attention_mask is not None)
         if use_cache is None:  # packed documents are trained on or scored, and never continued
             again = self.gradient_checkpointing and torch.is_grad_enabled()
@@ -260,10 +266,17 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         )
 
     def _refuse(self, options: dict[str, Any]) -> None:
-        """Raise for outputs that fast attention does not keep, rather than leave them out."""
+        """Raise for outputs that fast attention does not keep, and for what nothing reads."""
         for name in ("output_attentions", "output_hidden_states"):
             if options.pop(name, False) or getattr(self.config, name):
                 raise BackendError(f"{name}: inner states are not kept; leave it out")
+        for name in [name for name in options if name not in _OF_THE_LOSS]:
+            if options.pop(name) is not None and name not in _CHANGE_NOTHING:
+                likely = nearest(name, (*Boundaries._fields, *_INPUTS, *_OF_THE_LOSS))
+                raise BackendError(
+                    f"{name}: unknown option of the model{likely}; document boundaries are "
+                    f"position_ids, {', '.join(Boundaries._fields)}"
+                )
 
     def save_pretrained(  # type: ignore[override]
         self, save_directory: str | PathLike[str], **options: Any

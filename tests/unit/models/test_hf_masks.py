@@ -176,6 +176,12 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
             {"attention_mask": torch.zeros(1, 17).index_fill(1, torch.arange(3), -torch.inf)},
             "1 at each token",
         ),
+        "lengths by another name": (
+            {"cu_seqlens": given["cu_seq_lens_q"]["cu_seq_lens_q"]},
+            "cu_seqlens: unknown option of the model; did you mean 'cu_seq_lens_q'",
+        ),
+        "documents by another name": ({"document_ids": ids}, "document boundaries are pos"),
+        "a misspelled mask": ({"atention_mask": ids}, "did you mean 'attention_mask'"),
         "no tensor": ({"attention_mask": {"full": mask}}, "attention_mask is a dict"),
     }
 
@@ -186,6 +192,14 @@ def test_what_is_not_heeded_is_refused_in_one_line(case: str) -> None:
     with pytest.raises(UserError, match=why) as refusal:
         ours("diff_v1")(torch.cat(documents())[None], **given)
     assert "\n" not in str(refusal.value)
+
+
+def test_what_tokenizers_and_trainers_pass_besides_changes_nothing() -> None:
+    model, tokens = ours("diff_v1"), torch.cat(documents())[None]
+    besides = {"token_type_ids": tokens * 0, "cache_position": torch.arange(17), "seq_idx": None}
+    wanted = model(tokens, labels=tokens)
+    found = model(tokens, labels=tokens, **besides)
+    assert found.loss.equal(wanted.loss) and found.logits.equal(wanted.logits)
 
 
 def test_documents_behind_a_cache_and_under_flash_attention_are_refused() -> None:
