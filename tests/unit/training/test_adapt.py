@@ -198,6 +198,25 @@ def test_a_plan_knows_what_trains_and_what_the_optimiser_keeps(
     assert planned.kept == pytest.approx(kept, abs=4)  # scalars, as lambda's moments
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_that_are_not_finite_change_no_weight(method: str) -> None:
+    """As on a GPU, which does not wait to see them."""
+    slice, tokens = child(method), torch.arange(12).view(1, 12)
+    assert slice.adapt is not None
+    model = CausalModel(model_of("llama"))
+    found = prepare(model, configure(slice.adapt), Task(slice.training, 0, lambda number: [tokens]))
+    changed = []
+    for bad in (True, False):
+        before = [one.detach().clone() for one in found.optimiser.parameters]
+        for one in found.optimiser.parameters:
+            one.grad = torch.full_like(one, torch.nan if bad else 0.5)
+        found.step(1e-2, torch.tensor(float(bad)))
+        pairs = zip(before, found.optimiser.parameters, strict=True)
+        changed.append([not old.equal(new) for old, new in pairs])
+        assert all(one.grad is None for one in found.optimiser.parameters)
+    assert not any(changed[0]) and any(changed[1])
+
+
 @pytest.mark.parametrize("method", ["full", "dex", "lora"])
 def test_layers_computed_again_give_the_same_bytes(train: Train, base: Path, method: str) -> None:
     plain = train(child(method, steps=6), "plain", parent=base)
