@@ -112,6 +112,23 @@ def test_splitting_is_the_same_for_any_number_of_workers_and_loses_nothing(
     assert again.manifest == first.manifest
 
 
+def test_a_token_behind_a_round_is_not_lost(
+    configure: Configure, tokenizer: Path, tmp_path: Path
+) -> None:
+    """Of text in which each byte is a token; what follows windows 0, 1, 3 and 7 is one token."""
+    for rounds, windows in enumerate((1, 2, 4, 8)):
+        length = windows * (SIZE - 1) + 1
+        text = "".join(chr(1 + number % 8) for number in range(length))
+        assert len(TextTokenizer(tokenizer).encode([text])[0]) == length + 1
+        path = tmp_path / f"{rounds}.jsonl"
+        path.write_text("".join(json.dumps({"text": one}) + "\n" for one in (text, text[::-1])))
+        source = {"kind": "files", "globs": [str(path)], "licence": "x"}
+        options = {"max_document_tokens": SIZE, "long_documents": "split"}
+        dataset = configure(sources={"books": source}, validation_share=1e-9, **options)
+        found = [one.tokens.tolist() for one in stream(dataset, tokenizer, Cursor())]
+        assert sum(len(one) - 1 for one in found) == length and len(found) == windows + 1
+
+
 def test_a_small_budget_is_not_one_book(books: dict[str, Any], pack: Pack) -> None:
     split = pack("small", **books | {"tokens": 150}).split("train")
     starts = np.concatenate(([0], split.document_ends()[:-1]))
