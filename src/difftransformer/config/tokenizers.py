@@ -27,7 +27,7 @@ class BpeTokenizer(Settings):
         16_000_000,
         meaning="Text the merges are learned from: the training split where it is no more, else a "
         "sample of it. Of files it is drawn over all of their documents, each up to the same "
-        "number of bytes, between a tenth and a thousandth of this.",
+        "number of bytes: a thousandth of this or more, and all of it for a single document.",
         unit="bytes",
         gt=0,
     )

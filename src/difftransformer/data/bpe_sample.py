@@ -73,15 +73,16 @@ def _drawn(texts: Iterable[bytes], sizes: NDArray[np.int64], budget: int) -> Ite
     """Yield evenly spaced texts, each up to a cap, that have the bytes of the budget together.
 
     They have less where most documents are shorter than their parts, but at least a tenth: what is
-    left is not given to the long ones, which would fill the sample.
+    left is not given to the long ones, which would fill the sample. Where half of the documents are
+    longer than an equal part, all have that, so that a single one is the whole sample.
     """
     equal = budget // min(max(len(sizes), _FEWEST), _MOST)
-    cap = max(equal, _level(sizes, budget // _FEWEST), 1)
+    usual = min(budget // len(sizes), int(np.sort(sizes)[(len(sizes) - 1) // 2]))
+    cap = max(equal, usual, _level(sizes, budget // _FEWEST), 1)
     taken = min(1.0, budget / int(np.minimum(sizes, cap).sum()))
     _log.info(
-        "tokenizer: learns from %d of %d bytes (sample_bytes): %.3g%% of the documents, each up to "
-        "%d bytes",
-        *(budget, int(sizes.sum()), 100 * taken, cap),
+        "tokenizer: learns from some %d of %d bytes: %.3g%% of the documents, each up to %d bytes",
+        *(round(taken * int(np.minimum(sizes, cap).sum())), int(sizes.sum()), 100 * taken, cap),
     )
     for number, text in enumerate(texts):
         if int((number + 1) * taken) > int(number * taken):

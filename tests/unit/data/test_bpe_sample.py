@@ -83,7 +83,21 @@ def test_few_long_documents_have_equal_parts_of_the_sample(
 ) -> None:
     dataset = own_files(configure, tmp_path, [9000, 8000, 50, 7000, 20, 6000])
     found = sorted(map(len, bpe_sample(dataset, 10_000)))
-    assert len(found) == 5 and found[-3:] == [1000] * 3
+    assert len(found) == 5 and found[-3:] == [2000] * 3
+
+
+@pytest.mark.parametrize("lengths", [[5000], [5000, 4000, 6000], [1001]])
+def test_long_documents_alone_fill_the_sample(
+    configure: Configure, tmp_path: Path, lengths: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A byte more than the budget must not leave a tenth of it."""
+    caplog.set_level("INFO")
+    own_files(configure, tmp_path, lengths)
+    (tmp_path / "held out.md").write_text("x")
+    globs = {"globs": [f"{tmp_path}/*.txt"], "validation": [f"{tmp_path}/*.md"]}
+    dataset = configure(sources={"own": {"kind": "files", "licence": "x"} | globs})
+    found = sum(map(len, bpe_sample(dataset, 1000)))
+    assert 995 <= found <= 1000 and f"learns from some {found} of " in caplog.text
 
 
 def test_many_documents_are_sampled_from_the_first_to_the_last(
