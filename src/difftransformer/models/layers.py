@@ -171,8 +171,9 @@ class AttentionLayer(Attention):
             [B, T, D].
 
         Raises:
-            ConfigError: ``x``, ``mask`` or ``segment_ids`` has another shape or type, or
-                ``segment_ids`` are given with ``mask`` or ``cache``.
+            ConfigError: ``x``, ``mask``, ``positions`` or ``segment_ids`` has another shape or
+                type, ``segment_ids`` are given with ``mask`` or ``cache``, or ``positions`` with
+                ``rope`` or in a layer without rotary positions.
             BackendError: The backend that was named cannot run on the device of ``x``, or takes no
                 mask (flash_attn).
         """
@@ -191,6 +192,11 @@ class AttentionLayer(Attention):
             mask = visible_or_itself(mask)
         if rope is None:
             rope = self._rope(x, past, positions)
+        elif positions is not None:
+            raise ConfigError(
+                f"{type(self).__name__}: rope and positions exclude each other: rope is already "
+                "that of the positions; pass one of them"
+            )
         return super().forward(x, rope, mask, cache)
 
     def attention_maps(self, x: Tensor, rope: Rope | None = None) -> Tensor:
@@ -207,21 +213,27 @@ class AttentionLayer(Attention):
         return f"{sizes}, num_kv_heads={self.num_kv_heads}, backend={self.backend!r}"
 
     def _rope(self, x: Tensor, past: int, positions: Tensor | None) -> Rope:
+        if positions is not None and self._rotary is None:
+            raise ConfigError(
+                f"{type(self).__name__}: positions change nothing with rope_theta None; leave them "
+                "out, or pass rope"
+            )
         if self._rotary is None:
             ones = x.new_ones(x.shape[1], self.head_dim, dtype=torch.float32)
             return ones, torch.zeros_like(ones)
         if positions is not None:
             B, T = x.shape[:2]
-            if positions.shape not in ((T,), (1, T), (B, T)):
+            shapes = (T,), (1, T), (B, T)
+            if positions.is_floating_point() or positions.shape not in shapes:
                 raise ConfigError(
-                    f"{type(self).__name__}: the positions have shape {[*positions.shape]}, wanted "
-                    f"is [{T}] or [{B} or 1, {T}]"
+                    f"{type(self).__name__}: the positions are {positions.dtype} "
+                    f"{[*positions.shape]}, wanted are integers [{T}] or [{B} or 1, {T}]"
                 )
             return self._rotary.at(positions)
         return self._rotary.span(past, x.shape[1], x.device)
 
     def _check_input(self, x: Tensor) -> None:
-        if x.ndim != 3 or x.shape[-1] != self.d_model:
+        if x.ndim != 3 or x.shape[-1] != self.d_model or not x.numel():
             raise ConfigError(
                 f"{type(self).__name__}: the input has shape {[*x.shape]}, wanted is [batch, "
                 f"positions, {self.d_model}]"
