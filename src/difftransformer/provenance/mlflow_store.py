@@ -70,9 +70,9 @@ def _make_database(uri: str) -> bool:
     """
     if (path := sqlite_file(uri)).exists():
         return False
-    for leftover in path.parent.glob(f".{path.stem}.*.partial{path.suffix}*"):
-        leftover.unlink()
-    with replacing(path) as aside:
+    with replacing(path) as aside:  # which removes what dead processes have left
+        for name in ("journal", "wal", "shm"):  # of a process with this id that was killed
+            aside.with_name(f"{aside.name}-{name}").unlink(missing_ok=True)
         scheme, _, name = uri.partition("///")
         whole = f"{scheme}///{aside}" + "".join(name.partition("?")[1:])
         client = MlflowClient(tracking_uri=whole)

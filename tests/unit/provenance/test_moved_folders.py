@@ -10,6 +10,7 @@ from mlflow.entities import ViewType
 from mlflow.tracking._tracking_service import utils
 from stored_runs import curve, log, runs, train
 
+from difftransformer.provenance import mlflow_store
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.journal import SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
@@ -116,3 +117,21 @@ def test_the_journal_of_a_living_job_that_was_copied_ends_no_run(
     (run,) = runs(client, "lives")
     assert run.info.status == "RUNNING"
     alive.close("FINISHED")
+
+
+def test_a_database_that_another_host_is_making_stays(uri: str, tmp_path: Path) -> None:
+    """Two results folders with one file have two locks."""
+    theirs = tmp_path / f".mlflow.another-node.{2**22 + 1}.partial.db"
+    theirs.write_bytes(b"half")
+    template = Path(uri.removeprefix("sqlite:///"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            mlflow_store,
+            "MlflowClient",
+            lambda tracking_uri: (
+                shutil.copy(template, tracking_uri.removeprefix("sqlite:///"))
+                and MlflowClient(tracking_uri=tracking_uri)
+            ),
+        )
+        assert mlflow_store._make_database(f"sqlite:///{tmp_path}/mlflow.db")
+    assert theirs.read_bytes() == b"half"
