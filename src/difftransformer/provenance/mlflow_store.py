@@ -84,12 +84,13 @@ def _make_database(uri: str) -> bool:
 def _workspace(path: Path) -> Workspace:
     """Read or make the file with the id of a results folder, its inode, and whose copy it is.
 
-    The inode stays when the folder is moved; a copy has another one.
+    The inode stays when the folder is moved; a copy has another one. A version before wrote the id
+    alone: whoever opens such a folder first keeps it, since its runs in a store elsewhere have it.
     """
     words = path.read_text().split() if path.exists() else []
-    if len(words) > 1 and int(words[1]) == path.stat().st_ino:
+    if len(words) > 1 and words[1] == str(path.stat().st_ino):
         return Workspace(words[0], *words[2:])
-    found = Workspace(uuid.uuid4().hex, *words[:1])
+    found = Workspace(words[0]) if len(words) == 1 else Workspace(uuid.uuid4().hex, *words[:1])
     with replacing(path) as aside:
         aside.touch()
         aside.write_text(f"{found.id} {aside.stat().st_ino} {found.copied_from}\n")
