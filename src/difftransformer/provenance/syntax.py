@@ -46,8 +46,8 @@ def numeric_tree(tree: ast.Module, source: bytes) -> ast.Module:
         node, local = stack.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                local = True
-                if all(map(_reads_no_annotations, node.decorator_list)):
+                local = all(map(_reads_no_annotations, node.decorator_list))
+                if local:
                     _remove_annotations(node)
             case ast.ClassDef():
                 local = False

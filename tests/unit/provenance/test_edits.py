@@ -1,5 +1,6 @@
 """Edits of the real sources, and the jobs that each reruns."""
 
+import ast
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import difftransformer
 from difftransformer.models.attention.registry import variant_location
 from difftransformer.planning.jobs import ENTRIES
 from difftransformer.provenance.fingerprint import code_fingerprint
+from difftransformer.provenance.syntax import dumped, numeric_tree
 
 SOURCES = Path(difftransformer.__file__).parent
 VARIANTS = ("diff_v1", "softmax")
@@ -55,6 +57,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("machine/gpus.py", "_PAUSE = 1.0", "_PAUSE = 2.0", ON_GPU),
     ("models/kernels/fused/hazards.py", ": in a branch", ": within a branch", ON_GPU),
     ("models/kernels/by_card.py", "_ALIGNED = 16", "_ALIGNED = 32", ON_GPU),
+    ("models/kernels/fused/backward_keys.py", "PAIR: tl.constexpr", "PAIR: tl.int32", ON_GPU),
     ("models/kernels/fused/__init__.py", "NEEDED = (8, 0)", "NEEDED = (9, 0)", ON_GPU),
     # numbers, conditions, data
     ("models/loss.py", " * ", " + ", TRAININGS),
@@ -83,3 +86,12 @@ def test_an_edit_reruns_what_it_can_change(
     (root / file).write_text(source.replace(old, new, 1))
     after = codes(root)
     assert {name for name in before if before[name] != after[name]} == rerun
+
+
+@pytest.mark.parametrize("decorator", ["@triton.jit", "@torch.library.custom_op('a::b')"])
+def test_what_reads_annotations_keeps_those_of_its_variables(decorator: str) -> None:
+    digests = []
+    for annotation in ("tl.constexpr", "tl.int32"):
+        source = f"{decorator}\ndef kernel(x):\n    size: {annotation} = 4\n    return size\n"
+        digests.append(dumped(numeric_tree(ast.parse(source), source.encode())))
+    assert digests[0] != digests[1]
