@@ -83,7 +83,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         head_dim: Query and key dimension of one softmax map.
 
     Raises:
-        ConfigError: A setting of Llama that our models do not have.
+        ConfigError: A setting of Llama that our models do not have, or one of ours beside `model`.
     """
 
     model_type = MODEL_TYPE
@@ -125,6 +125,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
         for name in ("rope_parameters", "rope_scaling"):
             if options.pop(name, None) is not None:
                 raise ConfigError(f"DiffTransformerConfig: {name}: give rope_theta alone")
+        _require_below_model(options, settings or {})
         self.model = settings
         super().__post_init__(**options)  # type: ignore[no-untyped-call]
 
@@ -157,6 +158,18 @@ _SETTINGS = {
     for name, found in vars(DiffTransformerConfig).items()
     if isinstance(found, _Setting)
 }
+
+
+def _require_below_model(options: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuse our own names beside `model`, which transformers would store and nothing read."""
+    attention = settings.get("attention") or {}
+    kind = attention_class(attention.get("variant", DEFAULT_VARIANT)).config_class
+    for name, value in options.items():
+        own: dict[str, Any] = {name: value}
+        if name not in ModelConfig.model_fields:
+            own = {"attention": own}
+        if name in ModelConfig.model_fields or name in kind.model_fields:
+            raise ConfigError(f"DiffTransformerConfig: {name}: give model={own}")
 
 
 def _complete(settings: dict[str, Any]) -> None:

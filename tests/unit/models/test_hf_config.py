@@ -79,6 +79,9 @@ def test_names_hold_what_factors_made() -> None:
         ({"attention_bias": True}, "attention_bias is False in every model here"),
         ({"hidden_act": "gelu"}, "hidden_act is 'silu'"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "give rope_theta alone"),
+        ({"variant": "diff_v2"}, "variant: give model={'attention': {'variant': 'diff_v2'}}"),
+        ({"lambda_init": 0.3}, "lambda_init: give model={'attention': {'lambda_init': 0.3}}"),
+        ({"num_layers": 9}, "num_layers: give model={'num_layers': 9}"),
         ({"model": {"attention": {"variant": "diff_v9"}}}, "unknown variant 'diff_v9'"),
     ],
 )
