@@ -36,7 +36,7 @@ def _become(
         state: State = "nothing to measure" if item.missing is None else "not built yet"
         return [state], f"{item.reason or item.missing}."
     if name not in artifacts.known:
-        return ["needs scale"], lacking(artifacts, name)
+        return ["needs scale"], f"{lacking(artifacts, name)}."
     if name not in reported:
         command = f"snakemake {name} --config scale={scale}"
         return ["not in this report"], f"Build it with {command}."
