@@ -225,6 +225,8 @@ WRONG = [
         torch.randn(1, 3, 64), rope=(torch.ones(3, 16), torch.zeros(3, 16)),
         positions=torch.arange(3)),
      "rope and positions exclude each other"),
+    (lambda: DifferentialAttention(64, num_heads=4, layer_index=0)(
+        torch.randn(1, 4, 64), positions=torch.arange(4) - 1), "positions begin at -1"),
     (lambda: SoftmaxAttention(64, num_heads=4)(torch.randn(1, 0, 64)), r"shape \[1, 0, 64\]"),
     (lambda: layer_class("dif_v1"), "did you mean 'diff_v1'"),
 ]  # fmt: skip

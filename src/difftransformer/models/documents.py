@@ -35,8 +35,8 @@ def document_mask(
         raise ConfigError("segment_ids and mask exclude each other: pass the one or the other")
     if cache is not None:
         raise ConfigError(
-            "segment_ids and cache exclude each other: a cache continues one sequence per row; "
-            "pass each document in a row of its own"
+            "packed documents (segment_ids, position_ids that restart, cu_seq_lens) take no cache: "
+            "pass use_cache=False, or each document in a row of its own"
         )
     same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
     return same & causal(T, T, segment_ids.device)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from difftransformer.errors import ConfigError
 from difftransformer.models.gradients import by_hand, first_derivative
 
 Rope = tuple[Tensor, Tensor]
@@ -36,10 +37,17 @@ class RotaryTable:
         self._cos = self._sin = torch.empty(0, head_dim, device="cpu")
 
     def at(self, positions: Tensor) -> Rope:
-        """Return cos and sin [..., d] of integer positions [T] or [B, T]."""
+        """Return cos and sin [..., d] of integer positions [T] or [B, T].
+
+        Raises:
+            ConfigError: A position is below 0. Compiled code does not look at values.
+        """
         if torch.compiler.is_compiling():
             return self._turns(positions)
-        self._grow(int(positions.max()) + 1, positions.device)
+        first, last = (int(end) for end in positions.aminmax())
+        if first < 0:
+            raise ConfigError(f"positions begin at {first}; they count from 0")
+        self._grow(last + 1, positions.device)
         return self._cos[positions], self._sin[positions]
 
     def span(self, start: int, length: int, device: torch.device) -> Rope:

@@ -63,7 +63,8 @@ class UserFiles:
         cache = self.folder / f"digests-{what}.json"
         known: dict[str, list[object]] = {}
         with suppress(OSError, ValueError, AttributeError):
-            known = dict(json.loads(cache.read_text(encoding="utf-8")).items())
+            read = json.loads(cache.read_text(encoding="utf-8")).items()
+            known = {path: entry for path, entry in read if isinstance(entry, list) and entry}
         try:
             states = [list(file_state(path)) for path in paths]
             new = [

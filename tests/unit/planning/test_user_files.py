@@ -96,10 +96,12 @@ def test_a_moved_project_has_the_same_listings(
     moved.rename(tmp_path)
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", "nothing", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "damaged", ["", "[]", "nothing", '{"a": 1}', '{"FILE": []}', '{"FILE": 3}']
+)
 def test_a_damaged_record_of_digests_is_made_again(damaged: str, files: list[Path]) -> None:
     listing = UserFiles(Path("plan")).listing("corpus", files)
-    Path("plan/digests-corpus.json").write_text(damaged)
+    Path("plan/digests-corpus.json").write_text(damaged.replace("FILE", str(files[0])))
     assert UserFiles(Path("plan")).listing("corpus", files) == listing
 
 
