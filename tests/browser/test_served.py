@@ -122,8 +122,12 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
 ) -> None:
     root, port = made.root.parent, free_pair()
     words = ["ui", "--results", str(root), "--tracking", f"sqlite:///{root}/mlflow/mlflow.db"]
+    words += ["--port", str(port)]
+    # Behind nohup, or a shell in the background, the signal would be ignored.
+    heard = "import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL); "
+    python = ["-c", f"{heard}os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"]
     running = subprocess.Popen(
-        [sys.executable, "-m", "difftransformer", *words, "--port", str(port)],
+        [sys.executable, *python, str(int(number)), "-m", "difftransformer", *words],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -131,11 +135,14 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
     assert "/tiny/" in running.stdout.readline()
     (mlflow,) = psutil.Process(running.pid).children()
     try:
+        end = time.monotonic() + PATIENCE
         while running.poll() is None:  # at the very end Python itself hears no signal any more
+            assert time.monotonic() < end, "it does not end"
             running.send_signal(number)
             time.sleep(0.02)
         assert not mlflow.is_running()
     finally:
+        running.kill()
         if mlflow.is_running():
             os.killpg(mlflow.pid, signal.SIGKILL)
 
