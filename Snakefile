@@ -55,7 +55,8 @@ if _cores is not None and _cores < 1:
 # A variable that is misspelled would change nothing, and nobody would know.
 try:
     check_variables()
-    require_own_package(Path(workflow.basedir))
+    if not workflow.remote_exec:  # a pod has the package of its image
+        require_own_package(Path(workflow.basedir))
 except UserError as error:
     sys.exit(f"error: {error}")
 
