@@ -45,7 +45,7 @@ CONFIGURATION: dict[str, Case] = {
     "seeds below one": (nothing, plan(seeds=-1), ["--config: seeds", "got -1", "1 to 1000"]),
     "seeds in words": (nothing, plan(seeds="three"), ["--config: seeds", "'three'", "a list"]),
     "a list with a word among seeds": (
-        nothing, plan(seeds=["0", "a"]), ["--config: seeds[1]: needs a whole number, got 'a'"],
+        nothing, plan(seeds="[0, a]"), ["--config: seeds[1]: needs a whole number, got 'a'"],
     ),
     "a setting of a run that its setup does not bear": (
         run("{label: Spoilt, base: diff, set: {training: {warmup_steps: 100000}}}"),
@@ -99,7 +99,9 @@ CONFIGURATION: dict[str, Case] = {
         variable("OMP_NUM_THREADS", "abc"), check,
         ["environment variable OMP_NUM_THREADS", "'abc'", "a whole number from 1"],
     ),
-    "no configuration": (remove("config"), check, [f"{CONFIG}: no such file", "name another"]),
+    "no configuration": (
+        remove("config"), check, [f"{CONFIG}: no such file", "name the folder of a configuration"],
+    ),
     "a missing file": (remove("config/papers.yaml"), check, ["papers.yaml: no such file"]),
     "no artifacts": (remove("config/artifacts"), check, ["artifacts: no artifacts; restore it"]),
     "an artifact's file with a path in its name": (

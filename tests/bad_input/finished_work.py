@@ -11,6 +11,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from difftransformer.cli import app
+from difftransformer.config.project import settings_given
 from difftransformer.planning.plan import Plan
 from difftransformer.provenance.reporting import reporting
 
@@ -119,9 +120,13 @@ class Work:
     def plan(self, **overrides: Any) -> Ended:
         """Read the configuration as the Snakefile does, with what `--config` gives."""
         said = io.StringIO()
+        words = (
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in overrides.items()
+        )
         try:
             with contextlib.redirect_stderr(said), reporting():
-                Plan.load(Path("config"), overrides)
+                Plan.load(Path("config"), settings_given(words))
         except SystemExit as stop:
             assert isinstance(stop.code, int)
             return Ended(stop.code, said.getvalue())
