@@ -89,10 +89,13 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
 
 
 def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> None:
-    """Names are checked when they are read (`Name`), the results folder too; nothing else is."""
+    """Names are checked when they are read (`Name`), the results folder too; nothing else is.
+
+    An input of a user's files is a listing of ours, named by its digest.
+    """
     ours = re.compile(
         r"wildcards\.\w+|threads|log|output(\.\w+)?|params\.(root|cfg|code|kept|kept_tables)|ROOT"
-        r"|input(\.(base|model|result|data|tokenizer|ngrams|results|tables|figures|verdicts))?"
+        r"|input(\.(base|corpus|model|result|data|tokenizer|ngrams|results|tables|figures|verdicts))?"
     )
     for path in sorted((repository / "workflow").rglob("*.smk")):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.MULTILINE)[1:]:
