@@ -42,6 +42,7 @@ _LONGEST = 1 << 20
 _IDLE = 0.2
 """Seconds without a call after which there is time to import."""
 _REFUSED = b"no"
+_OF_GLIBC = 1 << 31 | 1 << 32
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 _kept: list[object] = []
@@ -135,7 +136,7 @@ def _end(status: int) -> None:
 def _conditions() -> list[object]:
     """What a new process takes over from who starts it, or reads when it imports."""
     with open("/proc/self/status") as status, open("/proc/self/limits") as limits:
-        inherited = [line for line in status if line.startswith(_INHERITED)]
+        inherited = [_of_programs(line) for line in status if line.startswith(_INHERITED)]
         limited = limits.read()
     with open("/proc/self/cgroup") as cgroup:
         group = cgroup.read()
@@ -145,6 +146,15 @@ def _conditions() -> list[object]:
         sys.executable, sys.version, os.getcwd(), os.nice(0), inherited, limited, group, spaces,
         [list(pair) for pair in variables],
     ]  # fmt: skip
+
+
+def _of_programs(line: str) -> str:
+    """A line of /proc/self/status without the signals 32 and 33, glibc's own.
+
+    glibc's posix_spawn, which Python 3.13 takes where it can, lets the child ignore them.
+    """
+    name, _, mask = line.partition(":")
+    return f"{name}: {int(mask, 16) & ~_OF_GLIBC:x}" if name.startswith("Sig") else line
 
 
 def serve(modules: Sequence[str]) -> None:
