@@ -13,6 +13,7 @@ from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
 from difftransformer.reporting.evidence import gather
+from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.web import to_page
@@ -39,7 +40,7 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
     assert artifact.kind == "table", artifact.kind
     table = make_table(artifact, load_results(results, artifact.scale))
     texts = {
-        ".csv": table.frame().to_csv(index=False, lineterminator="\n"),
+        ".csv": to_csv(table.frame()),
         ".md": to_markdown(table),
         ".tex": to_latex(table),
         ".html": to_page(table),

@@ -18,6 +18,7 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import Result, read_document, read_result
 from difftransformer.reporting.document import Evidence, TableDocument
+from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.markdown import escape, prose
 from difftransformer.reporting.formats.wording import SYMBOLS, duration
 from difftransformer.reporting.numbers import counted, scale_and_size
@@ -77,10 +78,7 @@ def build_verdicts(
         summary=summarise(asked, timed),
         verdicts=timed,
     )
-    texts = {
-        ".csv": frame(timed).to_csv(index=False, lineterminator="\n"),
-        ".md": to_markdown(document),
-    }
+    texts = {".csv": to_csv(frame(timed)), ".md": to_markdown(document)}
     for suffix, text in texts.items():
         write_text(output.with_suffix(suffix), text)
     publish(output, document.model_dump(mode="json"), [output.with_suffix(one) for one in texts])
