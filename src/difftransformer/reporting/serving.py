@@ -4,20 +4,27 @@ Served pages say so by an attribute, by which their script makes a link of each 
 they show the id alone.
 """
 
+import logging
 import re
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from difftransformer.errors import UserError
+from difftransformer.errors import UserError, in_one_line
 
+logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 REPORT = "report"
 _JOB = re.compile(r"[\w.-]{1,250}")
+_MOST_CONNECTIONS = 64
+"""Open at once, a thread for each; a browser opens six."""
 _KINDS = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -38,7 +45,7 @@ def report_server(results: Path, port: int, find_run: FindRun) -> ThreadingHTTPS
         UserError: The port is in use, or may not be used.
     """
     try:
-        return ThreadingHTTPServer((HOST, port), partial(_Handler, results.resolve(), find_run))
+        return _Server((HOST, port), partial(_Handler, results.resolve(), find_run))
     except OSError as error:
         raise port_error(port, error) from None
 
@@ -54,8 +61,43 @@ def scales(results: Path) -> list[str]:
     return sorted(path.parents[1].name for path in results.glob(f"*/{REPORT}/index.html"))
 
 
+class _Server(ThreadingHTTPServer):
+    """Closes connections above a number, and reports an error in one line."""
+
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, *given: Any) -> None:
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread if one is free, else close the connection."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and free the thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Warn of an error; that a client closed its connection is none."""
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            logger.warning("reports: a request failed: %s", in_one_line(error))
+
+
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD; everything else is refused by the base."""
+    """Answers GET and HEAD; everything else is refused by the base.
+
+    ``timeout``: seconds that a client may send nothing, or read nothing.
+    """
+
+    timeout = 10
 
     def __init__(self, results: Path, find_run: FindRun, *rest: object) -> None:
         self.results, self.find_run = results, find_run
@@ -85,9 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
         folder = (self.results / scale / REPORT).resolve()
         path = folder.joinpath(*rest or ["index.html"]).resolve()
         inside = folder.parents[1] == self.results and path.is_relative_to(folder)
-        if not inside or path.suffix not in _KINDS or not path.is_file():
+        if not inside or path.suffix not in _KINDS:
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
-        body = path.read_bytes()
+        try:
+            body = path.read_bytes()
+        except OSError:  # no file, or a name that no file can have
+            return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if path.suffix == ".html":
             body = body.replace(b'<html lang="en">', b'<html lang="en" data-mlflow="/run/">', 1)
         return self._answer(HTTPStatus.OK, _KINDS[path.suffix], body)

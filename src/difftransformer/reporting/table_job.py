@@ -13,9 +13,9 @@ from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
 from difftransformer.reporting.evidence import gather
-from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
+from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.web import to_page
 from difftransformer.reporting.view import View, sections_of
 

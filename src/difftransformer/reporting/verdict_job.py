@@ -18,8 +18,8 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import publish
 from difftransformer.provenance.result import Result, read_document, read_result
 from difftransformer.reporting.document import Evidence, TableDocument
-from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.markdown import escape, prose
+from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.formats.wording import SYMBOLS, duration
 from difftransformer.reporting.numbers import counted, scale_and_size
 from difftransformer.reporting.verdicts import Verdict, judge

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\n]")  # noqa: RUF001
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\n]")
 """First characters of cells that spreadsheets may calculate (OWASP, CSV Injection)."""
 _NUMBER = r"(?:[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|nan))?"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:;{_NUMBER})*", re.IGNORECASE)
