@@ -6,9 +6,10 @@ believed; several that it gives to many jobs together are handed out here, too.
 
 import logging
 import os
+import stat
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from difftransformer.errors import UserError
@@ -156,7 +157,11 @@ def _folder() -> Path:
     """
     allocation = f"-{slurm.job_id()}" if _scheduled() else ""
     folder = Path(tempfile.gettempdir(), f"difftransformer-gpus-{os.getuid()}{allocation}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise UserError(f"{folder} belongs to somebody else: remove it, or set TMPDIR")
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()  # others can foresee its name and make it first, or a link of it
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{folder}: is a link or a file, or others may write to it: remove it, or set TMPDIR"
+        )
     return folder

@@ -3,6 +3,7 @@
 `flock`: on NFS and, where it is mounted with ``flock``, on Lustre they hold between nodes, too.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -10,6 +11,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from difftransformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +32,12 @@ def wait_for_lock(descriptor: int) -> None:
 
 
 def open_lock(path: Path) -> tuple[int, str | None]:
-    """Take a lock, its file made if missing; beside its descriptor who has it, if another does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    """Take a lock, its file made if missing; beside its descriptor who has it, if another does.
+
+    Raises:
+        UserError: the file is a link, which could lead to a file of something else.
+    """
+    descriptor = _open(path)
     if try_lock(descriptor):
         return descriptor, None
     return descriptor, os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "unknown"
@@ -48,8 +54,24 @@ def sign(descriptor: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        wait_for_lock(file.fileno())
+    """Hold a lock file of its own, waiting for who has it; made if missing, with its folder.
+
+    Raises:
+        UserError: the file is a link.
+    """
+    descriptor = _open(path)
+    try:
+        wait_for_lock(descriptor)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UserError(f"{path}: is a link, and a lock is a file of its own: remove it") from None

@@ -173,3 +173,41 @@ def test_no_cards_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(gpus.VISIBLE, "")
     gpus.take(1)
     assert not list(tmp_path.iterdir())
+
+
+def planted_link(place: Path, elsewhere: Path) -> None:
+    place.symlink_to(elsewhere)
+
+
+def planted_dangling_link(place: Path, elsewhere: Path) -> None:
+    place.symlink_to(elsewhere / "not there")
+
+
+def planted_open_folder(place: Path, elsewhere: Path) -> None:
+    place.mkdir()
+    place.chmod(0o777)
+
+
+def planted_file(place: Path, elsewhere: Path) -> None:
+    place.touch()
+
+
+@pytest.mark.parametrize(
+    "plant", [planted_link, planted_dangling_link, planted_open_folder, planted_file]
+)
+def test_a_lock_folder_that_others_made_is_refused(
+    plant: Callable[[Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may write to /tmp, where its name can be foreseen."""
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    mine.mkdir()
+    shared.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(shared))
+    monkeypatch.setattr(gpus, "pool", lambda: ["0"])
+    for name in (gpus.TAKEN, gpus.SHARED, gpus.VISIBLE, "LOCAL_RANK", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    place = shared / f"difftransformer-gpus-{os.getuid()}"
+    plant(place, mine)
+    with pytest.raises(UserError, match=f"^{place}: is a link .*: remove it, or set TMPDIR$"):
+        gpus.take(1)
+    assert not list(mine.iterdir())
