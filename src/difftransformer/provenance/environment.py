@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -33,8 +34,8 @@ _KNOWN = (
     *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
 )
 """Environment variables of ours behind that; docs/reproducing.md says what those for people do."""
-_ALIKE = 0.75
-"""What is less like one of them is another's, such as an address that Kubernetes sets."""
+_OF_KUBERNETES = re.compile(r"(?:.*_)?(?:SERVICE_(?:HOST|PORT.*)|PORT(?:_\d+_.*)?)")
+"""What it sets in pods for services whose names begin like ours."""
 _SWITCHES = {"MEMORY_CHECK": "off", "DISK": "passing", "WARM": "off"}
 """Those that have one value, or an address within a workflow."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -66,9 +67,11 @@ def check_variables() -> None:
     """
     for name in sorted(one for one in os.environ if one.startswith(_OWN)):
         given, own = os.environ[name], name.removeprefix(_OWN)
-        if own not in _KNOWN and (alike := get_close_matches(own, _KNOWN, n=1, cutoff=_ALIKE)):
+        if own not in _KNOWN and not _OF_KUBERNETES.fullmatch(own):
+            alike = next(iter(get_close_matches(own, _KNOWN, n=1)), None)
+            cure = f"did you mean '{_OWN}{alike}'?" if alike else "unset it"
             raise ConfigError(
-                f"environment variable {name}: unknown; did you mean '{_OWN}{alike[0]}'?"
+                f"environment variable {name}: unknown, it would change nothing; {cure}"
             )
         known = _SWITCHES.get(own)
         if known and given and given != known and "/" not in given:

@@ -100,7 +100,9 @@ def test_environment_records_commit_and_dirt(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown; did you mean 'DIFFTRANSFORMER_JOBS"),
+        ("DIFFTRANSFORMER_JOB_PER_GPU", "3", "unknown, .*; did you mean 'DIFFTRANSFORMER_JOBS"),
+        ("DIFFTRANSFORMER_ARITHMETIC", "torch", "unknown, it would change nothing; unset it"),
+        ("DIFFTRANSFORMER_PORTS", "1", "unknown"),
         ("DIFFTRANSFORMER_MEMORY_CHECK", "OFF", "'OFF' means nothing; set it to off"),
         ("DIFFTRANSFORMER_WARM", "0", "'0' means nothing; set it to off"),
         ("DIFFTRANSFORMER_DISK", "ssd", "'ssd' means nothing; set it to passing"),
@@ -135,7 +137,10 @@ def test_the_variables_of_ours_are_those_of_the_code(repository: Path) -> None:
 def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("SERVICE_HOST", "SERVICE_PORT", "PORT_5000_TCP_ADDR", "MLFLOW_SERVICE_HOST"):
+    for name in (
+        *("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT"),
+        *("PORT_5000_TCP_ADDR", "MLFLOW_SERVICE_HOST", "MLFLOW_PORT_80_UDP"),
+    ):
         monkeypatch.setenv(f"DIFFTRANSFORMER_{name}", "10.0.0.1")
     check_variables()
 
