@@ -4,15 +4,22 @@ Settings are stored once, under the key `model`; the names of transformers read 
 there.
 """
 
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.generation.configuration_utils import GenerationConfig
 
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
 from difftransformer.config.validation import validate
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.attention.registry import DEFAULT_VARIANT, attention_class, configure
 
+_OF_TRANSFORMERS = {
+    *("attn_implementation", "auto_map", "model_type", "quantization_config"),
+    *("sep_token_id", "task_specific_params"),
+}
+"""What it stores in configs beside its own settings."""
 DEFAULT_POSITIONS = 2048
 """Longest context of a config that is made by transformers' names and does not say."""
 
@@ -126,6 +133,7 @@ class DiffTransformerConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
             if options.pop(name, None) is not None:
                 raise ConfigError(f"DiffTransformerConfig: {name}: give rope_theta alone")
         _require_below_model(options, settings or {})
+        _require_known(options)
         self.model = settings
         super().__post_init__(**options)  # type: ignore[no-untyped-call]
 
@@ -170,6 +178,24 @@ def _require_below_model(options: dict[str, Any], settings: dict[str, Any]) -> N
             own = {"attention": own}
         if name in ModelConfig.model_fields or name in kind.model_fields:
             raise ConfigError(f"DiffTransformerConfig: {name}: give model={own}")
+
+
+def _require_known(options: dict[str, Any]) -> None:
+    """Refuse settings that no model here has, which transformers would store and nothing read."""
+    fixed = [
+        name for name, found in vars(DiffTransformerConfig).items() if isinstance(found, _Fixed)
+    ]
+    ours = {*_SETTINGS, *fixed}
+    known = ours | _OF_TRANSFORMERS | vars(PreTrainedConfig).keys()
+    known |= GenerationConfig._get_default_generation_params().keys()  # older configs hold them
+    for name, value in options.items():
+        if value is None or name.startswith("_") or name in known:
+            continue
+        likely = next(iter(get_close_matches(name, ours, n=1, cutoff=0.8)), None)
+        cure = f"did you mean '{likely}'?" if likely else "leave it out"
+        raise ConfigError(
+            f"DiffTransformerConfig: {name}: no model here has this setting, got {value!r}; {cure}"
+        )
 
 
 def _complete(settings: dict[str, Any]) -> None:

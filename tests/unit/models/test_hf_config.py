@@ -82,6 +82,9 @@ def test_names_hold_what_factors_made() -> None:
         ({"variant": "diff_v2"}, "variant: give model={'attention': {'variant': 'diff_v2'}}"),
         ({"lambda_init": 0.3}, "lambda_init: give model={'attention': {'lambda_init': 0.3}}"),
         ({"num_layers": 9}, "num_layers: give model={'num_layers': 9}"),
+        ({"sliding_window": 16}, "sliding_window: no model here has this setting, got 16"),
+        ({"hidden_sise": 32}, "hidden_sise: no model .*; did you mean 'hidden_size'"),
+        ({"per_layer_config": {0: {"rms_norm_eps": 1e-3}}}, "per_layer_config: no model here"),
         ({"model": {"attention": {"variant": "diff_v9"}}}, "unknown variant 'diff_v9'"),
     ],
 )
@@ -89,3 +92,12 @@ def test_what_a_model_cannot_be_is_one_line(options: dict[str, Any], why: str) -
     with pytest.raises(UserError, match=why) as refusal:
         DiffTransformerForCausalLM(DiffTransformerConfig(**SIZES | options))
     assert "\n" not in str(refusal.value)
+
+
+def test_what_transformers_stores_in_configs_is_taken() -> None:
+    stored = {
+        "architectures": ["Llama"], "id2label": {0: "a"}, "num_labels": 1, "torch_dtype": "float32",
+        "name_or_path": "x", "_commit_hash": "y", "auto_map": {}, "max_length": 20,
+        "transformers_version": "5", "attn_implementation": "eager", "sliding_window": None,
+    }  # fmt: skip
+    assert DiffTransformerConfig(**SIZES, **stored).hidden_size == 32
