@@ -236,11 +236,19 @@ def _utf8_pieces(path: Path) -> Iterator[bytes]:
 
 
 def _other_encoding(begin: bytes) -> str | None:
-    """Return UTF-16 or UTF-32 by the mark, or by the zeros between letters."""
+    """Return UTF-16 or UTF-32 by the mark, or UTF-16BE or LE by what every other byte is.
+
+    In UTF-16 that is the number of the script: 0 between Latin letters, 4 between Cyrillic ones,
+    which as UTF-8 would be text, too.
+    """
     for mark, encoding in _OTHER_ENCODINGS.items():
         if begin.startswith(mark):
             return encoding
-    return "UTF-16" if 3 * begin.count(0) > len(begin) else None
+    for encoding, half in (("UTF-16BE", begin[::2]), ("UTF-16LE", begin[1::2])):
+        controls = sum(byte < ord(" ") for byte in half)
+        if 3 * controls > 2 * len(half) and min(half) < ord("\t"):
+            return encoding
+    return None
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
