@@ -124,6 +124,14 @@ def test_heads_are_reckoned_from_the_width() -> None:
     ] == 0.5  # fmt: skip
 
 
+def test_sizes_may_be_numpys() -> None:
+    width, two = np.int64(32), np.int64(2)
+    for sizes in ({"num_heads": two, "num_kv_heads": two}, {"head_dim": np.int32(8)}):
+        one = DifferentialAttention(width, **sizes, layer_index=two, lambda_init=np.float32(0.5))
+        assert (one.num_heads, one.head_dim, one.config.lambda_init) == (2, 8, 0.5)
+        assert one(inputs()[..., :32]).shape == (2, 9, 32)
+
+
 def test_draws_follow_torchs_seed_alone() -> None:
     first, again = layer("diff_v1"), layer("diff_v1")
     assert torch.equal(first.qkv_proj.weight, again.qkv_proj.weight)

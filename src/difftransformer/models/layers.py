@@ -15,6 +15,7 @@ from functools import cache
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,6 +89,10 @@ class AttentionLayer(Attention):
                 ``layer_index`` is missing where the settings depend on it.
             BackendError: There is no such backend.
         """
+        d_model, num_heads, head_dim, num_kv_heads = map(
+            _plain, (d_model, num_heads, head_dim, num_kv_heads)
+        )
+        settings = {key: _plain(value) for key, value in settings.items()}
         given = {"num_heads": num_heads, "head_dim": head_dim, "num_kv_heads": num_kv_heads}
         known = {name: value for name, value in given.items() if value is not None}
         name = type(self).__name__
@@ -283,6 +288,11 @@ def layer_class(variant: str) -> type[AttentionLayer]:
         "__module__": __name__.partition(".")[0],
     }
     return type(base.__name__, (AttentionLayer, base), members)
+
+
+def _plain(value: Any) -> Any:
+    """Return Python's number for numpy's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _head_dim(variant: str, d_model: int, num_heads: int | None, name: str) -> int:
