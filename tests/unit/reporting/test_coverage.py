@@ -3,7 +3,9 @@
 The long form, over many more designs, is `benchmarks/verdict_coverage.py`.
 """
 
+import re
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,29 @@ DESIGNS = [
 @pytest.mark.parametrize("design", DESIGNS, ids=str)
 def test_intervals_hold_the_truth_as_often_as_they_say(design: Design) -> None:
     assert LOWEST < coverage(design, REPEATS) < HIGHEST
+
+
+@pytest.mark.parametrize(
+    ("design", "recorded"),
+    [
+        (Design(4, 30, 0.0, 0.0, True), 0.921),
+        (Design(20, 30, 0.0, 0.0, True), 0.921),
+        (Design(4, 30, 9.0, 0.0, True), 0.959),
+        (Design(3, 30, 1.0, 0.0, False), 0.961),
+        (Design(10, 300, 0.0, 0.0, True), 0.941),
+    ],
+    ids=str,
+)
+def test_the_extremes_are_what_the_page_says(
+    design: Design, recorded: float, repository: Path
+) -> None:
+    """The lowest and the highest of each line of the table, as the benchmark draws them."""
+    found = coverage(design, 3500)
+    assert found == pytest.approx(recorded, abs=0.002)
+    page = (repository / "docs" / "verdicts.md").read_text().partition("**Coverage**")[2]
+    ranges = re.findall(r"\| ([\d.]+)% to ([\d.]+)% \|", page)
+    low, high = ranges[design.documents == 30 and design.skewed]
+    assert float(low) / 100 - 5e-4 <= found <= float(high) / 100 + 5e-4
 
 
 @pytest.mark.parametrize("test", ["difference", "equivalence", "noninferiority"])
