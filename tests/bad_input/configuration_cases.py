@@ -89,7 +89,7 @@ CONFIGURATION: dict[str, Case] = {
     ),
     "a password in the address of the store": (
         nothing, plan(tracking={"uri": "postgresql://ada:much-too-open@host/mlflow"}),
-        ["config.yaml: tracking.uri", "postgresql://***@host/mlflow", "PGPASSWORD"],
+        ["config.yaml: tracking.uri: the address has a user, a password", "MLFLOW_TRACKING_URI"],
     ),
     "tracking variable": (
         variable("MLFLOW_TRACKING_URI", "nonsense"), check,

@@ -1,17 +1,26 @@
 """Secrets of the environment reach no log, result, table, report, store, journal or message."""
 
+import json
 import logging
+import re
+from html import escape
 from pathlib import Path
 from unittest.mock import Mock
+from urllib.parse import quote, quote_plus
 
 import pytest
+import yaml
 from finished_work import Work, finish
 from small_workflow import CANARY, SECRETS, Checkout
+from typer.testing import CliRunner
 
-from difftransformer.cli import ui
+from difftransformer.cli import app, ui
 from difftransformer.errors import ConfigError
-from difftransformer.provenance.reporting import displayed, masked, reporting
-from difftransformer.provenance.tracking import resolve_uri
+from difftransformer.provenance import mlflow_sink
+from difftransformer.provenance.masking import bare_address, displayed, masked
+from difftransformer.provenance.reporting import reporting
+from difftransformer.provenance.sync import initialise_tracking
+from difftransformer.provenance.tracking import check_uri, resolve_uri
 
 
 @pytest.fixture
@@ -79,6 +88,85 @@ def test_a_refused_address_is_shown_without_its_password(address: str) -> None:
     assert "htp://" in str(caught.value)
 
 
+USERS = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"https://{CANARY}@host", f"https://{CANARY}:@host", f"https://:{CANARY}@host",
+        f"https://user:{CANARY}@host", f"https://user:p/{CANARY}@host",
+        f"https://user:p?{CANARY}@host", f"https://user:p#{CANARY}@host",
+        f"https://user%3A{CANARY}%40host", f"https://user%253A{CANARY}%2540host",
+        f"HTTPS://user:{CANARY}@host", f"https:user:{CANARY}@host", f"{CANARY}@host",
+        f"https://host?access_token={CANARY}", f"https://host/a?b=c&TOKEN={CANARY}",
+        f"https://host?passwd={CANARY}", f"https://host?{CANARY}",
+        f"https://host?api%5Fkey%3D{CANARY}", f"https://host;sig={CANARY}",
+        f"https://host/#{CANARY}", f"http://host/#access_token={CANARY}",
+        "postgresql://ada@host/mlflow", f"postgresql+psycopg2://ada:{CANARY}@host/mlflow",
+        f"postgresql:///mlflow?user=ada&pass={CANARY}", f"mysql://host/db?sslkey={CANARY}",
+        f"mysql://host/db?auth={CANARY}", f"postgresql://host/db?credential={CANARY}",
+        f"mssql+pyodbc:///?odbc_connect=SERVER%3Dh%3BPWD%3D{CANARY}",
+        f"postgresql://host/db?password%3d{CANARY}", f"sqlite:///x.db?key={CANARY}",
+        f"sqlite+pysqlcipher://:{CANARY}@/x.db", f"databricks://{CANARY}@profile",
+    ],
+)  # fmt: skip
+def test_an_address_in_the_configuration_has_no_place_for_a_secret(address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_uri(address, "config.yaml: tracking.uri")
+    said = str(caught.value)
+    assert said.startswith("config.yaml: tracking.uri: the address has a user, a password, a token")
+    assert (USERS if address.lower().startswith("http") else "MLFLOW_TRACKING_URI") in said
+    assert CANARY not in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "off", "sqlite:///x.db", "sqlite:////home/a@b/key=1/x#2.db", "sqlite:///x.db?timeout=20",
+        "http://127.0.0.1:5000", "https://mlflow.example.org/a/tracking/", "databricks",
+        "databricks://profile", "postgresql://host:5432/mlflow", "postgresql:///mlflow?host=/run",
+        "postgresql://host/db?sslmode=require&keepalives=1&options=-csearch_path%3Da",
+    ],
+)  # fmt: skip
+def test_an_address_without_one_stays(address: str) -> None:
+    check_uri(address, "config.yaml: tracking.uri")
+
+
+@pytest.mark.parametrize("command", ["ui", "sync_tracking"])
+def test_commands_that_need_no_plan_refuse_such_an_address_too(
+    command: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    project = yaml.safe_load((repository / "config" / "config.yaml").read_text())
+    project["tracking"] = {"uri": f"https://{CANARY}@host"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(project))
+    ended = CliRunner().invoke(app, [command, "--config", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert "config.yaml: tracking.uri: the address has" in ended.stderr
+    assert CANARY not in ended.output
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://{CANARY}@127.0.0.1:9", f"http://user:p/{CANARY}@127.0.0.1:9",
+        f"http://127.0.0.1:9/?access_token={CANARY}", f"http://127.0.0.1:9/?sig={CANARY}",
+        f"postgresql://ada:{CANARY}@127.0.0.1:9/mlflow", f"http://127.0.0.1:9/?auth={CANARY}",
+    ],
+)  # fmt: skip
+def test_an_address_in_the_environment_may_have_one_which_is_written_nowhere(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setattr(mlflow_sink, "MlflowSink", Mock(side_effect=ConnectionError(address)))
+    initialise_tracking(None, tmp_path / "marker.json", tmp_path)
+    assert "does not answer" in caplog.text
+    assert CANARY not in caplog.text + (tmp_path / "marker.json").read_text()
+    assert CANARY not in masked(f"the driver says {address} is wrong")
+    assert CANARY not in bare_address(address)
+
+
 def test_no_command_line_has_the_password_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     start = Mock()
     monkeypatch.setattr("subprocess.Popen", start)
@@ -98,7 +186,10 @@ def test_ordinary_text_stays() -> None:
 def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM"):
+    for name in (
+        *("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "PATH", "PYTHONPATH", "PATTERN", "SIGNAL"),
+        *("GIT_AUTHOR_NAME", "XAUTHORITY", "DESIGN"),
+    ):
         monkeypatch.setenv(name, "/home/ada/work")
         assert masked("/home/ada/work/a.json") == "/home/ada/work/a.json"
         monkeypatch.delenv(name)
@@ -110,6 +201,22 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         "S3_SECRET",
         "MY_PASSWORD",
         "LDAPBINDPWD",
+        "GITHUB_PAT",
+        "PAT",
+        "MY_PAT_2",
+        "CI_JWT",
+        "MYJWT",
+        "OPENAI_AUTH",
+        "HTTP_AUTHORIZATION",
+        "OAUTH_HEADER",
+        "AZURE_SIG",
+        "REQUEST_SIGNATURE",
+        "BLOB_SAS",
+        "DB_PASS",
+        "GPG_PASSPHRASE",
+        "SESSION_COOKIE",
+        "BEARER",
+        "AWS_CREDS",
     ):
         monkeypatch.setenv(name, CANARY)
         assert masked(CANARY) == f"<{name}>"
@@ -123,3 +230,64 @@ def test_blanks_around_a_secret_and_one_inside_another_hide_nothing(
     monkeypatch.setenv("B_TOKEN", f" {CANARY}-tail\n")
     assert masked(f"'Bearer {CANARY}-tail\\n'") == "'Bearer <B_TOKEN>\\n'"
     assert masked(f"Bearer {CANARY}") == "Bearer <A_KEY>"
+
+
+SECRET = "p@ss/\"w'ör\\d& 7<x>"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET, repr(SECRET), ascii(SECRET), repr(SECRET.encode()), repr([SECRET]),
+        json.dumps(SECRET), json.dumps(SECRET, ensure_ascii=False), json.dumps(json.dumps(SECRET)),
+        repr(repr(SECRET)), quote(SECRET), quote(SECRET, safe=""), quote_plus(SECRET),
+        quote(SECRET, safe="").lower(), quote(SECRET, safe="@:&"), escape(SECRET),
+        SECRET.replace(" ", "\n"),
+    ],
+)  # fmt: skip
+def test_a_secret_is_masked_in_every_form_that_libraries_print(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", f"{SECRET}\n")
+    shown = masked(f"cannot log in with ({form}) at all")
+    assert re.fullmatch(r"cannot log in with \(\W*<DB_PASSWORD>\W*\) at all", shown) or (
+        form == repr(SECRET.encode()) and "(b'<DB_PASSWORD>')" in shown
+    )
+
+
+def test_each_line_of_a_long_secret_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhkiG", "9w0BAQEFAASCBKcwggSj"]
+    monkeypatch.setenv("SSH_KEY", "\n".join(lines))
+    assert masked(" ".join(lines)) == "<SSH_KEY>"
+    assert masked(f"line 2 is {lines[1]}, wrong") == "line 2 is <SSH_KEY>, wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
+        ("{'authorization': 'token abcdef123'}", "{'authorization': 'token ***'}"),
+        ("sent Bearer abcdefgh12345678.x-y", "sent Bearer ***"),
+        ("got eyJhbGciOiJI.eyJzdWIi.c2lnbmF0, expired", "got ***, expired"),
+        ("https://h/x?sv=1&sig=ab%2Fc&se=2", "https://h/x?sv=1&sig=***&se=2"),
+        ("https://h/x?jwt=abc", "https://h/x?jwt=***"),
+        ("https://h/x#auth=abc", "https://h/x#auth=***"),
+        ("https://user%3Apass%40h/x", "https://***@h/x"),
+        ("the author=x of basic pages, authorization of users, a signature", None),
+    ],
+)
+def test_what_speaks_of_a_secret_is_masked_without_the_environment(
+    text: str, shown: str | None
+) -> None:
+    assert masked(text) == (shown or text)
+
+
+def test_passwords_in_addresses_of_the_environment_are_masked_alone_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://ada:{CANARY}%21@host/db")
+    monkeypatch.setenv("BUCKET", f"https://host/b?sv=1&sig={CANARY}-sig")
+    assert masked(f"refused: {CANARY}! of ada") == "refused: <DATABASE_URL> of ada"
+    assert masked(f"refused: {CANARY}-sig") == "refused: <BUCKET>"
+    monkeypatch.setenv("PROXY", f"http://{CANARY}-long@host")
+    assert masked(f"refused: {CANARY}-long") == "refused: <PROXY>"

@@ -21,7 +21,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.provenance import job as jobs
 from difftransformer.provenance.job import Job, JobIdentity
 from difftransformer.provenance.reporting import reporting
-from difftransformer.provenance.tracking import adopt, resolve_uri
+from difftransformer.provenance.tracking import adopt, check_uri, resolve_uri
 
 if TYPE_CHECKING:
     from difftransformer.planning.plan import Plan
@@ -245,6 +245,7 @@ def find_results(config: Path, results: Path | None, tracking: str) -> tuple[Pat
     if (config / "config.yaml").is_file():
         project, _ = load_project(config, {})
         results = results or Path(project.results)
+        check_uri(project.tracking.uri, f"{config / 'config.yaml'}: tracking.uri")
         adopt(project.tracking.uri)
     found = results or Path("results")
     return found, store(tracking, found)

@@ -15,6 +15,7 @@ import typer
 
 from difftransformer.cli.frame import BUILD, Config, FoundResults, FoundUri, find_results, people
 from difftransformer.errors import in_one_line
+from difftransformer.provenance.masking import bare_address
 from difftransformer.provenance.reporting import reporting
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def ui(
 
         root, uri = find_results(config, results, tracking)
         own = is_database(uri) and uri != "off"
-        mlflow = f"http://{HOST}:{port}" if own else uri.rstrip("/")
+        mlflow = f"http://{HOST}:{port}" if own else bare_address(uri)
         if own:
             _require_free(port)
         # Databricks shows its runs itself, where the address of its store does not say.

@@ -56,7 +56,8 @@ class TrackingConfig(Settings):
     uri: str | None = setting(
         None,
         meaning="MLflow tracking URI; null is SQLite below the results folder, 'off' is no "
-        "tracking. The environment variable MLFLOW_TRACKING_URI wins over it",
+        "tracking. The environment variable MLFLOW_TRACKING_URI wins over it, and it alone may "
+        "hold a user, a password or a token",
         source="MLflow",
     )
 

@@ -4,7 +4,7 @@ One readable ``error:`` line for what a user can mend, a traceback and such a li
 ours; both in the log and on stderr. Exit status: 2 for a user's mistake, 1 for a fault of ours,
 75 (``EX_TEMPFAIL``) for a stop that the same command continues.
 
-Passwords and tokens are kept out of everything that is written: they stay in the environment.
+Passwords and tokens are masked in every line (`masking`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import select
 import signal
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from difftransformer.errors import UserError
 from difftransformer.extras import how_to_get
 from difftransformer.provenance.environment import check_variables
+from difftransformer.provenance.masking import masked
 
 _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there"),
@@ -35,12 +35,6 @@ _CURES = {
     ),
 }
 """What to do about an error of the file system that is no fault of this program."""
-
-_NAMES = re.compile(r"(?i)(key|token(?!iz)|secret|passw|pwd|credential)")
-_FOLDERS = ("PWD", "OLDPWD")
-"""Of a shell."""
-_SHORTEST = 6
-"""A shorter value is no secret, and masking it would eat ordinary words."""
 
 logger = logging.getLogger(__name__)
 
@@ -177,28 +171,6 @@ def _fault(error: Exception) -> SystemExit:
     logger.info("a fault of this program:", exc_info=error)
     logger.error("%s: %s (traceback above)", type(error).__name__, " ".join(str(error).split()))
     return SystemExit(1)
-
-
-def displayed(text: str) -> str:
-    """Give an address, or a text with addresses, without user names, passwords and tokens."""
-    shown = re.sub(r"//\S*@", "//***@", text)
-    return re.sub(r"(?i)((?:passw|pwd|token|secret|key)[^=&?\s]*=)[^&\s]*", r"\1***", shown)
-
-
-def masked(text: str) -> str:
-    """Give a text without what the environment keeps secret: values of keys, tokens, passwords.
-
-    The longest go first, so that nothing is left of one that begins like another.
-    """
-    secrets = {
-        name: value.strip()
-        for name, value in os.environ.items()
-        if _NAMES.search(name) and name not in _FOLDERS
-    }
-    for name, value in sorted(secrets.items(), key=lambda one: len(one[1]), reverse=True):
-        if len(value) >= _SHORTEST:
-            text = text.replace(value, f"<{name}>")
-    return displayed(text) if "//" in text else text
 
 
 def one_line(error: BaseException) -> str:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.masking import displayed
 from difftransformer.provenance.mlflow_views import STAGES
 from difftransformer.provenance.refusals import refusal_of
-from difftransformer.provenance.reporting import displayed, one_line
+from difftransformer.provenance.reporting import one_line
 from difftransformer.provenance.spool import (
     JOURNAL,
     Record,

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.journal import Delivery, Sender, SpoolTracker, disk_passes
-from difftransformer.provenance.reporting import displayed
+from difftransformer.provenance.masking import displayed, has_secret
 
 OFF = "off"
 ROOT = Path("results")
@@ -136,17 +135,24 @@ def check_uri(uri: str | None, place: str) -> None:
     """Check the address in the configuration at ``place``, and that in the environment.
 
     Raises:
-        ConfigError: a kind of address that MLflow cannot write runs to, or one with a password,
-            which a file that is kept and a command that is logged must not hold.
+        ConfigError: a kind of address that MLflow cannot write runs to, or one with a user, a
+            password, a token or a place for one, which a file that is kept and a command that is
+            logged must not hold.
     """
     resolve_uri(None)
-    if uri:
-        _require_known(uri, place)
-        if re.search(r"//[^/@]*:[^/]*@|[?&]password=", uri):
-            raise ConfigError(
-                f"{place}: a password stands in {displayed(uri)!r}; leave it out and set "
-                f"PGPASSWORD or MLFLOW_TRACKING_PASSWORD, or the whole address as {_VARIABLE}"
-            )
+    if not uri:
+        return
+    if has_secret(uri):
+        own = (
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+            if uri.lower().startswith("http")
+            else f"{_VARIABLE} to the whole address, or PGUSER and PGPASSWORD of PostgreSQL"
+        )
+        raise ConfigError(
+            f"{place}: the address has a user, a password, a token, or a query or fragment that "
+            f"may hold one; leave it out and set {own}, in the environment"
+        )
+    _require_known(uri, place)
 
 
 def _require_known(uri: str, place: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from difftransformer.errors import ConfigError, UserError
 from difftransformer.provenance.journal import Delivery, SpoolTracker
-from difftransformer.provenance.reporting import displayed
+from difftransformer.provenance.masking import displayed
 from difftransformer.provenance.spool import JOURNAL, Sent, Spool, is_written, read_records
 from difftransformer.provenance.tracking import NullTracker, resolve_uri, start_job
 
