@@ -1,7 +1,7 @@
 """Which attention backend is the faster one on a CPU, call by call: `blocked` or `sdpa`.
 
 Each operation of `models.kernels.Kernel` runs forward and backward on the same queries, keys and
-values under both backends, which take turns. models/kernels/measured.py, which `backend: auto`
+values under both backends, which take turns. models/kernels/cpu_dispatch.py, which `backend: auto`
 takes on a CPU, follows the table that this prints: see benchmarks/README.md.
 """
 

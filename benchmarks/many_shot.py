@@ -67,7 +67,9 @@ def main() -> None:
                 max_positions=number * rows.item_length + rows.item_length,
                 attention={"variant": variant, "head_dim": 32},
             )  # fmt: skip
-            scorer = Scorer(Transformer.build(config, "measured", 0).eval(), torch.device("cpu"))
+            scorer = Scorer(
+                Transformer.build(config, "cpu_dispatch", 0).eval(), torch.device("cpu")
+            )
             drawn = np.arange(number + arguments.items)[None] % CLASSES
             found = labelled_items(rows, drawn, np.random.default_rng(0))
             words, names = found.words[0].tolist(), found.labels[0].tolist()

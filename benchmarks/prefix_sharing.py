@@ -55,7 +55,9 @@ def main() -> None:
                 vocab_size=128, d_model=128, num_layers=2, ffn_dim=384, max_positions=length,
                 attention={"variant": variant, "head_dim": 32},
             )  # fmt: skip
-            scorer = Scorer(Transformer.build(config, "measured", 0).eval(), torch.device("cpu"))
+            scorer = Scorer(
+                Transformer.build(config, "cpu_dispatch", 0).eval(), torch.device("cpu")
+            )
             asked = requests(length, arguments.samples)
             Generator(scorer, 4096).generate(asked[:4])
             seconds, answers, generators = [], [], []

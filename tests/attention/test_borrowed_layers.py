@@ -191,10 +191,10 @@ def test_the_layer_index_is_required_where_it_decides() -> None:
 
 def test_auto_picks_again_after_a_cast(caplog: pytest.LogCaptureFixture) -> None:
     one = layer("diff_v1")
-    assert one.backend == "measured"
+    assert one.backend == "cpu_dispatch"
     with caplog.at_level("INFO"):
         one.to(torch.bfloat16)
-    assert "picked measured on cpu in bf16" in caplog.text
+    assert "picked cpu_dispatch on cpu in bf16" in caplog.text
     assert one(inputs().bfloat16()).dtype == torch.bfloat16
 
 

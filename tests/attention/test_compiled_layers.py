@@ -10,7 +10,7 @@ from torch import Tensor
 
 from difftransformer import AttentionLayer, KeyValueCache
 from difftransformer.models.attention.registry import variants
-from difftransformer.models.kernels import blocked, measured
+from difftransformer.models.kernels import blocked, cpu_dispatch
 from difftransformer.models.layers import layer_class
 
 D = 24
@@ -21,7 +21,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 12 positions be by blocks, two of them, and fewer by SDPA where `auto` has a choice."""
     torch._dynamo.reset()
     monkeypatch.setattr(blocked, "BLOCK", 8)
-    monkeypatch.setattr(measured, "FEWEST_QUERIES", 10)
+    monkeypatch.setattr(cpu_dispatch, "FEWEST_QUERIES", 10)
 
 
 def layer(variant: str, **settings: Any) -> AttentionLayer:

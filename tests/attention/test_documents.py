@@ -16,7 +16,7 @@ from difftransformer.models.layers import layer_class
 from difftransformer.models.transformer import Transformer
 from difftransformer.models.watching import watched_rows
 
-CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked", "measured"]
+CPU_BACKENDS = ["fused"] if fused.interpreted() else ["eager", "sdpa", "blocked", "cpu_dispatch"]
 PRECISIONS = [(torch.float32, 1e-5)] + ([] if fused.interpreted() else [(torch.float64, 1e-10)])
 LENGTHS = [[1, 33, 7, 66], [90, 17]]
 """Of the documents in each of two rows of 107 positions: beyond a block of 64 queries."""

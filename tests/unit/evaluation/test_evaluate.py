@@ -91,7 +91,7 @@ def test_validation_slices_end_in_a_result(
     assert result.settings["config"]["n"] == 2
     assert result.settings["resolved"] == {
         "device": "cpu",
-        "backend": "measured",
+        "backend": "cpu_dispatch",
         "matmul_backend": matmul_backend(),
     }
     assert result.settings["upstream"] == [read_result(text_run / "training.json").job_id]

@@ -183,7 +183,7 @@ def test_a_layer_on_a_card_goes_by_the_table_whatever_its_weights(
     steps = {name: [[64, [[1, "sdpa"]]]] for name in by_card.OPERATIONS}
     monkeypatch.setitem(by_card._TABLE, CARD, {"bf16": steps})
     layer = layer_class("softmax")(64, num_heads=4)
-    assert layer.backend == "measured"
+    assert layer.backend == "cpu_dispatch"
     del layer.o_proj
     weight = types.SimpleNamespace(is_meta=False, device=torch.device("cuda"), dtype=torch.float32)
     layer.__dict__["o_proj"] = types.SimpleNamespace(weight=weight)

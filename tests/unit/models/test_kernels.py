@@ -6,15 +6,22 @@ import pytest
 import torch
 
 from difftransformer.errors import BackendError
-from difftransformer.models.kernels import blocked, choose_backend, eager, kernel, measured, sdpa
+from difftransformer.models.kernels import (
+    blocked,
+    choose_backend,
+    cpu_dispatch,
+    eager,
+    kernel,
+    sdpa,
+)
 
 RECORDS = Path(__file__).parents[3] / "benchmarks" / "records"
 
 
 def test_auto_picks_and_says_what_it_picked(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        assert choose_backend("auto", "cpu") == "measured"
-    assert "auto: picked measured on cpu in fp32" in caplog.text
+        assert choose_backend("auto", "cpu") == "cpu_dispatch"
+    assert "auto: picked cpu_dispatch on cpu in fp32" in caplog.text
     assert choose_backend("auto", torch.device("cuda", 0), "fp32") == "sdpa"
 
 
@@ -44,8 +51,8 @@ def test_auto_takes_the_backend_that_the_record_has_as_the_faster_one(
         assert taken == ["blocked" if (queries, keys) == (300, 512) else "sdpa"]
     for other in ("attention_with_lse", "differential_attention"):
         assert min(means[other].values()) > 1
-    assert measured.attention_with_lse is blocked.attention_with_lse
-    assert measured.differential_attention is blocked.differential_attention
+    assert cpu_dispatch.attention_with_lse is blocked.attention_with_lse
+    assert cpu_dispatch.differential_attention is blocked.differential_attention
 
 
 def test_what_cannot_run_is_refused_with_the_way_out() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from difftransformer.config.validation import nearest
 from difftransformer.errors import BackendError
 from difftransformer.extras import install
-from difftransformer.models.kernels import blocked, by_card, eager, flash, fused, measured, sdpa
+from difftransformer.models.kernels import blocked, by_card, cpu_dispatch, eager, flash, fused, sdpa
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Kernel(Protocol):
 _KERNELS: dict[str, Kernel] = {
     "eager": eager,
     "blocked": blocked,
-    "measured": measured,
+    "cpu_dispatch": cpu_dispatch,
     "sdpa": sdpa,
     "flash_attn": flash,
     "fused": fused,
@@ -66,10 +66,11 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     """Settle which attention backend runs.
 
     Args:
-        name: "eager", "blocked", "sdpa", "flash_attn", "fused", "measured" or "by_card"; "auto"
-            picks the fastest and logs it: on the CPU measured, which is blocked or sdpa by the
-            table in git; on CUDA by_card where the table in git has the card, else sdpa, in which
-            PyTorch has the kernels of cuDNN and flash-attn 2. The others then run by name alone.
+        name: "eager", "blocked", "sdpa", "flash_attn", "fused", "cpu_dispatch" or "by_card"; "auto"
+            picks the fastest and logs it. On the CPU that is cpu_dispatch, which calls blocked or
+            sdpa by the number of positions. On CUDA it is by_card if the table in git has the GPU,
+            else sdpa (PyTorch's kernels, cuDNN and flash-attn 2 among them). The others run only
+            by name.
         device: Where the model runs.
         precision: "fp32" or "bf16".
 
@@ -82,7 +83,7 @@ def choose_backend(name: str, device: torch.device | str, precision: str = "fp32
     kind = torch.device(device).type
     if name == "auto":
         on_gpu = "sdpa" if _table_obstacle(kind, precision) else "by_card"
-        picked = "measured" if kind == "cpu" else on_gpu
+        picked = "cpu_dispatch" if kind == "cpu" else on_gpu
         logger.info("backend auto: picked %s on %s in %s", picked, kind, precision)
         return picked
     kernel(name)

@@ -2,7 +2,7 @@
 
 The maps of one block of queries are written out, which keeps them in cache, skips the keys that no
 query of the block may see, and leaves everything heavy to batched matrix products; where that is
-faster than SDPA stands in `kernels.measured`. The two maps of a differential
+faster than SDPA stands in `kernels.cpu_dispatch`. The two maps of a differential
 head are combined before they meet the value, so that forward there is one product with the value,
 and backward one each with the value and its gradient: of products of T x T x d, 4 forward and 8
 backward for a head. Two calls of a fused kernel on queries and keys padded to the value's 2d need 8

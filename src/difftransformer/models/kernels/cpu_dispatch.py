@@ -1,8 +1,8 @@
-"""What `auto` takes on a CPU: for each call the backend that was measured to be the faster one.
+"""The backend that `auto` picks on a CPU: each call goes to `blocked` or to `sdpa`.
 
-Where blocks of queries pay stands here and not in a file of data, so that a change of it counts as
-one of the code behind a result. No time is taken while a model runs: the same call always takes the
-same backend. Shapes as in `models.kernels.Kernel`.
+The bounds are code, not a data file, so that changing them changes the fingerprint of a result.
+Nothing is timed while a model runs: the same call always takes the same backend. Shapes as in
+`models.kernels.Kernel`.
 """
 
 from torch import Tensor
@@ -13,10 +13,9 @@ from difftransformer.models.kernels.blocked import attention_with_lse, different
 __all__ = ["attention", "attention_with_lse", "differential_attention"]
 
 FEWEST_QUERIES, MOST_KEYS = 256, 1024
-"""Calls of `attention` that are by blocks; all others are SDPA's, the other operations by blocks.
-
-As benchmarks/attention_backends.py found: benchmarks/records/attention_backends-2026-11-22.md.
-"""
+"""Calls of `attention` that `blocked` computes. `sdpa` computes the others; `blocked` computes all
+other operations. Measured by benchmarks/attention_backends.py, with its record in
+benchmarks/records/attention_backends-2026-11-22.md."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None) -> Tensor:
