@@ -8,4 +8,4 @@ from difftransformer.evaluation import timing_job
 @pytest.fixture
 def every_process_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a job of timings take the rounds of all its processes here, with what is patched."""
-    monkeypatch.setattr(timing_job, "afresh", lambda _name, work, *given: work(*given))
+    monkeypatch.setattr(timing_job, "run_in_subprocess", lambda _name, work, *given: work(*given))

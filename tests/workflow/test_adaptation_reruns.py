@@ -61,6 +61,6 @@ def test_a_retrained_parent_is_adapted_again(edited: Checkout) -> None:
     assert planned == END | {"Train transformer, seed 0"}
 
 
-def test_forced_it_starts_afresh_from_the_finished_parent(edited: Checkout) -> None:
+def test_forced_it_starts_from_scratch_from_the_finished_parent(edited: Checkout) -> None:
     planned = edited.planned(ADAPTATION, *SCALE, "--forcerun", f"{CHILD}/training.json")
     assert planned == END

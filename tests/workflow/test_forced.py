@@ -10,7 +10,7 @@ from difftransformer.reporting.verdict_job import read_verdicts
 
 RUN = "diff_no_groupnorm"
 RESULT = f"results/smoke/runs/{RUN}/0/training.json"
-AGAIN, PUBLISHED = "it starts afresh", "published again and not trained again"
+AGAIN, PUBLISHED = "it starts from scratch", "published again and not trained again"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def others_of(checkout: Checkout) -> list[Path]:
     ],
     ids=" ".join,
 )
-def test_a_forced_training_starts_afresh(built: Checkout, words: tuple[str, ...]) -> None:
+def test_a_forced_training_starts_from_scratch(built: Checkout, words: tuple[str, ...]) -> None:
     weights = built.folder / Path(RESULT).with_name("model.safetensors")
     before = weights.read_bytes()
     said = training(built, *words)

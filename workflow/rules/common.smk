@@ -199,11 +199,11 @@ onstart:
             require_partitions(get_partitions())
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
-    # What is forced starts afresh, though its state would let it go on from where it had finished.
+    # What is forced starts from scratch, though its state would let it go on from where it had finished.
     said = workflow.dag_settings
     asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
     asked += ["pretrain", "adapt"] if said.forceall else []
-    os.environ.update(DIFFTRANSFORMER_AFRESH=" ".join(asked))
+    os.environ.update(DIFFTRANSFORMER_FROM_SCRATCH=" ".join(asked))
     for name in filter(ARTIFACTS.known.__contains__, asked):
         print(
             f"{name}: a target has no work of its own to force; `make rerun ABLATION={name}` trains"

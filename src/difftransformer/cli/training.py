@@ -117,10 +117,10 @@ def count_ngrams(slice: Slice, dataset: Dataset, output: Output, log: Log = None
 Trained = Annotated[
     Path, typer.Option("--output", help="training.json; weights are written beside it.")
 ]
-Afresh = Annotated[
+FromScratch = Annotated[
     str,
     typer.Option(
-        envvar="DIFFTRANSFORMER_AFRESH",
+        envvar="DIFFTRANSFORMER_FROM_SCRATCH",
         help="Train again though it had finished: 'pretrain' or 'adapt' for all, or their files.",
     ),
 ]
@@ -148,7 +148,7 @@ def pretrain(
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
-    afresh: Afresh = "",
+    from_scratch: FromScratch = "",
     state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
@@ -158,7 +158,7 @@ def pretrain(
     with reporting(log):
         from difftransformer.training.pretrain import pretrain
 
-        asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, afresh)
+        asked = _Asked("pretrain", slice, dataset, output, model, seed, threads, code, from_scratch)
     asked.carry_out(pretrain, results, state_url, tracking, log)
 
 
@@ -171,7 +171,7 @@ def adapt(
     seed: Seed = 0,
     threads: Threads = 1,
     code: Code = "",
-    afresh: Afresh = "",
+    from_scratch: FromScratch = "",
     state_url: Elsewhere = "",
     results: Root = Path("results"),
     tracking: Uri = "",
@@ -181,7 +181,7 @@ def adapt(
     with reporting(log):
         from difftransformer.training.adapt import adapt
 
-        asked = _Asked("adapt", slice, dataset, output, model, seed, threads, code, afresh)
+        asked = _Asked("adapt", slice, dataset, output, model, seed, threads, code, from_scratch)
     asked.carry_out(adapt, results, state_url, tracking, log)
 
 
@@ -202,7 +202,7 @@ class _Asked:
         seed: int,
         threads: int,
         code: str,
-        afresh: str,
+        from_scratch: str,
     ) -> None:
         from difftransformer.config.run import RunSlice
         from difftransformer.data.packed import PackedDataset
@@ -212,13 +212,13 @@ class _Asked:
         self.dataset, self.output = dataset.parent, output
         self.model = Path(model).parent if model else None
         self.seed, self.threads, self.code = seed, threads, code
-        forced = afresh.split()
+        forced = from_scratch.split()
         # Outputs in object storage lie here below a folder that stands for their bucket.
         folder, asked = (
             f"/{relpath(output.parent)}",
             (relpath(Path(file).parent) for file in forced),
         )
-        self.afresh = rule in forced or any(folder.endswith(f"/{one}") for one in asked)
+        self.from_scratch = rule in forced or any(folder.endswith(f"/{one}") for one in asked)
         opened = PackedDataset.open(self.dataset)
         parent = open_parent(self.config, self.model, opened, seed)
         inputs = training_inputs(opened, parent, self.config.pretrained)
@@ -284,7 +284,7 @@ class _Asked:
             seed=self.seed,
             threads=self.threads,
             code=self.code,
-            afresh=self.afresh,
+            from_scratch=self.from_scratch,
         )
         if not leads():
             with reporting(level=logging.ERROR):

@@ -16,7 +16,7 @@ from difftransformer.data.tokenizer import TextTokenizer, Windows
 from difftransformer.data.windows import Excerpt
 from difftransformer.errors import DataError
 from difftransformer.machine import slurm
-from difftransformer.machine.fresh import end_with_parent
+from difftransformer.machine.child_process import end_with_parent
 
 BLOCK_CHARACTERS = 1 << 18
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from difftransformer.config.measurements import module_of
 from difftransformer.config.timing import TimingSlice
 from difftransformer.machine import gpus
-from difftransformer.machine.fresh import afresh
+from difftransformer.machine.child_process import run_in_subprocess
 from difftransformer.provenance.environment import Environment, capture
 from difftransformer.provenance.fingerprint import job_fingerprint
 from difftransformer.provenance.job import Job, JobIdentity
@@ -62,7 +62,9 @@ def measure_timings(slice: TimingSlice, *, output: Path, job: Job) -> None:
     if config.device != "cpu":
         gpus.take(alone=True)  # here, or another job would have it between two processes
     found = [
-        afresh(f"process {number + 1} of {config.processes}", time_here, slice, threads, number)
+        run_in_subprocess(
+            f"process {number + 1} of {config.processes}", time_here, slice, threads, number
+        )
         for number in range(config.processes)
     ]
     resolved = found[0].resolved

@@ -30,7 +30,7 @@ _PACKAGES = (
 )
 _OWN = "DIFFTRANSFORMER_"
 _KNOWN = (
-    *("AFRESH", "DISK", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "MEETING"),
+    *("DISK", "FROM_SCRATCH", "GPUS_TAKEN", "JOBS_PER_GPU", "MATMUL", "MEETING"),
     *("MEMORY_CHECK", "PATIENCE", "SHARED_DATA", "STATE", "WARM"),
 )
 """Environment variables of ours behind that; docs/reproducing.md says what those for people do."""

@@ -126,7 +126,7 @@ class Mirror:
         return found
 
     def clear(self) -> None:
-        """Drop the copy, so that the run starts afresh on any machine."""
+        """Drop the copy, so that the run starts from scratch on any machine."""
         self._uploaded.clear()
         if self._active:
             with refusing(self._url, "cannot be cleared"), suppress(FileNotFoundError):

@@ -2,8 +2,8 @@
 
 Differential Transformer goes on with longer positions (section 3.3: 1.5B tokens at 64K, theta
 640000) and with other text (appendix C: mathematics, then distilled reasoning). Everything but the
-weights starts afresh then, the optimiser and the learning rate among them: the paper does not say
-that it kept any.
+weights starts from scratch then, the optimiser and the learning rate among them: the paper does not
+say that it kept any.
 """
 
 import logging

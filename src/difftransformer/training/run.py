@@ -68,7 +68,7 @@ class Frame(TypedDict):
     """Fingerprint of the code that trains."""
     mirror: NotRequired[str]
     """URL that gets a copy of the state, for another machine to go on from; see `Mirror`."""
-    afresh: NotRequired[bool]
+    from_scratch: NotRequired[bool]
     """Train again what had finished, instead of publishing it again from its last checkpoint."""
 
 
@@ -101,7 +101,7 @@ def train_run(
     """Train a run, or continue from its newest whole checkpoint; publish its outputs.
 
     A job whose last step has its checkpoint only publishes, so a finished run costs seconds, unless
-    it is to start afresh.
+    it is to start from scratch.
 
     Args:
         stage: Name of the job, part of its identity.
@@ -265,24 +265,24 @@ def _resume(
 ) -> None:
     tracker, mark = frame["tracker"], frame["state"] / FINISHED
     was_finished = mark.exists()
-    afresh = was_finished and frame.get("afresh", False)
-    if afresh:
-        logger.info("this training had finished and is asked for again: it starts afresh")
+    from_scratch = was_finished and frame.get("from_scratch", False)
+    if from_scratch:
+        logger.info("this training had finished and is asked for again: it starts from scratch")
         store.clear()
         mirror.clear()
     newest = mirror.newest_whole(store, trainer.tensors())
     if newest is not None and newest.state.get("parent", trainer.parent) != trainer.parent:
-        logger.warning("what it started from has been trained again to other weights: afresh")
+        logger.warning("the parent run was retrained: starting from scratch")
         store.clear()
         mirror.clear()
-        newest, afresh = None, True
+        newest, from_scratch = None, True
     if newest is None and (damaged := store.damaged()):
         logger.warning(
             "no complete checkpoint is left (damaged: %s): training starts from step 0",
             ", ".join(damaged),
         )
     mark.unlink(missing_ok=True)  # after newest_whole all processes have looked
-    if newest is None and not afresh:
+    if newest is None and not from_scratch:
         tracker.rewind(0)
     if newest is not None:
         trainer.restore(newest)
@@ -294,6 +294,6 @@ def _resume(
         if was_finished:
             logger.info(
                 "this training had finished: it is published again and not trained again, which "
-                "forcing it in the workflow does, or --afresh %s",
+                "forcing it in the workflow does, or --from-scratch %s",
                 stage,
             )

@@ -129,7 +129,7 @@ def test_half_a_copy_of_kept_weights_is_passed_over(
     assert [path.name for path in folder.glob("out/kept/*.safetensors")] == [kept.name]
 
 
-def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_afresh(
+def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_from_scratch(
     train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     slice, url = make_slice(), f"file://{tmp_path}/copy"
@@ -139,9 +139,9 @@ def test_a_finished_training_is_published_again_elsewhere_and_forced_it_starts_a
     assert "had finished: it is published again and not trained again" in caplog.text
     assert_same_outcome(undisturbed, again)
     caplog.clear()
-    afresh = train(slice, "three", mirror=url, afresh=True)
-    assert "it starts afresh" in caplog.text and "resuming" not in caplog.text
-    assert_same_outcome(undisturbed, afresh)
+    from_scratch = train(slice, "three", mirror=url, from_scratch=True)
+    assert "it starts from scratch" in caplog.text and "resuming" not in caplog.text
+    assert_same_outcome(undisturbed, from_scratch)
 
 
 def test_where_all_checkpoints_here_are_damaged_it_goes_on_from_the_copy(
@@ -187,7 +187,7 @@ def test_a_copy_of_other_weights_is_replaced_and_its_sum_goes_first(
 
 
 def test_kept_weights_that_are_written_again_are_copied_again(tmp_path: Path) -> None:
-    """A training that starts afresh finds those of the one before, and comes to its own later."""
+    """A training from scratch finds those of the one before, and comes to its own later."""
     state, copy, kept = tmp_path / "state", tmp_path / "copy", "kept/step-00000001.safetensors"
     mirror = Mirror(state, str(copy), Team())
     (state / "kept").mkdir()
@@ -212,10 +212,10 @@ def test_a_forced_training_that_could_not_be_published_is_not_trained_again(
     with monkeypatch.context() as patch:
         patch.setattr(training, "publish", Mock(side_effect=CheckpointError("full: make room")))
         with pytest.raises(CheckpointError, match="make room"):
-            train(slice, "one", mirror=url, afresh=True)
+            train(slice, "one", mirror=url, from_scratch=True)
     assert not (tmp_path / "copy" / FINISHED).exists()
     caplog.set_level(logging.INFO)
-    train(slice, "one", mirror=url, afresh=True)
+    train(slice, "one", mirror=url, from_scratch=True)
     assert "resuming from the checkpoint of step 8" in caplog.text
     assert (tmp_path / "copy" / FINISHED).exists()
 

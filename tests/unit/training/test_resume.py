@@ -219,7 +219,7 @@ def test_state_of_another_run_is_refused(train: Train) -> None:
         train(make_slice(), seed=1)
 
 
-def test_what_had_finished_starts_afresh_where_asked(
+def test_what_had_finished_starts_from_scratch_where_asked(
     train: Train, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slice = make_slice(checkpoint_every=3)
@@ -235,12 +235,12 @@ def test_what_had_finished_starts_afresh_where_asked(
         patch.setattr("difftransformer.training.run.publish", refused)
         with pytest.raises(CheckpointError):
             train(slice)
-    again = said(afresh=True)  # it never finished: what it has is not thrown away
-    assert "resuming from the checkpoint of step 8" in again and "afresh" not in again
+    again = said(from_scratch=True)  # it never finished: what it has is not thrown away
+    assert "resuming from the checkpoint of step 8" in again and "from scratch" not in again
     again = said()
-    assert "resuming from the checkpoint of step 8" in again and "--afresh pretrain" in again
-    again = said(afresh=True)
-    assert "starts afresh" in again and "resuming" not in again
+    assert "resuming from the checkpoint of step 8" in again and "--from-scratch pretrain" in again
+    again = said(from_scratch=True)
+    assert "starts from scratch" in again and "resuming" not in again
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -33,7 +33,7 @@ def train_in(home: Path, text: Path) -> Train:
         dataset: Path = text,
         seed: int = 0,
         tracker: Tracker | None = None,
-        afresh: bool = False,
+        from_scratch: bool = False,
         parent: Path | None = None,
         mirror: str = "",
     ) -> Path:
@@ -50,7 +50,7 @@ def train_in(home: Path, text: Path) -> Train:
             threads=1,
             tracker=tracker or NullTracker(),
             code="unit test",
-            afresh=afresh,
+            from_scratch=from_scratch,
             mirror=mirror,
         )
         return folder

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from difftransformer.errors import BackendError, UserError
-from difftransformer.machine.fresh import afresh
+from difftransformer.machine.child_process import run_in_subprocess
 
 NAME = "process 2 of 5"
 STARTS = """
 import os, signal, sys
-from difftransformer.machine.fresh import afresh
+from difftransformer.machine.child_process import run_in_subprocess
 
 def stop(number, frame):  # as every job does
     raise SystemExit(128 + number)
 
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # not ignored behind a shell, either
-afresh("it", exec, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+run_in_subprocess("it", exec, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
 """
 
 
@@ -34,7 +34,7 @@ def test_it_has_nothing_of_this_process_but_its_environment(
     monkeypatch.setattr(sys, "here_alone", True, raising=False)
     asked = "(__import__('os').getpid(), __import__('os').environ['DIFFTRANSFORMER_GPUS_TAKEN'],"
     asked += " hasattr(__import__('sys'), 'here_alone'))"
-    first, second = (afresh(NAME, eval, asked) for _ in range(2))
+    first, second = (run_in_subprocess(NAME, eval, asked) for _ in range(2))
     assert len({os.getpid(), first[0], second[0]}) == 3
     assert first[1:] == second[1:] == ("3", False)
 
@@ -42,7 +42,7 @@ def test_it_has_nothing_of_this_process_but_its_environment(
 def test_it_raises_what_was_raised_there() -> None:
     raised = "from difftransformer.errors import BackendError; raise BackendError('no such card')"
     with pytest.raises(BackendError) as error:
-        afresh(NAME, exec, raised)
+        run_in_subprocess(NAME, exec, raised)
     assert str(error.value) == "no such card"
     assert 'File "<string>", line 1' in error.value.__notes__[0]
 
@@ -50,7 +50,7 @@ def test_it_raises_what_was_raised_there() -> None:
 def test_it_names_the_files_that_the_file_system_refused(tmp_path: Path) -> None:
     for one in (f"open('{tmp_path}/a')", f"__import__('os').replace('{tmp_path}/a', 'b')"):
         with pytest.raises(FileNotFoundError) as error:
-            afresh(NAME, exec, one)
+            run_in_subprocess(NAME, exec, one)
         assert error.value.filename == f"{tmp_path}/a"
     assert error.value.filename2 == "b"
 
@@ -58,7 +58,7 @@ def test_it_names_the_files_that_the_file_system_refused(tmp_path: Path) -> None
 def test_an_error_that_cannot_be_handed_over_is_named() -> None:
     raised = "class Own(Exception): pass\nraise Own('two lines\\nof them')"
     with pytest.raises(RuntimeError) as error:
-        afresh(NAME, exec, raised, {})
+        run_in_subprocess(NAME, exec, raised, {})
     assert str(error.value) == "Own: two lines"
 
 
@@ -72,7 +72,7 @@ def test_an_error_that_cannot_be_handed_over_is_named() -> None:
 )
 def test_one_that_is_ended_is_said_in_one_line(ends: str, said: str) -> None:
     with pytest.raises(UserError) as error:
-        afresh(NAME, exec, f"import os; {ends}")
+        run_in_subprocess(NAME, exec, f"import os; {ends}")
     line = str(error.value)
     assert line.startswith(f"{NAME} {said}") and "\n" not in line
 
@@ -80,7 +80,7 @@ def test_one_that_is_ended_is_said_in_one_line(ends: str, said: str) -> None:
 def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "difftransformer")
     says = "import logging; log = logging.getLogger('difftransformer.there');"
-    afresh(NAME, exec, f"{says} log.debug('unheard'); log.info('%d tokens', 7)")
+    run_in_subprocess(NAME, exec, f"{says} log.debug('unheard'); log.info('%d tokens', 7)")
     assert [(one.name, one.getMessage()) for one in caplog.records] == [
         ("difftransformer.there", "7 tokens")
     ]
@@ -89,8 +89,9 @@ def test_what_it_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_none_hears_what_all_of_a_job_are_told() -> None:
     """Not the first one that a process starts, either."""
-    asks = "from difftransformer.machine.fresh import afresh\n"
-    asks += "for _ in range(2): print(afresh('it', eval, \"open('/proc/self/status').read()\"))"
+    asks = "from difftransformer.machine.child_process import run_in_subprocess\n"
+    read = "open('/proc/self/status').read()"
+    asks += f'for _ in range(2): print(run_in_subprocess("it", eval, "{read}"))'
     said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     blocked = [line for line in said.stdout.splitlines() if line.startswith("SigBlk:")]
     assert len(blocked) == 2

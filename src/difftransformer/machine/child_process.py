@@ -1,4 +1,4 @@
-"""Work in a process that starts anew: with nothing of this one but its environment.
+"""Run a function in a new process, which has nothing of this one but its environment.
 
 It says what went wrong as this process would have said it, its log is this process's log, and it
 ends with this one however that ends.
@@ -24,13 +24,13 @@ T = TypeVar("T")
 Message = tuple[Literal["log", "gave", "raised"], Any]
 
 
-def afresh(name: str, work: Callable[..., T], *given: Any) -> T:
-    """Do a work in a new process and wait for what it gives.
+def run_in_subprocess(name: str, work: Callable[..., T], *given: Any) -> T:
+    """Run a function in a new process and return its result.
 
     Args:
-        name: What the process is, for messages, such as `process 2 of 5`.
-        work: A function of a module, which the process imports.
-        given: What it is called with; that and what it gives can be pickled.
+        name: Name of the process in messages, such as `process 2 of 5`.
+        work: A module-level function, which the process imports.
+        given: Its arguments; they and its result can be pickled.
 
     Raises:
         UserError: The process was ended from outside.
