@@ -83,11 +83,9 @@ class CheckpointStore:
         self._team = (team or Team()).apart()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
-        self._team.together(self._tidy)
+        self._team.leading(self._tidy)
 
     def _tidy(self) -> None:
-        if not self._team.leads:
-            return
         self._folder.mkdir(parents=True, exist_ok=True)
         for leftover in self._folder.glob(f"{CHECKPOINT}*{_PARTIAL}"):
             shutil.rmtree(leftover)
@@ -159,7 +157,7 @@ class CheckpointStore:
             shutil.rmtree(self._folder / f"{name}{_DAMAGED}")
 
     def clear(self) -> None:
-        """Drop all checkpoints and kept weights, so that the run starts afresh."""
+        """Drop all checkpoints and kept weights, so that the run starts from scratch."""
         if self._team.leads:
             self._drop(self._steps())
             shutil.rmtree(self._folder / KEPT, ignore_errors=True)
@@ -240,7 +238,7 @@ class CheckpointStore:
         return None
 
     def _write(self, partial: Path, snapshot: Snapshot) -> None:
-        self._team.together(lambda: self._make(partial))
+        self._team.leading(lambda: _make_empty(partial))
         tensors = {name: tensor.detach().contiguous() for name, tensor in snapshot.tensors.items()}
         if self._team.world == 1:
             save_file(tensors, partial / _TENSORS)
@@ -249,17 +247,10 @@ class CheckpointStore:
             mine = self._team.write(tensors, partial)
             parts = self._team.all_of(self._team.together(lambda: _synced_sums(partial, mine)))
             sums = {name: digest for some in parts for name, digest in some.items()}
-        self._team.together(lambda: self._seal(partial, snapshot, sums))
-
-    def _make(self, partial: Path) -> None:
-        if self._team.leads:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
+        self._team.leading(lambda: self._seal(partial, snapshot, sums))
 
     def _seal(self, partial: Path, snapshot: Snapshot, sums: dict[str, str]) -> None:
         """Write what makes a checkpoint whole, and give it its name."""
-        if not self._team.leads:
-            return
         own = {"step": snapshot.step, "identity": self._identity, _VERSIONS: _versions()}
         state = snapshot.state | own
         (partial / _STATE).write_text(json.dumps(state), encoding="utf-8")
@@ -278,6 +269,11 @@ class CheckpointStore:
             old = self._folder / checkpoint_name(step)
             # Killed half-way, it must not look like a checkpoint.
             shutil.rmtree(old.rename(old.with_name(old.name + _PARTIAL)))
+
+
+def _make_empty(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
 
 
 def _synced_sums(folder: Path, names: Iterable[str]) -> dict[str, str]:
