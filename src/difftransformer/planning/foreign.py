@@ -6,6 +6,7 @@ from functools import cached_property
 from difftransformer.config.measurement import AnyModel, Suite
 from difftransformer.config.resolve import Catalogue
 from difftransformer.config.run import PRETRAINED_BASE
+from difftransformer.errors import ConfigError
 from difftransformer.planning.sizes import Sizes
 
 
@@ -60,7 +61,30 @@ class Foreign:
         knows_text = not (self._itself(run) and asked.asked.reads_text)
         return asked.measures_pretrained and (knows_text or self.text(suite, run) is not None)
 
-    def refusal(self, suite: str, run: str) -> str:
+    def check(self, suite: str, run: str, place: str) -> None:
+        """Check that a suite can evaluate a run; what is trained here from the start passes.
+
+        Args:
+            suite: The suite.
+            run: The run.
+            place: What asks for the evaluation, for messages.
+
+        Raises:
+            ConfigError: The suite cannot evaluate a pretrained model, or reads generated rows.
+        """
+        if not self.measures(suite, run):
+            raise ConfigError(f"{place}: {self._refusal(suite, run)}")
+        text = self.text(suite, run)
+        if text is None or not self._itself(run):
+            return
+        if self.catalogue.dataset(self.catalogue.dataset_of(text)).generated:
+            at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
+            raise ConfigError(
+                f"{at}: dataset {text} is generated, and means nothing to '{run}', a model from "
+                "elsewhere: name text"
+            )
+
+    def _refusal(self, suite: str, run: str) -> str:
         """Say why a suite does not measure a run."""
         asked, who = self.catalogue.suite(suite), f"row '{run}' is a model from elsewhere"
         if asked.measures_pretrained:

@@ -294,25 +294,17 @@ class Jobs:
         Raises:
             ConfigError: What does not fit the run's model or data, or a model from elsewhere.
         """
-        asked, known = self.catalogue.suite(suite), self.catalogue.pretrained(run)
-        if not self.foreign.measures(suite, run):
-            raise ConfigError(f"{place}: {self.foreign.refusal(suite, run)}")
-        own, at = self.foreign.text(suite, run), f"{self.catalogue.folder / 'evaluations.yaml'}: "
-        if known is not None:
-            if own is not None and self.catalogue.dataset(self.catalogue.dataset_of(own)).generated:
-                raise ConfigError(
-                    f"{at}suites.{suite}: dataset {own} is generated, and means nothing to "
-                    f"'{run}', a model from elsewhere: name text"
-                )
-            positions, rows = sys.maxsize, None  # its own are known where it is loaded
-        else:
+        self.foreign.check(suite, run, place)
+        positions, rows = sys.maxsize, None  # a pretrained model's are known once it is loaded
+        if self.trained(run):
             slice = self.run(run)
-            if own is not None:
-                check_token_ids(self.catalogue, self.catalogue.read_by(run, own), slice, place)
+            if (text := self.foreign.text(suite, run)) is not None:
+                check_token_ids(self.catalogue, self.catalogue.read_by(run, text), slice, place)
             positions = slice.model.max_positions
             rows = self.catalogue.dataset(slice.dataset).generated
-        if (misfit := asked.asked.misfit(positions, rows)) is not None:
-            raise ConfigError(f"{at}suites.{suite} on run {run} at scale {self.scale}: {misfit}")
+        if (misfit := self.catalogue.suite(suite).asked.misfit(positions, rows)) is not None:
+            at = f"{self.catalogue.folder / 'evaluations.yaml'}: suites.{suite}"
+            raise ConfigError(f"{at} on run {run} at scale {self.scale}: {misfit}")
 
     def _on_gpu(self, rule: str, parts: Sequence[str], seed: int | None) -> bool:
         """Return whether the code for GPUs is part of what a job computes with."""
