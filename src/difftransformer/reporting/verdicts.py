@@ -4,13 +4,19 @@ A verdict is what the data at its scale can bear: confirmed, opposite at this sc
 inconclusive, not testable here, or no data.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from pydantic import Field
 
 from difftransformer.config.base import Settings
-from difftransformer.config.claims import ClaimConfig, ClaimSlice, VerdictName, VerdictsSlice
+from difftransformer.config.claims import ClaimSlice, VerdictName, VerdictsSlice
+from difftransformer.reporting.claim_tests import (
+    contrast_of,
+    direction,
+    pairs_of,
+    run_test,
+    seeds_needed,
+)
 from difftransformer.reporting.document import Evidence
 from difftransformer.reporting.numbers import (
     counted,
@@ -20,18 +26,7 @@ from difftransformer.reporting.numbers import (
     scale_and_size,
     signed,
 )
-from difftransformer.reporting.statistics import (
-    FEWEST_PAIRS,
-    MOST_SEEDS,
-    POWER,
-    Contrast,
-    Corrected,
-    UnitChance,
-    contrast,
-    holm,
-    log_rank_p,
-    log_rank_power,
-)
+from difftransformer.reporting.statistics import FEWEST_PAIRS, MOST_SEEDS, POWER, Corrected, holm
 
 
 class Verdict(Settings):
@@ -89,17 +84,6 @@ class Verdict(Settings):
         return scale_and_size(self.scale, self.parameters)
 
 
-class Tested(NamedTuple):
-    """Outcome of a test: which side its p-value speaks for, and with what interval."""
-
-    effect: float
-    low: float | None
-    high: float | None
-    p_value: float
-    holds: bool
-    words: str
-
-
 def judge(asked: VerdictsSlice, evidence: Mapping[str, Evidence]) -> list[Verdict]:
     """Judge every claim of which there is evidence, in the order of their declaration.
 
@@ -126,7 +110,7 @@ class _Case:
         self.untestable = asked.not_testable.get(name)
         obstacles = (evidence.overridden, self.untestable or evidence.obstacle)
         self.obstacle = "; ".join(dict.fromkeys(filter(None, obstacles))) or None
-        self.pairs = _pairs(self.claim, evidence)
+        self.pairs = pairs_of(self.claim, evidence)
         self.tested = None
         if len(self.pairs) >= FEWEST_PAIRS:
             self.tested = run_test(self.claim, self.pairs, evidence)
@@ -142,16 +126,15 @@ class _Case:
 
     def verdict(self, adjusted: float, share: int) -> Verdict:
         claim, evidence, tested = self.claim, self.evidence, self.tested
-        effect = _contrast(self.pairs, evidence).effect if self.pairs else None
+        effect = contrast_of(self.pairs, evidence).effect if self.pairs else None
+        against = f" − {claim.against}" if isinstance(claim.against, str) else ""
         counted = tested if self.obstacle is None else None
         name = self._name(adjusted)
         needed = self._seeds_needed(share) if name == "inconclusive" or self._spent() else None
         return Verdict(
             claim=self.name,
             family=claim.family,
-            group=f"{claim.row} − {claim.against}"
-            if isinstance(claim.against, str)
-            else claim.row,
+            group=claim.row + against,
             verdict=name,
             scale=self.scale,
             reason=self._reason(name, adjusted, needed),
@@ -200,10 +183,9 @@ class _Case:
         if self.tested is not None:
             words.append(self.tested.words)
         else:
-            mean = _contrast(self.pairs, self.evidence).effect
+            mean = contrast_of(self.pairs, self.evidence).effect
             number = f"{seeds} {claim.over if seeds > 1 else claim.singular}"
-            said = signed(mean, decimals_for(mean, None, None))
-            words.append(f"difference {said}, of {number}")
+            words.append(f"difference {signed(mean, decimals_for(mean, None, None))}, of {number}")
         if self.obstacle is None:
             if self._selected():
                 asked = len(self.evidence.seeds)
@@ -238,108 +220,6 @@ class _Case:
         if self.tested is None:
             return FEWEST_PAIRS
         return seeds_needed(self.claim, self.pairs, self.evidence, self.claim.alpha / share)
-
-
-def run_test(
-    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence
-) -> Tested:
-    """Test a claim on pairs of values, one a seed."""
-    found = _contrast(pairs, evidence)
-    low, high = found.interval()
-    over = f"over {len(pairs)} {claim.over}"
-    if evidence.units:
-        over += f" and {evidence.units} {evidence.unit}"
-    digits = decimals_for(found.effect, low, high)
-    reach = ""
-    if low is not None and high is not None:
-        reach = f" ({plain(low, digits)} to {plain(high, digits)})"
-    words = f"difference {signed(found.effect, digits)}{reach} {over}"
-    if claim.test == "equivalence":
-        assert claim.margin is not None
-        # Twice, as the other: at the margin itself both decisions are wrong.
-        within = min(1.0, 2 * max(found.above(-claim.margin), found.below(claim.margin)))
-        outside = min(1.0, 2 * min(found.above(claim.margin), found.below(-claim.margin)))
-        words += f", margin ±{claim.margin:g}"
-        return Tested(found.effect, low, high, min(within, outside), within <= outside, words)
-    sign = 1 if claim.direction == "higher" else -1
-    boundary = 0.0 if claim.margin is None else -sign * claim.margin
-    holds = sign * (found.effect - boundary) > 0
-    if claim.margin is not None:
-        words += f", margin {signed(boundary, 3)}"
-    p_value = found.beyond(boundary)
-    if claim.test == "time_to_event":
-        p_value = log_rank_p(*_times(pairs, evidence))
-        words = words.replace("difference", "restricted mean difference") + ", log-rank test"
-    return Tested(found.effect, low, high, p_value, holds, words)
-
-
-def direction(claim: ClaimConfig, effect: float | None) -> str:
-    """Say on which side an effect lies, however small it is."""
-    if effect is None:
-        return ""
-    if claim.test == "equivalence":
-        assert claim.margin is not None
-        return "as claimed" if abs(effect) < claim.margin else "opposite"
-    sign = 1 if claim.direction == "higher" else -1
-    beyond = sign * effect + (claim.margin or 0.0)
-    return "as claimed" if beyond > 0 else "opposite" if beyond < 0 else "none"
-
-
-def seeds_needed(
-    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence, alpha: float
-) -> int | None:
-    """Seeds with which a test at ``alpha`` decides with 80% power, if all is as observed.
-
-    None: the effect lies on the boundary, or the units alone leave it open however many seeds.
-    """
-    found = _contrast(pairs, evidence)
-
-    def power(seeds: int) -> float:
-        if claim.test == "time_to_event":
-            return log_rank_power(*_times(pairs, evidence), seeds, alpha)
-        then = found.with_seeds(seeds)
-        if claim.test == "equivalence":
-            assert claim.margin is not None
-            outside = claim.margin if found.effect > 0 else -claim.margin
-            if abs(found.effect) > claim.margin:
-                return then.power_beyond(outside, alpha)
-            return then.power_within(claim.margin, alpha)
-        sign = 1 if claim.direction == "higher" else -1
-        return then.power_beyond(0.0 if claim.margin is None else -sign * claim.margin, alpha)
-
-    if power(MOST_SEEDS) < POWER:
-        return None
-    low, high = 1, MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
-    return max(high, FEWEST_PAIRS)
-
-
-def _contrast(pairs: Sequence[tuple[float, float]], evidence: Evidence) -> Contrast:
-    ours, theirs = zip(*pairs, strict=True)
-    return contrast(ours, theirs, UnitChance(evidence.unit_variance, evidence.unit_freedom))
-
-
-def _times(
-    pairs: Sequence[tuple[float, float]], evidence: Evidence
-) -> tuple[Sequence[float], Sequence[float], float]:
-    """Times of both rows, and when watching them ended: after the last where all were seen."""
-    ours, theirs = zip(*pairs, strict=True)
-    return ours, theirs, evidence.beyond or max(*ours, *theirs) + 1
-
-
-def _pairs(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
-    """Values of the seeds that have one on both sides; a time beyond the budget is the budget."""
-    limit = evidence.beyond if claim.test == "time_to_event" else None
-
-    def value(one: float | None) -> float | None:
-        if limit is None:
-            return one
-        return limit if one is None else min(one, limit)
-
-    both = zip(map(value, evidence.ours), map(value, evidence.theirs), strict=True)
-    return [(one, two) for one, two in both if one is not None and two is not None]
 
 
 def _would_decide(needed: int | None, have: int, *, tested: bool) -> str:

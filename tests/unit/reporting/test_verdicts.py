@@ -8,10 +8,11 @@ from judging import claim, evidence, verdict
 from scipy import stats
 
 from difftransformer.config.claims import VerdictsSlice
+from difftransformer.reporting.claim_tests import seeds_needed
 from difftransformer.reporting.site.marks import mark
 from difftransformer.reporting.statistics import contrast
 from difftransformer.reporting.verdict_job import VerdictsDocument, summarise, to_markdown
-from difftransformer.reporting.verdicts import judge, seeds_needed
+from difftransformer.reporting.verdicts import judge
 
 values = st.lists(st.floats(-5, 5, allow_nan=False), min_size=3, max_size=8)
 directions = st.sampled_from(["lower", "higher"])

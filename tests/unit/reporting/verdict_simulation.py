@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from difftransformer.config.claims import ClaimConfig, Declaration
+from difftransformer.reporting.claim_tests import run_test
 from difftransformer.reporting.document import Evidence
 from difftransformer.reporting.statistics import Contrast, contrast, unit_chance
-from difftransformer.reporting.verdicts import run_test
 
 MARGIN = 0.5
 
