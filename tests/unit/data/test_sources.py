@@ -1,17 +1,14 @@
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from difftransformer.config.data import DatasetConfig, FilesSource, HubSource
-from difftransformer.data.documents import Cursor, Document, Source, documents, held_out
+from difftransformer.data.documents import Cursor, Source, documents
 from difftransformer.data.packed import SPLITS
 from difftransformer.data.sources import Files, corpus_files, open_sources
 from difftransformer.errors import DataError
@@ -98,11 +95,6 @@ def test_the_first_folder_below_a_glob_is_a_package(tmp_path: Path) -> None:
     ]:
         read = open_source(**globs, hold_out=hold_out).read("train", Cursor())
         assert [document.package for document in read] == packages
-
-
-def test_held_out_share() -> None:
-    share = sum(held_out(f"document {n}", 0.1) for n in range(5000)) / 5000
-    assert share == pytest.approx(0.1, abs=0.02)
 
 
 def test_named_validation_files_take_the_place_of_the_hash(tmp_path: Path) -> None:
@@ -331,29 +323,3 @@ def test_plan_and_job_read_linked_folders(tmp_path: Path, monkeypatch: pytest.Mo
     assert corpus_files(dataset) == [Path("data/a.jsonl"), Path("data/linked/deep/a.jsonl")]
     packages = [one.package for one in open_sources(dataset)["mine"].read("train", Cursor())]
     assert packages == [None, "0 linked"]
-
-
-@given(st.sets(st.text("abc", min_size=1), min_size=2, max_size=12), st.floats(1e-9, 0.9))
-def test_of_few_documents_one_is_held_out_and_one_is_trained_on(
-    texts: set[str], share: float
-) -> None:
-    class Texts:
-        kind, weight, origin, has_validation, by_name = "made", 1.0, "here", False, True
-
-        def read(self, split: str, start: Cursor) -> Iterator[Document]:
-            for number, text in enumerate(sorted(texts)):
-                yield Document(text, "x", Cursor(0, number + 1))
-
-        def identity(self) -> list[Any]:
-            return []
-
-    split = {
-        name: {one.text for one in documents(Texts(), name, share)}
-        for name in ("train", "validation")
-    }
-    assert all(split.values())
-    assert split["train"] | split["validation"] == texts
-    assert not split["train"] & split["validation"]
-    by_share = {text for text in texts if held_out(text, share)}
-    if by_share and by_share != texts:
-        assert split["validation"] == by_share

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +118,11 @@ def test_the_config_can_be_read_alone(tmp_path: Path) -> None:
     assert read_config(tmp_path).attention["variant"] == "diff_v1"
     content = json.loads((tmp_path / CONFIG).read_text())
     assert content["auto_map"]["AutoConfig"] == "modeling_difftransformer.DiffTransformerConfig"
+
+
+def test_transformers_is_not_imported_by_the_models_themselves() -> None:
+    code = (
+        "import sys, difftransformer.models.checkpoint, difftransformer.models.export\n"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

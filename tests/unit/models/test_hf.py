@@ -1,7 +1,5 @@
 """The transformers face: generation with a cache and padding, saving, Auto classes."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -336,18 +334,10 @@ def test_the_attention_implementation_can_be_changed() -> None:
     torch.testing.assert_close(model(prompt(9)).logits, before)
 
 
-def test_transformers_is_not_imported_by_the_models_themselves() -> None:
-    code = (
-        "import sys, difftransformer.models.checkpoint, difftransformer.models.export\n"
-        "sys.exit('transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_a_model_is_compiled_whole_with_its_loss() -> None:
     """As in training, so without a cache, by the backend that `auto` takes on a CPU."""
     torch._dynamo.reset()
-    model, tokens = face(build({"variant": "diff_v1"}, backend="measured")).train(), prompt(12)
+    model, tokens = face(build({"variant": "diff_v1"}, backend="cpu_dispatch")).train(), prompt(12)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     outcomes = []
     for call in (compiled, model):

@@ -1,6 +1,5 @@
 """Journals against a real MLflow store on SQLite."""
 
-import json
 import logging
 import sqlite3
 import threading
@@ -14,40 +13,15 @@ from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 from stored_runs import curve, log, runs, train
 
-from difftransformer.provenance.job import JobIdentity, job
 from difftransformer.provenance.journal import Delivery, SpoolTracker
 from difftransformer.provenance.mlflow_sink import MlflowSink
-from difftransformer.provenance.mlflow_views import STAGES
-from difftransformer.provenance.result import Units
 from difftransformer.provenance.spool import JOURNAL, SENT, Sent
-from difftransformer.provenance.sync import initialise_tracking, sync_tracking
+from difftransformer.provenance.sync import sync_tracking
 from difftransformer.provenance.tracking import start_job
 
 pytestmark = pytest.mark.usefixtures("workspace")
 AT_ONCE = Delivery(live_after=0.0, live_every=0.05)
 CLOSED_PORT = "http://127.0.0.1:9"
-
-
-def test_the_store_has_an_experiment_a_stage(client: MlflowClient, uri: str) -> None:
-    found = {experiment.name: experiment for experiment in client.search_experiments()}
-    assert set(found) == {f"difftransformer/{stage}" for stage in STAGES}  # and no empty Default
-    assert all(one.tags["mlflow.note.content"] for one in found.values())
-
-
-def test_an_experiment_of_another_version_gets_our_view(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    made = client.get_experiment_by_name("difftransformer/evaluate")
-    assert made is not None
-    client.set_experiment_tag(made.experiment_id, "mlflow.sharedViewState.difftransformer", "{}")
-    initialise_tracking(uri, tmp_path / "ready.json")
-    found = client.get_experiment(made.experiment_id).tags
-    view = json.loads(found["mlflow.sharedViewState.difftransformer"])
-    assert "tags.`suite`" in view["selectedColumns"]
-    place = f"/#/experiments/{made.experiment_id}/runs?viewStateShareKey=difftransformer"
-    place += "&workflowType=machine_learning"  # the layout for language models has no runs
-    assert found["mlflow.experimentKind"] == "custom_model_development"
-    assert MlflowSink(uri).views()["evaluate"] == place
 
 
 def test_everything_of_a_job_arrives(
@@ -87,60 +61,6 @@ def test_everything_of_a_job_arrives(
     caplog.clear()
     sync_tracking(tmp_path / "results", uri)
     assert not caplog.records  # nothing to do twice
-
-
-def test_runs_are_tagged_with_the_tables_that_show_them(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    results = tmp_path / "results"
-    for stage, name, tags in (
-        ("pretrain", "shown/0", {"rule": "pretrain"}),
-        ("evaluate", "shown/0/suite", {"rule": "evaluate", "upstream": "pretrain-shown/0"}),
-        ("pretrain", "unused/0", {"rule": "pretrain"}),
-        ("tables", "table6/table", {
-            "rule": "build_table", "run": "table6", "upstream": "evaluate-shown/0/suite gone",
-        }),
-    ):  # fmt: skip
-        tags |= {"scale": "tiny", "mlflow.note.content": "a run"}
-        with start_job(stage, name, f"{stage}-{name}", results / stage / name, {}, tags, uri):
-            pass
-    sync_tracking(results, uri)
-    label = "tags.`shown_in.table6` = 'yes'"
-    ids = [experiment.experiment_id for experiment in client.search_experiments()]
-    shown = {run.info.run_name for run in client.search_runs(ids, label)}
-    assert shown == {"shown/0", "shown/0/suite"}
-    assert MlflowSink(uri, results).mark_shown() == 0  # once is enough
-    link = "[table6](http://127.0.0.1:5001/tiny/table6.html)"
-
-    def notes() -> dict[str, str]:
-        found = {run.info.run_name: run.data.tags for run in client.search_runs(ids)}
-        return {name: found[name].get("mlflow.note.content", "") for name in (*shown, "unused/0")}
-
-    assert all(notes()[name] == f"a run\n\nIn the report: {link}" for name in shown)
-    assert notes()["unused/0"] == "a run"
-    MlflowSink(uri, results).link_reports("http://127.0.0.1:5601")  # as of another port
-    assert all(link.replace("5001", "5601") in notes()[name] for name in shown)
-    assert MlflowSink(uri, results).mark_shown() == 0
-
-
-def test_the_key_metrics_of_evaluations_are_columns(
-    client: MlflowClient, uri: str, tmp_path: Path
-) -> None:
-    results = tmp_path / "results"
-    for suite, metrics, units in (
-        ("slices", {"tokens": 9, "loss": 3.0}, {"loss": Units(unit="windows", shares=[])}),
-        ("sinks", {"sink share": 0.5, "threshold": 0.1}, None),
-    ):
-        identity = JobIdentity("evaluate", "evaluate", "tiny", "a", "f" * 64, 0, suite)
-        with job(identity, state=results / suite / "x", params={}, uri=uri, root=results) as one:
-            one.write_result(results / f"{suite}.json", "evaluation", metrics, {}, units=units)
-    sync_tracking(results, uri)
-    initialise_tracking(uri, tmp_path / "ready.json", results)  # which leaves the columns
-    experiment = client.get_experiment_by_name("difftransformer/evaluate")
-    assert experiment is not None
-    view = json.loads(experiment.tags["mlflow.sharedViewState.difftransformer"])
-    columns = [one for one in view["selectedColumns"] if one.startswith("metrics.")]
-    assert columns == ["metrics.`loss`", "metrics.`sink share`"]
 
 
 @pytest.mark.parametrize("lost", ["position", "file"])
