@@ -7,8 +7,10 @@ fork would lose, which has asked no card for anything. Every other call starts a
 here.
 
 A message is one packet: the call with its standard streams, then numbers of signals to pass on;
-back comes the job's wait status. Each side knows the end of another by its socket: that of who
-called kills the job, that of the head ends the warm process as soon as it has no job.
+back comes the job's wait status. Each side asks the kernel whether the other is of the same user:
+an address may be an old one, at which somebody else listens now. Each side knows the end of another
+by its socket: that of who called kills the job, that of the head ends the warm process as soon as
+it has no job.
 """
 
 import io
@@ -16,6 +18,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -93,7 +96,7 @@ def hand_over() -> None:
     Ends this process as the job ended; otherwise returns.
     """
     address = os.environ.get(VARIABLE, "off")
-    if address == "off":
+    if address == "off" or not hasattr(socket, "SO_PEERCRED"):
         return
     passed: list[int] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -106,10 +109,16 @@ def hand_over() -> None:
         answer = _REFUSED
         try:
             connection.connect(address)
-            call = json.dumps([sys.argv, dict(os.environ), _conditions()]).encode()
-            socket.send_fds(connection, [call], [0, 1, 2])  # before any number of a signal
-            previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
-            answer = connection.recv(len(_REFUSED) + 64)
+            if _is_own(connection):
+                call = json.dumps([sys.argv, dict(os.environ), _conditions()]).encode()
+                socket.send_fds(connection, [call], [0, 1, 2])  # before any number of a signal
+                previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+                answer = connection.recv(len(_REFUSED) + 64)
+            else:
+                print(
+                    f"warning: another user listens at {address}: it is not used; unset {VARIABLE}",
+                    file=sys.stderr,
+                )
         except OSError:
             pass
         finally:
@@ -121,6 +130,13 @@ def hand_over() -> None:
         _end(int(answer))
     for signalled in passed:  # no job has it: it is this process's own
         os.kill(os.getpid(), signalled)
+
+
+def _is_own(connection: socket.socket) -> bool:
+    """Whether the other end, as the kernel knows it, is a process of this one's user."""
+    size = struct.calcsize("3i")  # process, user, group
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(struct.unpack("3i", peer)[1] == os.geteuid())
 
 
 def _end(status: int) -> None:
@@ -217,6 +233,10 @@ class _Server:
 
     def _accept(self, listener: socket.socket) -> bool:
         connection, _ = listener.accept()
+        if not _is_own(connection):
+            with suppress(OSError), connection:
+                connection.send(_REFUSED)
+            return False
         self._ready.register(connection, self._read, self._answer)
         return False
 

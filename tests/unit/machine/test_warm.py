@@ -2,11 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,8 @@ COMMAND = f"""#!{sys.executable}
 import os, sys
 from difftransformer.machine import warm
 import ours
+if os.environ.get("CLAIMS") == ("server" if sys.argv[1:2] == [warm.COMMAND] else "client"):
+    os.geteuid = lambda: 12345
 if sys.argv[1:2] == [warm.COMMAND]:
     warm.serve([os.environ.get("IMPORTED", "decimal")])
 else:
@@ -269,6 +273,50 @@ def test_threads_are_not_forked(
         started.head.communicate()
         said = f"warning: {module} left a thread or card: no job is forked\n" * (how == "cold")
         assert capfd.readouterr().err == said
+
+
+def test_an_address_at_which_another_user_listens_gets_nothing_and_decides_nothing(
+    folder: Path,
+) -> None:
+    """The listener is of another user where this is root; elsewhere the call says that it is."""
+    command = folder / "command"
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+    (folder / "ours.py").write_text("")
+    heard, told = os.pipe()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(folder / "jobs"))
+    if (stranger := os.fork()) == 0:
+        with suppress(OSError):  # who has heard enough is gone
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            listener.listen()
+            os.write(told, b"listens")
+            connection, _ = listener.accept()
+            os.write(told, connection.recv(1 << 20)[:99] or b"nothing")
+            connection.send(b"0")
+        os._exit(0)
+    assert os.read(heard, 99) == b"listens"
+    claims = {} if os.geteuid() == 0 else {"CLAIMS": "client"}
+    ended = subprocess.run(
+        [command, SAY], capture_output=True, text=True, check=False,
+        env={**os.environ, **claims, warm.VARIABLE: str(folder / "jobs")},
+    )  # fmt: skip
+    assert os.read(heard, 99) == b"nothing"
+    os.waitpid(stranger, 0)
+    listener.close()
+    for end in (heard, told):
+        os.close(end)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "cold")
+    assert ended.stderr.startswith(f"warning: another user listens at {folder / 'jobs'}")
+
+
+def test_calls_of_another_user_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAIMS", "server")  # of itself, so that whoever calls is another
+    started = Warm(folder)
+    assert started.call(SAY) == (0, "cold")
+    started.head.kill()
+    started.head.communicate()
 
 
 def test_off_starts_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
