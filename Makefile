@@ -1,9 +1,22 @@
 # Thin: every line is a command you could type. `make help` lists the targets.
 SHELL := /bin/bash
-configured = $(shell sed -n "s/^$(1): *[\"']*\([^ \"'\#]*\).*/\1/p" config/config.yaml)
+KNOWN := ARTIFACT SCALE SEEDS CORES PORT ABLATION PYTHON
+ifeq ($(MAKELEVEL),0)  # what an outer make was given is its own
+UNKNOWN := $(filter-out $(KNOWN) MAKE% SHELL,$(foreach one,$(.VARIABLES),$(if $(filter command,$(origin $(one))),$(one))))
+$(if $(UNKNOWN),$(error there is no $(firstword $(UNKNOWN)); what can be set is $(KNOWN)))
+endif
+# Values are checked before the shell reads one, then quoted. Make itself would expand a dollar sign, and run
+# what is behind a line break as a line of its own.
+define newline
+
+
+endef
+quoted = '$(subst ','\'',$(1))'
+PLAIN := ^([][[:alnum:]_./~][][[:alnum:]_./~,+@=:\ -]*)?$$
+safe = $(if $(findstring $$,$(value $(1)))$(findstring $(newline),$(value $(1))),,$(shell [[ $(call quoted,$(value $(1))) =~ $(PLAIN) ]] && echo yes))
+$(foreach one,$(KNOWN),$(if $(filter command environment,$(origin $(one))),$(if $(call safe,$(one)),,\
+  $(error $(one) takes letters, digits, blanks and _ . / ~ , + @ = : [ ] - alone, and no - at its beginning))))
 ARTIFACT ?= headline
-SCALE ?= $(call configured,scale)
-RESULTS := $(call configured,results)
 PYTHON ?= python3
 NEW_ENOUGH := 'import sys; sys.exit(sys.version_info < (3, 11))'
 # nproc heeds OMP_NUM_THREADS, which is about threads of one job.
@@ -22,13 +35,13 @@ endif
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-# Without SEEDS the scale says how many each artifact has.
-CONFIG = --config scale=$(SCALE) $(if $(SEEDS),'seeds=$(SEEDS)')
-KNOWN := ARTIFACT SCALE SEEDS CORES PORT ABLATION PYTHON
-ifeq ($(MAKELEVEL),0)  # what an outer make was given is its own
-UNKNOWN := $(filter-out $(KNOWN) MAKE% SHELL,$(foreach one,$(.VARIABLES),$(if $(filter command,$(origin $(one))),$(one))))
-$(if $(UNKNOWN),$(error there is no $(firstword $(UNKNOWN)); what can be set is $(KNOWN)))
-endif
+# Where SCALE or SEEDS is not given, config.yaml and the scale say; make reads neither.
+CONFIG = $(if $(SCALE)$(SEEDS),--config $(if $(SCALE),$(call quoted,scale=$(SCALE))) $(if $(SEEDS),$(call quoted,seeds=$(SEEDS))))
+scale = $(if $(SCALE),--scale $(call quoted,$(SCALE)))
+seeds = $(if $(SEEDS),--seeds $(call quoted,$(SEEDS)))
+cores = $(call quoted,$(CORES))
+python = $(call quoted,$(PYTHON))
+artifacts = $(foreach one,$(ARTIFACT),$(call quoted,$(one)))
 
 .PHONY: help install reproduce plan rerun verify ui test test-slow test-faults test-kernels test-tiles test-slurm test-kills test-s3 test-postgres lint pictures schema docs rooms clean
 
@@ -41,8 +54,8 @@ install: .venv/installed  ## .venv with what the pipeline needs, pinned
 # The stamp holds this folder, for the check at the top.
 .venv/installed: pyproject.toml constraints.txt
 	@if [ $(origin PYTHON) = file ] && [ "$$(cat $@ 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/python -c $(NEW_ENOUGH) 2>/dev/null; then true; \
-	elif $(PYTHON) -c $(NEW_ENOUGH); then $(PYTHON) -m venv --clear .venv; \
-	else echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.12" >&2; exit 2; fi
+	elif $(python) -c $(NEW_ENOUGH); then $(python) -m venv --clear .venv; \
+	else echo "error: "$(python)" is $$($(python) -V 2>&1), needed is Python 3.11 or newer: make install PYTHON=python3.12" >&2; exit 2; fi
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(call pip_install,pipeline$(comma)eval)
 	pwd -P >$@
@@ -56,46 +69,46 @@ install: .venv/installed  ## .venv with what the pipeline needs, pinned
 	touch $@
 
 reproduce: install  ## ARTIFACT=headline SCALE=tiny CORES=2: tables, figures, report; SEEDS=3 for other than the scale's
-	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
-	@mkdir -p reports && ln -sfn $(if $(filter /%,$(RESULTS)),,../)$(RESULTS)/$(SCALE)/report reports/$(SCALE)
-	@echo "report: reports/$(SCALE)/index.html"
+	snakemake $(artifacts) --cores $(cores) $(CONFIG)
+	@built=$$(difftransformer results_folder $(scale)) && up=$$([[ $$built = /* ]] || echo ../) && mkdir -p reports && \
+	  ln -sfn "$$up$$built/report" "reports/$${built##*/}" && echo "report: reports/$${built##*/}/index.html"
 
 plan: install  ## what `make reproduce` with the same settings would run, and why
-	snakemake $(ARTIFACT) --dry-run $(CONFIG)
-	$(if $(shell grep -s '^machine:' config/scales/$(SCALE).yaml),difftransformer show_costs $(ARTIFACT) --scale $(SCALE) $(if $(SEEDS),--seeds '$(SEEDS)'))
+	snakemake $(artifacts) --dry-run $(CONFIG)
+	@difftransformer show_costs $(artifacts) --as-planned $(scale) $(seeds)
 
 rerun: install  ## ABLATION=ablation_group_norm: train and evaluate exactly it again, and its tables
-	@test -n "$(ABLATION)" || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
-	difftransformer rerun $(ABLATION) --scale $(SCALE) $(if $(SEEDS),--seeds '$(SEEDS)') --cores $(CORES)
+	@test -n $(call quoted,$(ABLATION)) || { echo "error: which one? make rerun ABLATION=ablation_group_norm" >&2; exit 2; }
+	difftransformer rerun $(call quoted,$(ABLATION)) $(scale) $(seeds) --cores $(cores)
 
 ui: install  ## PORT=5000: MLflow's runs and, a port further, the reports, on loopback
 	difftransformer sync_tracking
-	difftransformer ui --port $(PORT)
+	difftransformer ui --port $(call quoted,$(PORT))
 
 verify: SCALE = smoke
 verify: install  ## ARTIFACT=headline SCALE=smoke: rebuild it aside, compare all checksums
-	snakemake $(ARTIFACT) --cores $(CORES) $(CONFIG)
+	snakemake $(artifacts) --cores $(cores) $(CONFIG)
 	rm -rf results-verify
-	MLFLOW_TRACKING_URI=off snakemake $(ARTIFACT) --cores $(CORES) --drop-metadata \
+	MLFLOW_TRACKING_URI=off snakemake $(artifacts) --cores $(cores) --drop-metadata \
 	  $(CONFIG) results=results-verify
-	difftransformer compare_builds $(RESULTS)/$(SCALE) results-verify/$(SCALE)
+	difftransformer compare_builds "$$(difftransformer results_folder $(scale))" results-verify/$(call quoted,$(SCALE))
 	rm -rf results-verify
 
 test: .venv/dev  ## the tests, but for those below, a worker for each core
-	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 pytest -n $(cores) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/dev  ## those that take long and show more of what a quicker one shows
-	OMP_NUM_THREADS=1 pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m slow
+	OMP_NUM_THREADS=1 pytest -n $(cores) --dist loadfile --no-loadscope-reorder -m slow
 
 test-faults: .venv/dev  ## every fault there is: kills, full disks, damage, outages of tracking
 	OMP_NUM_THREADS=1 pytest tests/faults tests/unit/training/test_distributed.py -m ""
 
 test-kernels: .venv/dev  ## one of five tiles of the fused kernels for every part; the contract in the interpreter
-	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m "kernels and not exhaustive"
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(CORES) tests/kernels/interpreted tests/attention/test_contract.py -k fused -m ""
+	OMP_NUM_THREADS=1 pytest -n $(cores) tests/kernels -m "kernels and not exhaustive"
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 pytest -n $(cores) tests/kernels/interpreted tests/attention/test_contract.py -k fused -m ""
 
 test-tiles: .venv/dev  ## every tile of the fused kernels for every part
-	OMP_NUM_THREADS=1 pytest -n $(CORES) tests/kernels -m kernels
+	OMP_NUM_THREADS=1 pytest -n $(cores) tests/kernels -m kernels
 
 test-slurm: .venv/services  ## tables through profiles/slurm on a Slurm of one node that is made for it
 	OMP_NUM_THREADS=1 pytest -n 2 --dist loadfile tests/slurm -m slurm
@@ -117,7 +130,7 @@ lint: .venv/dev  ## ruff, mypy, snakefmt, snakemake --lint, import-linter
 	lint-imports
 
 pictures: .venv/dev  ## SCALE=tiny: docs/report_*.png of the report there, by the browser tests
-	REPORT_PICTURES=docs REPORT_SCALE=$(SCALE) pytest tests/browser/test_pictures.py
+	REPORT_PICTURES=docs $(if $(SCALE),REPORT_SCALE=$(call quoted,$(SCALE))) pytest tests/browser/test_pictures.py
 
 schema: install  ## regenerate config/README.md and config/schema from the typed settings
 	difftransformer write_schema

@@ -106,6 +106,22 @@ def test_shell_commands_hold_paths_and_ids_of_ours_alone(repository: Path) -> No
                 assert "input" not in found, f"{path}: a user's paths in a command"
 
 
+def test_make_reads_no_yaml_and_quotes_what_it_is_given(repository: Path) -> None:
+    lines = (repository / "Makefile").read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
+    assert ".yaml" not in text
+    known = re.search(r"^KNOWN := (.+)", text, re.MULTILINE)
+    assert known is not None
+    settings = "|".join(known[1].split())
+    found = list(re.finditer(rf"\$[({{]({settings})[)}}]", text))
+    assert {one[1] for one in found} == {*known[1].split()}
+    for one in found:  # in a condition, split into words, or quoted
+        before = text[: one.start()]
+        assert re.search(
+            rf"\$\((if (\$\(({settings})\))*|foreach one,|call quoted,(scale=|seeds=)?)$", before
+        ), f"{before.splitlines()[-1]}{one[0]}"
+
+
 def test_an_image_has_all_that_git_knows_and_no_secret(repository: Path, tmp_path: Path) -> None:
     lines = (repository / ".dockerignore").read_text().splitlines()
     patterns = [line for line in lines if line and not line.startswith("#")]

@@ -1,5 +1,6 @@
-"""`make install` notices a .venv that cannot be used as it is."""
+"""`make install` notices a .venv that cannot be used as it is; no value given to make is run."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+
+SETTINGS = ("ARTIFACT", "SCALE", "SEEDS", "CORES", "PORT", "ABLATION", "PYTHON")
+RECORD = """#!{python}
+import json, sys
+with open("called", "a") as file:
+    print(json.dumps(sys.argv), file=file)
+if "results_folder" in sys.argv:
+    print("built/tiny")
+"""
+"""A command that notes how it was called."""
 
 
 @pytest.fixture
@@ -20,6 +31,30 @@ def project(repository: Path, tmp_path: Path) -> Path:
     (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
     (folder / ".venv" / "installed").write_text(f"{folder.resolve()}\n")
     return folder
+
+
+@pytest.fixture
+def recorded(project: Path) -> Path:
+    """The project, with commands that only note how they were called."""
+    for name in ("snakemake", "difftransformer"):
+        command = project / ".venv" / "bin" / name
+        command.write_text(RECORD.format(python=sys.executable))
+        command.chmod(0o755)
+    return project
+
+
+def make(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["make", *words], cwd=folder, env=inherited | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def calls(folder: Path) -> list[list[str]]:
+    """What was called, each command as its name and words."""
+    lines = [json.loads(line) for line in (folder / "called").read_text().splitlines()]
+    return [[Path(command).name, *words] for command, *words in lines]
 
 
 def is_up_to_date(folder: Path) -> bool:
@@ -60,3 +95,66 @@ def test_an_environment_reached_through_a_link_is_left_alone(project: Path) -> N
     link = project.with_name("link")
     link.symlink_to(project)
     assert is_up_to_date(link)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_no_value_is_run(recorded: Path, setting: str) -> None:
+    for run in (
+        "tiny;touch ran", "3';touch ran;'", '"; touch ran; "', "$(touch ran)", "$$(touch ran)",
+        "$(shell touch ran)", "${shell touch ran}", "`touch ran`", "tiny\ntouch ran",
+        "a\n\ttouch ran", "a & touch ran", "a | tee ran", "a > ran", "\\';touch ran;#",
+    ):  # fmt: skip
+        for target in ("plan", "install", "rerun", "verify"):
+            for ended in (
+                make(recorded, target, f"{setting}={run}"),
+                make(recorded, target, **{setting: run}),
+            ):
+                assert ended.returncode == 2, (run, ended.stdout)
+                assert f"*** {setting} takes letters, digits" in ended.stderr, run
+                assert ended.stderr.count("\n") == 1 and ended.stdout == ""
+    assert not (recorded / "called").exists()
+    assert not [path for path in recorded.rglob("*") if path.name == "ran"]
+
+
+def test_nothing_of_the_configuration_is_run(recorded: Path) -> None:
+    text = "scale: tiny;touch${IFS}ran\nresults: built;touch${IFS}ran\n"
+    (recorded / "config" / "config.yaml").write_text(text)
+    for target in ("plan", "reproduce", "verify", "help"):
+        make(recorded, target)
+    assert not (recorded / "ran").exists()
+
+
+def test_without_a_scale_the_configuration_says(recorded: Path) -> None:
+    assert make(recorded, "plan").returncode == 0
+    assert calls(recorded) == [
+        ["snakemake", "headline", "--dry-run"],
+        ["difftransformer", "show_costs", "headline", "--as-planned"],
+    ]
+
+
+def test_what_is_given_reaches_the_commands_as_it_is(recorded: Path) -> None:
+    words = ("ARTIFACT=table2 table6", "SCALE=smoke", "SEEDS=[4, 6]", "CORES=all")
+    assert make(recorded, "reproduce", *words).returncode == 0
+    config = ["--config", "scale=smoke", "seeds=[4, 6]"]
+    built = ["snakemake", "table2", "table6", "--cores", "all", *config]
+    assert calls(recorded) == [built, ["difftransformer", "results_folder", "--scale", "smoke"]]
+    (recorded / "called").unlink()
+    ended = make(recorded, "rerun", "ABLATION=ablation_group_norm", *words[1:3], "CORES=2")
+    assert ended.returncode == 0
+    given = ["--scale", "smoke", "--seeds", "[4, 6]", "--cores", "2"]
+    assert calls(recorded) == [["difftransformer", "rerun", "ablation_group_norm", *given]]
+
+
+def test_the_report_is_linked_by_its_scale(recorded: Path) -> None:
+    ended = make(recorded, "reproduce")
+    assert ended.stdout.endswith("report: reports/tiny/index.html\n")
+    assert (recorded / "reports" / "tiny").readlink() == Path("../built/tiny/report")
+
+
+def test_verify_compares_the_two_builds(recorded: Path) -> None:
+    assert make(recorded, "verify", "CORES=2").returncode == 0
+    assert calls(recorded)[-1] == [
+        "difftransformer", "compare_builds", "built/tiny", "results-verify/smoke",
+    ]  # fmt: skip
+    aside = ["--drop-metadata", "--config", "scale=smoke", "results=results-verify"]
+    assert calls(recorded)[1] == ["snakemake", "headline", "--cores", "2", *aside]

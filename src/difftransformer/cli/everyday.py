@@ -21,9 +21,10 @@ from difftransformer.cli.frame import (
     load_plan,
     people,
 )
-from difftransformer.config.project import settings_given
+from difftransformer.config.project import load_project, settings_given
 from difftransformer.config.yaml_files import as_settings
 from difftransformer.errors import UserError
+from difftransformer.planning.layout import Layout
 from difftransformer.provenance.reporting import reporting
 
 Cores = Annotated[int, typer.Option(min=1, help="Jobs at one time.")]
@@ -138,6 +139,14 @@ def open_report(
         typer.echo(page)
         if not webbrowser.open(page.resolve().as_uri()):
             typer.echo("no browser was found here; open that file in one", err=True)
+
+
+@people(BUILD, hidden=True)
+def results_folder(scale: Scale = None, config: Config = Path("config")) -> None:
+    """Print the folder of all that is built at a scale, for the Makefile."""
+    with reporting():
+        project, _ = load_project(config, {} if scale is None else {"scale": scale})
+        typer.echo(Layout(project.results, project.scale).home)
 
 
 def _passed_on(

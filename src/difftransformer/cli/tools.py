@@ -104,12 +104,22 @@ def show_costs(
     targets: Annotated[
         list[str] | None, typer.Argument(help="Artifacts or groups; without any the headline.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="File of config/scales.")] = "paper",
+    scale: Annotated[
+        str | None, typer.Option(help="File of config/scales; without it `paper`.")
+    ] = None,
     seeds: Seeds = None,
     pretrained: Annotated[
         str | None,
         typer.Option(help="Model from elsewhere that is adapted, as config.yaml's `pretrained`."),
     ] = None,
+    as_planned: Annotated[
+        bool,
+        typer.Option(
+            hidden=True,
+            help="For `make plan`: without a scale that of config.yaml, and nothing is said of a "
+            "scale without a machine.",
+        ),
+    ] = False,
     config: Config = Path("config"),
 ) -> None:
     """Say what the trainings behind artifacts cost: GPU-hours, days, disk; nothing is run."""
@@ -118,7 +128,10 @@ def show_costs(
 
     with reporting():
         model = None if pretrained is None else parse_value(pretrained, "--pretrained")
+        scale = scale or (None if as_planned else "paper")
         plan = load_plan(config, scale, seeds=seeds, pretrained=model)
+        if as_planned and plan.catalogue.scale.machine is None:
+            return
         known = {**plan.groups, **plan.artifacts.known}
         for target in targets or []:
             if target in plan.catalogue.artifacts:

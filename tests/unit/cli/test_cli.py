@@ -235,6 +235,24 @@ def test_costs_of_what_does_not_exist_are_one_line(repository: Path) -> None:
     assert known.exit_code == 0 and "GPU-hours" in known.output
 
 
+def test_make_plan_gets_costs_of_scales_with_a_machine_alone(repository: Path) -> None:
+    words = ("show_costs", "table1", "--as-planned", "--config", repository / "config")
+    unforeseen = call(*words)  # of config.yaml's scale
+    assert unforeseen.exit_code == 0 and unforeseen.output == ""
+    assert "GPU-hours" in call(*words, "--scale", "paper").output
+
+
+def test_the_results_folder_is_named_for_make(
+    repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert call("results_folder", "--config", repository / "config").output == "results/tiny\n"
+    given = ("--scale", "smoke", "--config", repository / "config")
+    assert call("results_folder", *given).output == "results/smoke\n"
+    (tmp_path / "config.yaml").write_text("scale: tiny;touch${IFS}x\nheadline: []\n")
+    assert call("results_folder", "--config", tmp_path).exit_code == 2
+    assert "scale: 'tiny;touch${IFS}x' is no name" in caplog.messages[-1]
+
+
 @pytest.mark.parametrize(
     "imported",
     [
