@@ -1,11 +1,13 @@
 """Fixtures of all rooms."""
 
+import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -27,6 +29,36 @@ LONGEST = (
     "examples/test_notebook", "docs/test_site",
 )  # fmt: skip
 """Files that take half a minute and more: begun last, one of them would run on alone."""
+
+
+MAY_SKIP = (
+    "DIFFTRANSFORMER_SHARED_DATA names no folder", "mounting a small file system needs root",
+    "make pictures draws", "the interpreter", "torch has one matmul backend here",
+    "this torch has no product by oneDNN", "without oneDNN",
+)  # fmt: skip
+"""Reasons for which a test may be skipped on a forge too: data and processors that it has not."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail what is skipped."""
+    return _failed_on_a_forge((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Fail a file that is skipped."""
+    return _failed_on_a_forge((yield))
+
+
+def _failed_on_a_forge(report: Any) -> Any:
+    """Make a skipped check a failure where `CI` is set: nobody reads there what was not run."""
+    if os.environ.get("CI") and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(MAY_SKIP):
+            report.outcome = "failed"
+            report.longrepr = f"{report.nodeid}: skipped, but CI is set: {reason}"
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -59,7 +59,7 @@ def faults(repository: Path, declared: Declared) -> Iterator[str]:
 
 def test_every_claim_that_is_in_a_commit_names_it(repository: Path) -> None:
     if not git(repository, "log", "-1") or (repository / ".git" / "shallow").exists():
-        pytest.skip("no whole git history here")
+        pytest.skip("no whole git history here: git fetch --unshallow")
     artifacts = Plan.load(repository / "config").catalogue.artifacts
     declared = {
         (name, claim): known.declared
