@@ -92,8 +92,8 @@ def get_figure_slice(wildcards):
 
 
 def on_this_machine(listings):
-    """Files of the user's are on this machine, wherever results are stored: without a shared file system
-    the jobs that read them run here. A listing is named by its content, so its time says nothing.
+    """The user's files are on this machine, wherever results are stored: without a shared file system
+    the jobs that read them run here. A listing is named by its content, so its time does not count.
     """
     return [ancient(local(listing)) for listing in listings]
 
@@ -199,7 +199,7 @@ onstart:
             require_partitions(get_partitions())
     except (UserError, OSError) as error:
         sys.exit(f"error: {refusal(error)}")
-    # What is forced starts from scratch, though its state would let it go on from where it had finished.
+    # A forced training starts from scratch, though its checkpoint would let it resume.
     said = workflow.dag_settings
     asked = [*said.forcerun, *(said.targets if said.forcetargets else [])]
     asked += ["pretrain", "adapt"] if said.forceall else []

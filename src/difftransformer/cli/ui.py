@@ -51,7 +51,7 @@ def ui(
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
-            # Before MLflow starts: two that make one file both fail.
+            # Before MLflow starts: two processes that create one database both fail.
             views = runs.views(f"http://{HOST}:{port + 1}")
             asked_to_stop = _stop_signals()
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -177,10 +177,10 @@ def _start(uri: str, port: int) -> "subprocess.Popen[bytes]":
 
 
 def _stop_signals() -> threading.Event:
-    """Return an event that SIGINT, SIGTERM and SIGHUP set from now on, however often they come.
+    """Return an event that SIGINT, SIGTERM and SIGHUP set, however often they arrive.
 
-    An exception in their place could be raised while MLflow is being stopped, and MLflow would
-    outlive this process and keep its port. A signal that is ignored, as under nohup, stays so.
+    If a signal raised an exception, a second one could interrupt the stopping of MLflow, which
+    would outlive this process and keep its port. An ignored signal, as under nohup, stays ignored.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -14,7 +14,7 @@ from difftransformer.config.validation import validate
 
 
 def with_overrides(label: str, overrides: str) -> str:
-    """Return the name of a row, with what `set` changes of it."""
+    """Return the label of a row with the settings that `set` overrides."""
     return f"{label} (set: {overrides})" if overrides else label
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from difftransformer.errors import DataError
 
 
-class Below(NamedTuple):
-    """What lies below a folder.
+class FolderContents(NamedTuple):
+    """Files below a folder.
 
     Attributes:
         files: Files that can be opened.
@@ -22,12 +22,12 @@ class Below(NamedTuple):
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files below a folder, see `below`."""
-    return below(folder).files
+    """Return the files below a folder, see `read_folder`."""
+    return read_folder(folder).files
 
 
-def below(folder: Path) -> Below:
-    """Return what lies below a folder and below linked folders; each folder is read once.
+def read_folder(folder: Path) -> FolderContents:
+    """Return the files below a folder and below linked folders; each folder is read once.
 
     A folder that lies there itself comes before the links that lead to it, so that a link changes
     the path of no file.
@@ -35,7 +35,7 @@ def below(folder: Path) -> Below:
     Raises:
         DataError: A folder cannot be read.
     """
-    waiting, seen, found = [folder] if folder.is_dir() else [], set[Path](), Below([], [])
+    waiting, seen, found = [folder] if folder.is_dir() else [], set[Path](), FolderContents([], [])
     for top in waiting:
         for here, folders, names in os.walk(top, onerror=_refuse):
             if (real := Path(here).resolve()) in seen:

@@ -1,4 +1,4 @@
-"""What `set` changes of runs, whose rows are then no longer what they are called."""
+"""Settings of runs that `set` overrides; tables name them in the labels of the rows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -29,7 +29,7 @@ def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
     weights, share = [source.weight for source in sources], dataset.validation_share
     sizes = [_sizes(source, share) if source.by_name else None for source in sources]
     totals = [inf if one is None else float(one.sum()) for one in sizes]
-    rooms = [round(part) for part in parts(totals, weights, budget)]
+    rooms = [round(part) for part in divide_budget(totals, weights, budget)]
     streams = [_texts(source, share) for source in sources]
     if all(known is None or known.sum() <= room for known, room in zip(sizes, rooms, strict=True)):
         rooms = [budget] * len(sources)
@@ -46,8 +46,8 @@ def bpe_sample(dataset: DatasetConfig, budget: int) -> Iterator[str]:
         yield text[:room].decode("utf-8", "ignore")
 
 
-def parts(totals: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
-    """Share a budget out by weights; what sources have too little for goes to the others."""
+def divide_budget(totals: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
+    """Divide a budget by weights; what a source is too small for goes to the others."""
     found = dict.fromkeys(range(len(totals)), 0.0)
     active = set(found)
     while active:

@@ -74,7 +74,7 @@ def is_readable(path: Path) -> bool:
         return False
 
 
-def how_to_convert(endings: Iterable[str]) -> str:
+def conversion_hint(endings: Iterable[str]) -> str:
     """Return how files of other kinds can be read, as the end of a message; empty if unknown."""
     if not any(ending.lower() in _TABLES for ending in endings):
         return ""
@@ -90,7 +90,7 @@ def _kind(path: Path) -> str:
     if kind in _PLAIN or kind in _LINES or (kind == ".parquet" and name is path):
         return kind
     raise DataError(
-        f"{path}: cannot read this kind of file; known are {SUFFIXES}{how_to_convert([kind])}"
+        f"{path}: cannot read this kind of file; known are {SUFFIXES}{conversion_hint([kind])}"
     )
 
 
@@ -112,7 +112,7 @@ def _json_records(path: Path, fields: Fields, start: int) -> Iterator[Record]:
         record = parse_line(line, where)
         if not isinstance(record, dict):
             found = type(record).__name__
-            raise DataError(f"{where}: a JSON object is needed, not {found}{_in_lines(line)}")
+            raise DataError(f"{where}: a JSON object is needed, not {found}{_jq_hint(line)}")
         yield _record(number, record, fields, where)
 
 
@@ -125,11 +125,11 @@ def parse_line(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        cure = _in_lines(line) or "; mend or remove the line"
+        cure = _jq_hint(line) or "; mend or remove the line"
         raise DataError(f"{where}: not JSON ({error}){cure}") from None
 
 
-def _in_lines(line: bytes) -> str:
+def _jq_hint(line: bytes) -> str:
     """Return how JSON over several lines becomes a line each object; empty if it is not that."""
     begin = line.removeprefix(codecs.BOM_UTF8).strip()
     if begin == b"[" or begin.replace(b" ", b"").startswith(b"[{"):

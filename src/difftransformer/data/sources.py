@@ -17,14 +17,14 @@ from difftransformer.config.data import (
     HeldOut,
     HubSource,
 )
-from difftransformer.config.folders import Below, below, files_below
+from difftransformer.config.folders import FolderContents, files_below, read_folder
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
 from difftransformer.data.readers import (
     SUFFIXES,
     Fields,
-    how_to_convert,
+    conversion_hint,
     is_readable,
     read_records,
     require_unicode,
@@ -142,12 +142,14 @@ class Files:
         return "validation" in self._files
 
     @property
-    def passed_over(self) -> Below:
+    def passed_over(self) -> FolderContents:
         """Files below the folders it names whose endings are not read, and what is hidden there."""
         patterns = [*self._config.globs, *self._config.validation]
-        folders = [below(Path(name)) for pattern in patterns for name in _named(pattern)]
+        folders = [read_folder(Path(name)) for pattern in patterns for name in _named(pattern)]
         files = {path for one in folders for path in one.files if not is_readable(path)}
-        return Below(sorted(files), sorted({path for one in folders for path in one.hidden}))
+        return FolderContents(
+            sorted(files), sorted({path for one in folders for path in one.hidden})
+        )
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
@@ -289,7 +291,7 @@ def _matches(name: str, globs: list[str]) -> list[Path]:
             held = f"; there are {len(others)} of {', '.join(endings)}" if others else ""
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
-                f"{Path.cwd()}; what can be read is {SUFFIXES}{held}){how_to_convert(endings)}"
+                f"{Path.cwd()}; what can be read is {SUFFIXES}{held}){conversion_hint(endings)}"
             )
         for one in sorted(matched):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)

@@ -28,7 +28,7 @@ from difftransformer.data.packed import (
     Truncated,
 )
 from difftransformer.data.pool import Submit, encode_documents, encoders
-from difftransformer.data.readers import SUFFIXES, how_to_convert
+from difftransformer.data.readers import SUFFIXES, conversion_hint
 from difftransformer.data.rows import pack_rows
 from difftransformer.data.shards import (
     Part,
@@ -215,7 +215,7 @@ def _log_passed_over(sources: dict[str, Source]) -> None:
             endings = sorted({path.suffix or "none" for path in others})
             _log.info(
                 "source %s: files with other endings passed over: %d (%s); what is read is %s%s",
-                *(name, len(others), _some(endings), SUFFIXES, how_to_convert(endings)),
+                *(name, len(others), _some(endings), SUFFIXES, conversion_hint(endings)),
             )
         if hidden:
             _log.info(

@@ -174,7 +174,7 @@ def load_weights(
 
     Args:
         model: The model, on any device.
-        path: The file, or where it is missing what transformers calls the one of a model in shards.
+        path: The file. If it is missing, its index in transformers' form names the shards.
         share: Gives of a tensor what its target in the model holds of it.
 
     Raises:
@@ -214,7 +214,7 @@ def load_weights(
 
 
 def _shards(path: Path) -> list[Path]:
-    """Return the file itself, or those of the index that transformers writes of a large model."""
+    """Return the file itself, or the shards that its index in transformers' form names."""
     index = path.with_name(f"{path.name}.index.json")
     if path.is_file() or not index.is_file():
         return [path]

@@ -4,7 +4,7 @@ Light: torch is not needed.
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator
 
@@ -22,6 +22,19 @@ def _below_one(given: Literal["exponential"] | float) -> Literal["exponential"] 
 
 
 LambdaInit = Annotated[Literal["exponential"] | float, AfterValidator(_below_one)]
+
+
+class _Layer(Protocol):
+    @property
+    def layer_index(self) -> int: ...
+
+
+def lambda_init_of(layer: _Layer, setting: LambdaInit) -> float:
+    """Return the initial lambda of a layer.
+
+    Only the schedule by depth reads the layer's index, which a layer used alone may lack.
+    """
+    return resolve_lambda_init(setting, layer.layer_index if setting == "exponential" else 0)
 
 
 def resolve_lambda_init(given: LambdaInit, layer: int) -> float:

@@ -35,7 +35,7 @@ BACKENDS = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash_attn"}
 """Our name of each attention implementation that transformers may ask for."""
 
 _CHANGE_NOTHING = ("cache_position", "token_type_ids")
-"""What transformers passes and no model here needs."""
+"""Options that transformers passes and no model here needs."""
 _INPUTS = ("attention_mask", "position_ids", "past_key_values", "inputs_embeds", "labels")
 _OF_THE_LOSS = ("ignore_index", "num_items_in_batch", "shift_labels")
 
@@ -153,7 +153,7 @@ class DiffTransformerForCausalLM(PreTrainedModel, GenerationMixin):  # type: ign
         gradient_checkpointing_func: Callable[..., Any] = checkpoint,
         every_n_layers: int = 1,
     ) -> None:
-        """Compute each layer again in the backward pass; without re-entering, whatever is asked."""
+        """Recompute each layer in the backward pass, always without re-entrant autograd."""
         if every_n_layers != 1 or getattr(gradient_checkpointing_func, "func", checkpoint) is not (
             checkpoint
         ):

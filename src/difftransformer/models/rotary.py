@@ -25,7 +25,7 @@ _ALIGNED = 16
 class RotaryTable:
     """cos and sin for positions 0, 1, ... in float32, made when first needed and kept.
 
-    A compiled graph depends on no data and keeps nothing, so it computes them each time.
+    Compiled code computes the tables at each call: a graph stores nothing between calls.
 
     Not a module with buffers on purpose: tables that are no state survive neither construction on
     the meta device nor a cast to bfloat16 unharmed.

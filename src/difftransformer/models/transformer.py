@@ -175,7 +175,7 @@ class Transformer(LanguageModel):
         """Hidden states after the final norm.
 
         Args:
-            tokens: [B, T] ids, or [B, T, D] what to read in place of their embeddings.
+            tokens: [B, T] ids, or [B, T, D] embeddings.
             positions: [T] or [B, T] rotary positions; None counts on from the cache, or from 0 in
                 each document.
             cache: Keys and values of earlier positions; these T are appended.

@@ -62,12 +62,12 @@ class Foreign:
         return asked.measures_pretrained and (knows_text or self.text(suite, run) is not None)
 
     def check(self, suite: str, run: str, place: str) -> None:
-        """Check that a suite can evaluate a run; what is trained here from the start passes.
+        """Check that a suite can evaluate a run; a run trained here from scratch always passes.
 
         Args:
             suite: The suite.
             run: The run.
-            place: What asks for the evaluation, for messages.
+            place: Where the evaluation is requested, for messages.
 
         Raises:
             ConfigError: The suite cannot evaluate a pretrained model, or reads generated rows.

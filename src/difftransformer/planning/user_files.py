@@ -1,7 +1,7 @@
 """Files that users bring: corpora, tokenizers, benchmark items, folders of pretrained models.
 
 Snakemake knows an input by its time of modification, which `cp -p`, `rsync -t` and `tar x` set
-back, and takes braces in its path for wildcards. A job therefore declares a *listing* of the user's
+back, and it reads braces in a path as wildcards. A job therefore declares a *listing* of the user's
 files that it reads. The name of the listing is made of their paths, sizes and digests: other
 content is another input, and a file that was only touched is the same one.
 """
@@ -21,7 +21,8 @@ from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import digest, file_state
 
 _SETTLED = 2.0
-"""A file that was written within these seconds before it was hashed may change unseen."""
+"""Seconds. The digest of a file written less than this before hashing is not cached: a second write
+may leave its times the same."""
 _WORTH_SAYING = 1 << 32
 """Bytes from which hashing takes so long that it is announced."""
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 _ABANDONED = 86_400.0
-"""Seconds without a write after which a file in the making on another host is taken for left."""
+"""Seconds without a write after which an unfinished file of another host counts as abandoned."""
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _host() -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what processes that are no more have left of ``target``."""
+    """Remove unfinished files of ``target`` whose processes have ended."""
     pattern = re.compile(
         rf"\.{re.escape(target.stem)}\.([\w-]+)\.(\d+)\.partial{re.escape(target.suffix)}", re.ASCII
     )

@@ -4,8 +4,8 @@ A job is rerun when its fingerprint changes, and never resumes state made under 
 
 The code part is the import closure of one module, read from the syntax trees without importing
 anything. It holds every module of this package that is reached by an import statement, also by one
-inside a function, and the ``__init__`` of each package on the way. Of a module
-counts what can change a number, see `syntax`. Left out are
+inside a function, and the ``__init__`` of each package on the way. In a module only code that can
+change a number counts, see `syntax`. Left out are
 
 * the table of the attention registry, and imports from that registry or its package into variants:
   the *selected* variant comes in by ``extra_modules``, so that an edit of one variant, or a new
@@ -15,7 +15,7 @@ counts what can change a number, see `syntax`. Left out are
 * the observers: tracking, its spool and sink, the environment capture, the job frame and this
   module. They watch a computation and do not take part in it.
 
-Texts that a module uses as data are code. Python 3.11 to 3.13 give the same digests.
+Strings that a module uses as data count. Python 3.11 to 3.13 give the same digests.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _is_for_gpus(name: str) -> bool:
 
 @cache
 def _tables(name: str, root: Path) -> list[tuple[str, str]]:
-    """Names and digests of a package's measured tables, which are as good as its code."""
+    """Return names and digests of a package's measured tables, which count as code."""
     path = _source(name, root)
     if path is None or path.name != "__init__.py":
         return []

@@ -39,7 +39,7 @@ from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.mlflow_experiments import find_or_create, show_metrics  # noqa: E402
-from difftransformer.provenance.mlflow_marks import NOTE, linked, shown_in  # noqa: E402
+from difftransformer.provenance.mlflow_links import NOTE, linked, shown_in  # noqa: E402
 from difftransformer.provenance.mlflow_store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, place_of, place_of_run  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402

@@ -9,8 +9,8 @@ from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.fingerprint import named_digest
 
-_SENTENCES = "tokenizer.model"
-_TOKENIZERS = ("tokenizer.json", _SENTENCES, "vocab.json")
+_SENTENCEPIECE = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.json", _SENTENCEPIECE, "vocab.json")
 _WEIGHTS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
@@ -33,8 +33,8 @@ def model_files(model: PretrainedModel) -> list[Path]:
             f"{folder}: has no tokenizer ({', '.join(_TOKENIZERS)}); copy the one it was trained "
             "with into it"
         )
-    if (folder / _SENTENCES).is_file() and not (folder / "tokenizer.json").is_file():
-        _require_sentencepiece(folder / _SENTENCES)
+    if (folder / _SENTENCEPIECE).is_file() and not (folder / "tokenizer.json").is_file():
+        _require_sentencepiece(folder / _SENTENCEPIECE)
     names = [_WEIGHTS] if model.safetensors else [_WEIGHTS, _PICKLED]
     found = next(filter(None, (_weights(folder, name) for name in names)), set())
     if not found:

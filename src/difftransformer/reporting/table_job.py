@@ -107,9 +107,9 @@ def _require_one_value(artifact: str, sections: list[Section]) -> None:
 def _with_overrides(
     sections: list[Section], artifact: ArtifactSlice, results: Results
 ) -> list[Section]:
-    """Note in each cell what `set` changed of the runs behind it; nothing published is beside it.
+    """Note in each cell the settings that `set` overrode, and drop the published value beside it.
 
-    A row of timings is named by its run, and how it was timed.
+    A row of timings is named by its run, then "/" and how it was timed.
     """
     changed = artifact.overrides
     if not changed:

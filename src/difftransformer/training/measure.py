@@ -156,7 +156,7 @@ def validation_windows(dataset: PackedDataset, config: TrainingConfig) -> Iterat
 
 
 def lambdas_follow_tokens(model: LanguageModel) -> bool:
-    """Whether what heads multiply a map by depends on what the model reads."""
+    """Return whether λ depends on the tokens, as in V2."""
     return any(layer.lambdas_follow_tokens for layer in attention_layers(model))
 
 
@@ -164,10 +164,10 @@ def lambdas_follow_tokens(model: LanguageModel) -> bool:
 def final_lambdas(
     model: LanguageModel, dataset: PackedDataset, config: TrainingConfig
 ) -> dict[str, float]:
-    """Return lambda_l{l}, what each layer multiplies the maps by that it subtracts, if it does.
+    """Return λ per layer, as lambda_l{l}; layers without λ are left out.
 
-    Mean over heads, and over the tokens of the validation loss where it depends on them: then all
-    processes that share the model call it.
+    The mean over heads and, if λ depends on the tokens, over those of the validation loss. In that
+    case all processes that share the model call this function.
     """
     model.eval()
     if not lambdas_follow_tokens(model):
@@ -184,7 +184,7 @@ def final_lambdas(
 
 @torch.no_grad()
 def _constant_lambdas(model: LanguageModel) -> dict[str, float]:
-    """Return lambda_l{l} of a model in which it does not depend on the tokens."""
+    """Return λ per layer of a model whose λ does not depend on the tokens."""
     any_input = torch.zeros(1, 1, 1, device=model.output_weight.device)
     found = {
         layer.layer_index: [factors.double().cpu().mean((1, 2))]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from difftransformer.config.data import DatasetConfig
-from difftransformer.data.bpe_sample import bpe_sample, parts
+from difftransformer.data.bpe_sample import bpe_sample, divide_budget
 from difftransformer.data.documents import documents
 from difftransformer.data.sources import open_sources
 from difftransformer.data.tokenizer import TextTokenizer, train_tokenizer
@@ -136,7 +136,7 @@ def test_a_budget_is_shared_out_by_weights(
     sources: list[tuple[float, float]], budget: float
 ) -> None:
     totals, weights = zip(*sources, strict=True)
-    found = parts(totals, weights, budget)
+    found = divide_budget(totals, weights, budget)
     assert all(0 <= part <= total for part, total in zip(found, totals, strict=True))
     assert sum(found) == pytest.approx(min(budget, sum(totals)))
     short = [number for number, part in enumerate(found) if part < totals[number]]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.differential import resolve_lambda_init
+from difftransformer.models.differential import lambda_init_of
 from difftransformer.models.matrices import Linear
 
 DEX = "arXiv 2505.16333"
@@ -103,8 +103,7 @@ class DexAttention(Attention):
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DexSConfig)
         self.selected = config.selected
-        depth = self.layer_index if config.lambda_init == "exponential" else 0
-        self.lambda_init = resolve_lambda_init(config.lambda_init, depth)
+        self.lambda_init = lambda_init_of(self, config.lambda_init)
         k, d = self.selected, self.head_dim
         if config.difference == "head":
             self.difference_proj: Linear = _Own(k, d)  # [B, T, k, d] times W_D

@@ -18,7 +18,7 @@ from difftransformer.config.base import setting
 from difftransformer.config.model import AttentionConfig
 from difftransformer.errors import ConfigError
 from difftransformer.models.attention.base import Attention
-from difftransformer.models.differential import LambdaInit, resolve_lambda_init
+from difftransformer.models.differential import LambdaInit, lambda_init_of
 from difftransformer.models.gradients import full_precision
 from difftransformer.models.kernels.eager import attention_map, differential_map
 from difftransformer.models.normalisation import RMSNorm
@@ -84,8 +84,7 @@ class DifferentialAttention(Attention):
 
     def _make_parameters(self, config: AttentionConfig) -> None:
         assert isinstance(config, DiffV1Config)
-        depth = self.layer_index if config.lambda_init == "exponential" else 0
-        self.lambda_init = resolve_lambda_init(config.lambda_init, depth)
+        self.lambda_init = lambda_init_of(self, config.lambda_init)
         self.factor = 1 - self.lambda_init
         fixed = config.lambda_fixed
         self.lambda_fixed = self.lambda_init if fixed == "init" else fixed

@@ -1,4 +1,4 @@
-"""What leads from a run to the tables and figures that it is behind, and to their pages."""
+"""Tags and links of a run: the tables and figures that show it, and their report pages."""
 
 import re
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ REPORTS = "http://127.0.0.1:5001"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+(?=/)")
 _IN_THE_REPORT = "\n\nIn the report: "
 
-Marks = dict[str, dict[str, str]]
+Tags = dict[str, dict[str, str]]
 """Tags to set, by run."""
 
 
-def shown_in(runs: Iterable[Run]) -> Marks:
-    """Return the tags that runs lack on the tables and figures that show them.
+def shown_in(runs: Iterable[Run]) -> Tags:
+    """Return the missing tags of runs, which name the tables and figures that show them.
 
-    Those are what an artifact's run names as upstream, and what these name in turn. A run gets a
-    tag such as `shown_in.table6`, and links to the pages of the report in its description.
+    An artifact shows its upstream runs, and theirs in turn. Each of them gets a tag such as
+    `shown_in.table6`, and links to the report pages in its description.
     """
     found = {run.data.tags.get("job_id", ""): run for run in runs}
     pages: dict[str, set[tuple[str, str]]] = {}
-    marks: Marks = {}
+    missing: Tags = {}
     for artifact in found.values():
         tags = artifact.data.tags
         if not tags.get("rule", "").startswith("build_"):
@@ -36,13 +36,13 @@ def shown_in(runs: Iterable[Run]) -> Marks:
             behind += [found[name] for name in names if name in found]
             pages.setdefault(run.data.tags["job_id"], set()).add((name, tags.get("scale", "")))
             if run is not artifact and f"shown_in.{name}" not in run.data.tags:
-                marks.setdefault(run.info.run_id, {})[f"shown_in.{name}"] = "yes"
+                missing.setdefault(run.info.run_id, {})[f"shown_in.{name}"] = "yes"
     for job, known in pages.items():
         run = found[job]
         note = run.data.tags.get(NOTE, "")
         if linked(_linked(note, known), REPORTS) != linked(note, REPORTS):
-            marks.setdefault(run.info.run_id, {})[NOTE] = _linked(note, known)
-    return marks
+            missing.setdefault(run.info.run_id, {})[NOTE] = _linked(note, known)
+    return missing
 
 
 def linked(note: str, reports: str) -> str:
