@@ -54,6 +54,17 @@ def test_auto_is_compiled_forward_and_backward(variant: str) -> None:
     assert_compiled_as_called(layer(variant), 12, "aot_eager")
 
 
+@pytest.mark.parametrize("variant", ["softmax", "gpt_oss_sink"])
+def test_a_graph_of_any_length_is_compiled(variant: str) -> None:
+    torch._dynamo.reset()
+    one = layer(variant)
+    called, compiled = copy.deepcopy(one), torch.compile(one, fullgraph=True, backend="aot_eager")
+    for length in (12, 17):
+        x = inputs(length)
+        found, wanted = learned(compiled, one, x), learned(called, called, x)
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["auto", "blocked", "sdpa", "eager"])
 @pytest.mark.parametrize("variant", variants())

@@ -39,11 +39,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | N
     if q.is_cuda and (mask is not None or q.dtype == torch.float32):
         # No fused kernel there shares keys with a mask or in float32; PyTorch would write out maps.
         k, v = per_head(k, q.shape[1]), per_head(v, q.shape[1])
-    causally, shared = mask is None and queries > 1, q.shape[1] != k.shape[1]
     out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=causally, scale=scale, enable_gqa=shared
-    )
+        q, k, v, attn_mask=mask, is_causal=_causally(queries, mask), scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )  # fmt: skip
     return out.transpose(1, 2)
+
+
+def _causally(queries: int, mask: Tensor | None) -> bool:
+    """Whether SDPA is to be causal by itself: with one query it would see the first key alone."""
+    if queries == 1:  # a branch, since a compiled length is compared to a symbol, and not a bool
+        return False
+    return mask is None
 
 
 def attention_with_lse(
@@ -120,7 +127,7 @@ class _WithLse(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
     ) -> tuple[Tensor, Tensor]:
-        is_causal = mask is None and q.shape[-2] > 1
+        is_causal = _causally(q.shape[-2], mask)
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, is_causal, attn_mask=mask, scale=scale
         )
