@@ -11,7 +11,9 @@ import pytest
 import torch
 from tiny_training import make_slice
 
+from difftransformer.config.scale import MachineConfig
 from difftransformer.errors import UserError
+from difftransformer.planning.card import Card
 from difftransformer.training import memory
 
 METHODS = ("full", "dex", "kvo", "lora", "pissa", "galore", "apollo")
@@ -76,6 +78,18 @@ def test_on_a_gpu_logits_leave_their_room_to_the_backward_pass() -> None:
     assert both("cuda", little) == pytest.approx((16 * 3.4, of_logits - 16 * 1.4))
     inputs = 4 * 16 * 32 * 16 * 2  # positions, d_model, sequences, layers
     assert both("cuda", recompute="layer")[0] == pytest.approx(inputs + 16 * 2.4 * layer)
+
+
+def test_a_mask_of_documents_is_part_of_the_estimate() -> None:
+    machine = MachineConfig(card="any", memory_gib=80, peak_tflops=100, mfu=0.4)
+    slices = [
+        make_slice(seq_len=32, backend="sdpa", document_mask=masked) for masked in (False, True)
+    ]
+    here = [memory.estimate_memory(slice, torch.device("cpu")) for slice in slices]
+    for plain, masked in (here, map(Card(machine).estimate, slices)):
+        added = masked.activations - plain.activations
+        assert added >= 16 * 2 * 4 * 32**2  # of each sequence and layer: what SDPA adds to logits
+        assert masked.states == plain.states
 
 
 def test_processes_share_the_states_but_not_what_they_compute() -> None:
