@@ -11,12 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 from fake_results import FakeResults
 
+from difftransformer.provenance.mlflow_server import REPORTS_VARIABLE
 from difftransformer.provenance.mlflow_sink import MlflowSink
 from difftransformer.provenance.result import read_result
 from difftransformer.provenance.sync import sync_tracking
@@ -24,19 +25,38 @@ from difftransformer.provenance.tracking import start_job
 
 Open = Callable[..., Any]
 PATIENCE = 90
+NOTE = "In the report: [table6](reports/tiny/table6.html)"
+
+
+class Served(NamedTuple):
+    """MLflow and the reports, both running."""
+
+    process: int
+    port: int
+    token: str
+
+    @property
+    def mlflow(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{self.token}"
+
+    @property
+    def reports(self) -> str:
+        return f"http://127.0.0.1:{self.port + 1}/{self.token}"
 
 
 @pytest.fixture(scope="module")
-def ports(made: FakeResults, site: Path) -> Iterator[tuple[int, int]]:
-    """Ports of MLflow and of the reports, both running; one job of a cell is tracked."""
+def served(made: FakeResults, site: Path) -> Iterator[Served]:
+    """One job of a cell is tracked, with a file, and its description leads to a report."""
     root = made.root.parent
     result = read_result(made.root / "evaluations/validation_slices/diff/0.json")
     store = f"sqlite:///{root}/mlflow/mlflow.db"
     with start_job(
         "evaluate", "tiny/diff/0", result.job_id, made.root / "state" / "evaluate", {"n": 2},
-        {"run": "diff", "suite": "validation_slices", "seed": 0, "scale": "tiny"}, store,
+        {"run": "diff", "suite": "validation_slices", "seed": 0, "scale": "tiny",
+         "mlflow.note.content": NOTE}, store,
     ) as tracker:  # fmt: skip
         tracker.log_metrics({"loss": 3.25}, 1)
+        tracker.log_artifact(made.root / "evaluations/validation_slices/diff/0.json")
     assert not sync_tracking(root, store).unsent
     port = free_pair()
     words = ["difftransformer", "ui", "--results", str(root), "--tracking", store]
@@ -44,8 +64,11 @@ def ports(made: FakeResults, site: Path) -> Iterator[tuple[int, int]]:
         [sys.executable, "-m", *words, "--port", str(port)], stdout=subprocess.PIPE, text=True
     )
     assert running.stdout is not None
-    assert f"http://127.0.0.1:{port + 1}/tiny/" in running.stdout.readline()
-    yield port, port + 1
+    said = running.stdout.readline()
+    found = re.search(rf"http://127\.0\.0\.1:{port + 1}/([\w-]+)/tiny/$", said.rstrip())
+    assert found is not None, said
+    assert f"http://127.0.0.1:{port}/{found[1]}/#/" in running.stdout.readline()
+    yield Served(running.pid, port, found[1])
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE) == 0
     with socket.socket() as probe:  # MLflow is gone with it
@@ -65,47 +88,101 @@ def free_pair() -> int:
     raise AssertionError("no free port")
 
 
-def status(address: str, **headers: str) -> int:
+def ask(address: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+    body = b"{}" if method in {"POST", "PUT"} else None
+    headers |= {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, body, headers, method=method)
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(address, headers=headers), timeout=PATIENCE
-        ) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return int(answer.status), answer.read()
     except urllib.error.HTTPError as error:
-        return error.code
+        return error.code, error.read()
 
 
-def test_a_cell_leads_to_its_run_in_mlflow(visit: Open, ports: tuple[int, int]) -> None:
-    mlflow, reports = ports
-    page = visit(f"http://127.0.0.1:{reports}/tiny/table6.html")
+def status(address: str, **headers: str) -> int:
+    return ask(address, **headers)[0]
+
+
+def test_a_cell_leads_to_its_run_in_mlflow_and_back(visit: Open, served: Served) -> None:
+    page = visit(f"{served.reports}/tiny/table6.html")
     page.click("[data-cell='diff/valid']")
     page.locator("#panel summary").first.click()
     with page.context.expect_page() as opened:
         page.click("#panel a")
     run = opened.value
-    run.wait_for_url(re.compile(rf":{mlflow}/#/experiments/\d+/runs/\w+"), timeout=PATIENCE * 1000)
+    where = re.compile(rf"{served.mlflow}/#/experiments/\d+/runs/\w+")
+    run.wait_for_url(where, timeout=PATIENCE * 1000)
     run.get_by_text("tiny/diff/0").first.wait_for(timeout=PATIENCE * 1000)
+    link = run.get_by_role("link", name="table6", exact=True).first
+    link.wait_for(timeout=PATIENCE * 1000)
+    assert link.evaluate("link => link.href") == f"{served.mlflow}/reports/tiny/table6.html"
+    assert b"table6" in ask(f"{served.mlflow}/reports/tiny/table6.html")[1]
+    artifacts = run.url.replace("?", "/artifacts?", 1)
+    run.goto(artifacts)
+    run.get_by_text("0.json").first.wait_for(timeout=PATIENCE * 1000)
 
 
 @pytest.mark.slow
 def test_an_experiment_is_shown_by_what_tells_its_runs_apart(
-    visit: Open, ports: tuple[int, int], made: FakeResults
+    visit: Open, served: Served, made: FakeResults
 ) -> None:
     root = made.root.parent
     views = MlflowSink(f"sqlite:///{root}/mlflow/mlflow.db", root).views()
     page = visit("about:blank").context.new_page()  # MLflow's own page asks for what is not there
-    with socket.socket() as probe:
-        while probe.connect_ex(("127.0.0.1", ports[0])):
-            page.wait_for_timeout(500)
-    page.goto(f"http://127.0.0.1:{ports[0]}{views['evaluate']}")
+    page.goto(f"{served.mlflow}{views['evaluate']}", timeout=PATIENCE * 1000)
     page.get_by_text("tiny/diff/0").first.wait_for(timeout=PATIENCE * 1000)
     for column in ("run", "suite", "seed", "scale", "Duration"):
         header = page.get_by_role("columnheader", name=column, exact=True)
         header.first.wait_for(timeout=PATIENCE * 1000)
 
 
-def test_nothing_but_reports_is_served(ports: tuple[int, int], made: FakeResults) -> None:
-    address = f"http://127.0.0.1:{ports[1]}"
+def test_without_the_token_nothing_is_served(served: Served, made: FakeResults) -> None:
+    """Other users of the machine reach the ports; `run` is that of the one tracked job."""
+    store = MlflowSink(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
+    run = store.client.search_runs(store._experiment_ids())[0].info.run_id
+    mlflow, reports = (f"http://127.0.0.1:{served.port + further}" for further in (0, 1))
+    delete, upload = "api/2.0/mlflow/runs/delete", "api/2.0/mlflow-artifacts/artifacts/x/y"
+    for token in ("", "x/", f"x{served.token}/", f"{served.token[:-1]}/", "static-files/", "%2e/"):
+        for method, path in (
+            ("GET", ""), ("GET", "health"), ("GET", "version"),
+            ("POST", delete), ("POST", f"ajax-{delete}"),
+            ("PUT", upload), ("PUT", f"ajax-{upload}"),
+            ("POST", "api/2.0/mlflow/runs/search"), ("POST", "graphql"),
+            ("GET", f"get-artifact?path=0.json&run_uuid={run}"),
+            ("GET", "static-files/favicon.ico"),
+            ("POST", f"ajax-api/2.0/mlflow/upload-artifact?path=x&run_uuid={run}"),
+        ):  # fmt: skip
+            said = ask(f"{mlflow}/{token}{path}", method)
+            assert said[0] == 403 and b"make ui" in said[1], (token, path, said)
+        for path in ("", "tiny/", "tiny/index.html", "run/x"):
+            assert status(f"{reports}/{token}{path}") == 403
+    assert store.client.get_run(run).info.lifecycle_stage == "active"
+
+
+def test_artifacts_are_shown_but_cannot_be_uploaded_in_place(
+    served: Served, made: FakeResults
+) -> None:
+    store = MlflowSink(f"sqlite:///{made.root.parent}/mlflow/mlflow.db", made.root.parent)
+    run = store.client.search_runs(store._experiment_ids())[0].info.run_id
+    for path in ("api", "ajax-api"):
+        address = f"{served.mlflow}/{path}/2.0/mlflow-artifacts/artifacts/x/y"
+        assert ask(address, "PUT")[0] == 503  # MLflow: artifacts are not served
+    result = made.root / "evaluations/validation_slices/diff/0.json"
+    shown = ask(f"{served.mlflow}/get-artifact?path=0.json&run_uuid={run}")
+    assert shown == (200, result.read_bytes())
+
+
+def test_no_other_user_can_read_the_token(served: Served) -> None:
+    ui = psutil.Process(served.process)
+    processes = [ui, *ui.children(recursive=True)]
+    assert len(processes) >= 2
+    assert not any(served.token in word for one in processes for word in one.cmdline())
+    (told,) = {one.environ().get(REPORTS_VARIABLE) for one in processes[1:]}
+    assert told == served.reports
+
+
+def test_nothing_but_reports_is_served(served: Served, made: FakeResults) -> None:
+    address = served.reports
     assert status(f"{address}/tiny/index.html") == status(f"{address}/") == 200
     assert (made.root / "verdicts.json").is_file()
     for path in ("tiny/../verdicts.json", "tiny/%2e%2e/verdicts.json", "tiny/..%2fverdicts.json"):
@@ -118,7 +195,7 @@ def test_nothing_but_reports_is_served(ports: tuple[int, int], made: FakeResults
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
-    ports: tuple[int, int], made: FakeResults, number: signal.Signals
+    served: Served, made: FakeResults, number: signal.Signals
 ) -> None:
     root, port = made.root.parent, free_pair()
     words = ["ui", "--results", str(root), "--tracking", f"sqlite:///{root}/mlflow/mlflow.db"]
@@ -147,9 +224,9 @@ def test_signals_that_come_again_and_again_leave_no_mlflow_behind(
             os.killpg(mlflow.pid, signal.SIGKILL)
 
 
-def test_a_port_in_use_is_one_line(ports: tuple[int, int], made: FakeResults) -> None:
+def test_a_port_in_use_is_one_line(served: Served, made: FakeResults) -> None:
     words = ["-m", "difftransformer", "ui", "--results", str(made.root.parent)]
-    for port in (ports[1], ports[0]):  # of MLflow the reports', then both
+    for port in (served.port + 1, served.port):  # of MLflow the reports', then both
         ended = subprocess.run(
             [sys.executable, *words, "--port", str(port)],
             check=False,

@@ -81,7 +81,7 @@ def test_servers_listen_on_loopback(repository: Path) -> None:
     lines = [line for path in files for line in path.read_text().splitlines()]
     assert not [one for one in lines if re.search(r"mlflow (ui|server)|jupyter|http\.server", one)]
     sources = [path.read_text() for path in sorted((repository / "src").rglob("*.py"))]
-    starts = re.compile(r"Server\(\(.+?\)|\"ui\",\s+\"--.+?\]", re.DOTALL)
+    starts = re.compile(r"_Server\(\(.+?\)|listening\.bind\(.+?\)|host=.+?\)", re.DOTALL)
     calls = [call for text in sources for call in starts.findall(text)]
     assert len(calls) == 2  # the reports' own, and MLflow's
     assert all("HOST" in call for call in calls), calls

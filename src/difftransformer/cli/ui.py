@@ -2,12 +2,12 @@
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from difftransformer.provenance.reporting import reporting
 
 logger = logging.getLogger(__name__)
 Port = Annotated[int, typer.Option(min=1, max=65_534, help="Of MLflow; the reports have the next.")]
-_PATIENCE, _STARTING = 10.0, 60.0  # seconds
+_PATIENCE = 10.0  # seconds
 
 
 @people(BUILD)
@@ -30,7 +30,11 @@ def ui(
     config: Config = Path("config"),
     port: Port = 5000,
 ) -> None:
-    """Serve the reports and MLflow's runs on loopback, side by side, until interrupted."""
+    """Serve the reports and MLflow's runs on loopback, side by side, until interrupted.
+
+    The printed addresses have a token, new at each start. Nothing is served without it, since other
+    users of the machine reach the ports, too.
+    """
     with reporting():
         from difftransformer.errors import UserError
         from difftransformer.provenance.mlflow_views import EXPERIMENTS
@@ -39,27 +43,28 @@ def ui(
 
         root, uri = find_results(config, results, tracking)
         own = is_database(uri) and uri != "off"
-        mlflow = f"http://{HOST}:{port}" if own else bare_address(uri)
-        if own:
-            _require_free(port)
+        token = secrets.token_urlsafe(24)
+        reports = f"http://{HOST}:{port + 1}/{token}"
+        mlflow = f"http://{HOST}:{port}/{token}" if own else bare_address(uri)
+        listening = _listen(port) if own else None
         # Databricks shows its runs itself, where the address of its store does not say.
         shown = own or uri.startswith("http")
-        runs = _Runs(uri if shown else "off", root, mlflow, port if own else None)
-        with report_server(root, port + 1, runs.find) as server:
+        runs = _Runs(uri if shown else "off", root, mlflow)
+        with report_server(root, port + 1, runs.find, token) as server:
             served = scales(root)
             if not served:
                 raise UserError(
                     f"{root}: has no report yet; `make reproduce` builds tables and a report"
                 )
             # Before MLflow starts: two processes that create one database both fail.
-            views = runs.views(f"http://{HOST}:{port + 1}")
+            views = runs.views()
             asked_to_stop = _stop_signals()
             threading.Thread(target=server.serve_forever, daemon=True).start()
             running: subprocess.Popen[bytes] | None = None
             try:
-                running = _start(uri, port) if own else None
+                running = _start(uri, root, listening, reports) if listening else None
                 for scale in served:
-                    typer.echo(f"report at scale {scale}: http://{HOST}:{port + 1}/{scale}/")
+                    typer.echo(f"report at scale {scale}: {reports}/{scale}/")
                 if shown:
                     soon = ", in some ten seconds" if own else ""
                     typer.echo(f"runs{soon}: {mlflow}{EXPERIMENTS}")
@@ -71,7 +76,7 @@ def ui(
             finally:
                 _stop(running)
                 server.shutdown()
-            raise UserError(f"mlflow ui ended by itself with status {running.returncode}")
+            raise UserError(f"MLflow ended by itself with status {running.returncode}")
 
 
 @people(BUILD)
@@ -99,11 +104,10 @@ class _Runs:
         uri: The store, or "off".
         results: Root of results.
         mlflow: Address of MLflow.
-        port: Where it is started on this machine; None: it runs elsewhere.
     """
 
-    def __init__(self, uri: str, results: Path, mlflow: str, port: int | None) -> None:
-        self._uri, self._results, self._mlflow, self._port = uri, results, mlflow, port
+    def __init__(self, uri: str, results: Path, mlflow: str) -> None:
+        self._uri, self._results, self._mlflow = uri, results, mlflow
         self._lock = threading.Lock()
         self._opened: Any = None
 
@@ -111,21 +115,15 @@ class _Runs:
         """Return the address of a job's run, if it is there."""
         if self._uri == "off":
             return None
-        if self._port is not None:
-            _await(self._port)  # whoever clicks at once waits for MLflow, which takes its time
         found = self._store().find(job)
         return f"{self._mlflow}{found}" if found else None
 
-    def views(self, reports: str) -> dict[str, str]:
-        """Return the address of each experiment's view, of a file alone: a server may be down.
-
-        The runs of such a file lead to the reports at the address ``reports``.
-        """
+    def views(self) -> dict[str, str]:
+        """Return the address of each experiment's view, of a file alone: a server may be down."""
         if not self._uri.startswith("sqlite:"):
             return {}
         try:
             found = self._store().views()
-            self._store().link_reports(reports)
         except Exception as error:  # of many kinds; reports are served without
             logger.warning("%s: %s: no views of its experiments", self._uri, in_one_line(error))
             return {}
@@ -140,40 +138,42 @@ class _Runs:
             return self._opened
 
 
-def _require_free(port: int) -> None:
+def _listen(port: int) -> socket.socket:
+    """Return a socket on loopback for MLflow, which takes some seconds to start.
+
+    It is bound here so that nobody else takes the port meanwhile and gets the token by the first
+    request. Whoever clicks before MLflow has started waits.
+    """
     from difftransformer.reporting.serving import HOST, port_error
 
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise port_error(port, error) from None
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise port_error(port, error) from None
+    listening.listen()
+    return listening
 
 
-def _await(port: int) -> None:
-    """Wait until something listens on a port, but not for ever."""
-    from difftransformer.reporting.serving import HOST
-
-    end = time.monotonic() + _STARTING
-    while time.monotonic() < end:
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return
-        time.sleep(0.2)
-
-
-def _start(uri: str, port: int) -> "subprocess.Popen[bytes]":
-    from difftransformer.reporting.serving import HOST
+def _start(
+    uri: str, results: Path, listening: socket.socket, reports: str
+) -> "subprocess.Popen[bytes]":
+    """Start MLflow's server on a socket, which is closed here, and return its process."""
+    from difftransformer.provenance import mlflow_server, mlflow_store
 
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    store = {"MLFLOW_BACKEND_STORE_URI": uri}  # all users see a command line, a password in it, too
-    words = ["ui", "--host", HOST, "--port", str(port), "--workers", "1"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *words],
-        env=quiet | os.environ | store,
-        start_new_session=True,
-    )
+    # All users see a command line, with a token or a password in it, too.
+    secret = {"MLFLOW_BACKEND_STORE_URI": uri, mlflow_server.REPORTS_VARIABLE: reports}
+    secret["MLFLOW_DEFAULT_ARTIFACT_ROOT"] = mlflow_store.artifact_location(results)
+    with listening:
+        return subprocess.Popen(
+            [sys.executable, "-m", mlflow_server.__name__, str(listening.fileno())],
+            env=quiet | os.environ | secret,
+            pass_fds=[listening.fileno()],
+            start_new_session=True,
+        )
 
 
 def _stop_signals() -> threading.Event:

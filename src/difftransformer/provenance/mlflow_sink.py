@@ -39,7 +39,7 @@ from difftransformer.errors import DataError  # noqa: E402
 from difftransformer.machine.locks import locked  # noqa: E402
 from difftransformer.provenance.mlflow_batch import Batch  # noqa: E402
 from difftransformer.provenance.mlflow_experiments import find_or_create, show_metrics  # noqa: E402
-from difftransformer.provenance.mlflow_links import NOTE, linked, shown_in  # noqa: E402
+from difftransformer.provenance.mlflow_links import shown_in  # noqa: E402
 from difftransformer.provenance.mlflow_store import PREFIX, WORKSPACE, artifact_location, open_store  # noqa: E402
 from difftransformer.provenance.mlflow_views import STAGES, place_of, place_of_run  # noqa: E402
 from difftransformer.provenance.spool import (  # noqa: E402
@@ -149,17 +149,10 @@ class MlflowSink:
 
         See `shown_in`; looks at the runs that the UI shows. Returns how many tags it set.
         """
-        marks = shown_in(self._own_runs())
+        marks = shown_in(self._own_runs(), is_database(self._uri))
         for run_id, tags in marks.items():
             self._tag(run_id, tags)
         return sum(map(len, marks.values()))
-
-    def link_reports(self, reports: str) -> None:
-        """Let the descriptions of this folder's runs lead to the reports at an address."""
-        for run in self._own_runs():
-            note = run.data.tags.get(NOTE, "")
-            if linked(note, reports) != note:
-                self.client.set_tag(run.info.run_id, NOTE, linked(note, reports))
 
     def _tag(self, run_id: str, tags: dict[str, str]) -> None:
         """Set tags at one go: a store waits for its disk at each."""

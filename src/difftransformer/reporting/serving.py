@@ -1,9 +1,11 @@
 """Reports over HTTP on loopback, each job leading to its run in MLflow.
 
+Every user of the machine reaches the port, so each path begins with a token.
 Served pages say so by an attribute, by which their script makes a link of each job's id; from disk
 they show the id alone.
 """
 
+import hmac
 import logging
 import re
 import sys
@@ -36,16 +38,17 @@ FindRun = Callable[[str], str | None]
 """Gives the address of a job's run in MLflow; None: the store has none."""
 
 
-def report_server(results: Path, port: int, find_run: FindRun) -> ThreadingHTTPServer:
-    """Return a server of the reports below ``results``: ``/{scale}/`` and ``/run/{job id}``.
+def report_server(results: Path, port: int, find_run: FindRun, token: str) -> ThreadingHTTPServer:
+    """Return a server of ``/{token}/{scale}/``, a report, and ``/{token}/run/{job id}``.
 
-    It listens on loopback alone, and serves nothing but files of the report folders.
+    It listens on loopback alone, serves nothing but files of the report folders below
+    ``results``, and refuses paths without the token.
 
     Raises:
         UserError: The port is in use, or may not be used.
     """
     try:
-        return _Server((HOST, port), partial(_Handler, results.resolve(), find_run))
+        return _Server((HOST, port), partial(_Handler, results.resolve(), find_run, token))
     except OSError as error:
         raise port_error(port, error) from None
 
@@ -99,8 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = 10
 
-    def __init__(self, results: Path, find_run: FindRun, *rest: object) -> None:
-        self.results, self.find_run = results, find_run
+    def __init__(self, results: Path, find_run: FindRun, token: str, *rest: object) -> None:
+        self.results, self.find_run, self.token = results, find_run, token
         super().__init__(*rest)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
@@ -109,6 +112,13 @@ class _Handler(BaseHTTPRequestHandler):
         if (self.headers.get("Host") or "").rpartition(":")[0] not in (HOST, "localhost"):
             return self._say(HTTPStatus.FORBIDDEN, "Open it as http://127.0.0.1")
         parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part]
+        if not parts or not hmac.compare_digest(parts.pop(0).encode(), self.token.encode()):
+            return self._say(HTTPStatus.FORBIDDEN, "Open the address that `make ui` printed.")
+        return self._serve(parts)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _serve(self, parts: Sequence[str]) -> None:
         if len(parts) == 2 and parts[0] == "run":
             return self._lead(parts[1])
         if not parts:
@@ -117,10 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[0] not in scales(self.results) or not "".join(parts).isprintable():
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if len(parts) == 1 and not self.path.endswith("/"):
-            return self._redirect(f"/{quote(parts[0])}/")
+            return self._redirect(f"/{self.token}/{quote(parts[0])}/")
         return self._file(parts)
-
-    do_HEAD = do_GET  # noqa: N815
 
     def _file(self, parts: Sequence[str]) -> None:
         scale, *rest = parts
@@ -134,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # no file, or a name that no file can have
             return self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
         if path.suffix == ".html":
-            body = body.replace(b'<html lang="en">', b'<html lang="en" data-mlflow="/run/">', 1)
+            served = f'<html lang="en" data-mlflow="/{self.token}/run/">'.encode()
+            body = body.replace(b'<html lang="en">', served, 1)
         return self._answer(HTTPStatus.OK, _KINDS[path.suffix], body)
 
     def _lead(self, job: str) -> None:
@@ -145,7 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self) -> None:
         links = [
-            f'<li><a href="/{escape(one)}/">{escape(one)}</a></li>' for one in scales(self.results)
+            f'<li><a href="/{self.token}/{escape(one)}/">{escape(one)}</a></li>'
+            for one in scales(self.results)
         ]
         page = (
             "<!doctype html><html lang=en><title>Reports</title><h1>Reports</h1>"
@@ -168,6 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-cache")
+        self.send_header("Referrer-Policy", "no-referrer")  # the address has the token
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

@@ -24,7 +24,7 @@ def server(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
     def fail(job: str) -> str | None:
         raise RuntimeError(f"the store is down:\nno {job}")
 
-    with serving.report_server(tmp_path, 0, fail) as server:
+    with serving.report_server(tmp_path, 0, fail, "token") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield server
@@ -41,7 +41,7 @@ def answer(server: ThreadingHTTPServer, path: str) -> bytes:
     """What is sent back, up to the end of the connection; nothing where that is cut."""
     with connected(server) as connection:
         try:
-            connection.sendall(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1:80\r\n\r\n".encode())
+            connection.sendall(f"GET /token{path} HTTP/1.0\r\nHost: 127.0.0.1:80\r\n\r\n".encode())
             return b"".join(iter(lambda: connection.recv(65536), b""))
         except ConnectionError:  # the server need not read what is too long
             return b""

@@ -18,7 +18,7 @@
   // `make ui` marks the pages that it serves; from disk there is only the id.
   const tracked = (id) => document.documentElement.dataset.mlflow === undefined
     ? element("code", {}, id)
-    : element("a", {href: `/run/${encodeURIComponent(id)}`, target: "mlflow", textContent: "open in MLflow"});
+    : element("a", {href: `${document.documentElement.dataset.mlflow}${encodeURIComponent(id)}`, target: "mlflow", textContent: "open in MLflow"});
 
   const job = (id, open) => {
     const found = report.jobs.jobs[id];
