@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from difftransformer.config.papers import ItemStatus, PaperItem, PaperStatus, State
 from difftransformer.planning.artifacts import Artifacts
+from difftransformer.provenance.masking import without_folders
 
 _OFFLINE = "The offline judge decides; judge=endpoint asks a language model, as the paper does."
 
@@ -54,5 +55,5 @@ def lacking(artifacts: Artifacts, name: str) -> str:
     catalogue = artifacts.jobs.catalogue
     declared = catalogue.artifacts.get(name)
     if declared is not None and (why := artifacts.unfit(declared)) is not None:
-        return f"Not of the model that `pretrained` names: {why}"
+        return f"Not of the model that `pretrained` names: {without_folders(why)}"
     return f"Scale {catalogue.project.scale} has no setting for it"

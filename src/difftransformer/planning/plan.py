@@ -27,6 +27,7 @@ from difftransformer.planning.card import Card
 from difftransformer.planning.contents import lacking, paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
+from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.published import SUMS
 from difftransformer.provenance.tracking import check_uri
 
@@ -322,11 +323,11 @@ class Plan:
         return next(([name] for name in names), list(artifacts))
 
     def _config(self, without: Collection[str] = ()) -> str:
-        """What the call gave --config, with its scale."""
+        """What the call gave --config, with its scale, for a report: of a folder its name."""
         given = {"scale": self.catalogue.project.scale} | {
             key: value for key, value in self.given.items() if key not in without
         }
-        return f"--config {shlex.join(as_settings(given))}"
+        return f"--config {shlex.join(as_settings(without_folders(given)))}"
 
     def _about(self, run: str) -> RunAbout:
         entry = self.catalogue.runs.get(run)

@@ -1,4 +1,4 @@
-"""Secrets in texts and addresses: masked where a text is written, found where a file has one.
+"""Secrets and folders of this machine in what others read, and secrets in addresses of a file.
 
 Passwords and tokens stay in the environment. A text is searched for them in every form in which
 libraries print one. What cannot be found: a secret of under six characters or from a file, a part
@@ -7,9 +7,10 @@ of one, and one that is hashed or encoded otherwise, in base64 say.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from html import escape
+from typing import Any
 from urllib.parse import unquote
 
 _NAME = (
@@ -32,6 +33,12 @@ _HEADERS = (
     (re.compile(r"(?i)(\bbearer )[\w.~+/=-]{16,}"), r"\1***"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "***"),  # a JSON web token
 )
+_PATH = re.compile(
+    r"(?:[\w+]+:///|file:|~|\.{1,2}[/\\]|[/\\]|[A-Za-z]:[/\\]).*|[^\s:/]+(?:/[^\s:/]+){2,}"
+)
+_FOLDERS_WITHIN = re.compile(
+    r"(?<![\w.:*/])(?:file://|~[\w.-]*|\.{1,2}|[A-Za-z]:)?[/\\](?:[^,;:'\"()/\\]+[/\\])+"
+)
 
 
 def displayed(text: str) -> str:
@@ -49,6 +56,23 @@ def masked(text: str) -> str:
     for header, shown in _HEADERS:
         text = header.sub(shown, text)
     return displayed(text) if "//" in text else text
+
+
+def without_folders(value: Any) -> Any:
+    """Give a value of JSON for others to read: of each path of this machine only its last part.
+
+    A string that is a path loses all before its last separator, whatever signs are in it; one that
+    has paths within, as the origin of a corpus, the folders that start at a root.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_folders(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    if _PATH.fullmatch(value) and ", " not in value:
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return _FOLDERS_WITHIN.sub("", value)
 
 
 def bare_address(address: str) -> str:

@@ -5,7 +5,6 @@ the run over all its seeds, and the verdicts of its scale. What is missing is sa
 of a model that transformers saved is made from its config.json alone.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from difftransformer.data.packed import Manifest, read_manifest
 from difftransformer.errors import ConfigError, DataError
 from difftransformer.models.checkpoint import CONFIG, read_config
 from difftransformer.models.transformer import Transformer
+from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.published import digest, json_digest
 from difftransformer.provenance.result import TRAINING, Result, read_result
 from difftransformer.reporting.cells import Paper, Place, mean_cell, seed_values
@@ -34,8 +34,6 @@ MODEL_FILES = (
 )  # fmt: skip
 MOST_METRICS = 12
 _DECIMALS = 4
-_FOLDERS = re.compile(r"(?<![\w.:*/])/(?:[^\s,/]+/)+")
-"""Folders of the machine that trained, before a file's name or pattern: nobody else's business."""
 _USE = """Research on attention. It is a small model of a reproduction, trained on little: it knows
 next to nothing, was taught no instructions, and nothing was done against wrong or harmful text. Do
 not put it before people, and decide nothing by what it writes."""
@@ -242,7 +240,7 @@ def _data(known: _Known) -> Iterator[str]:
     rows = [
         (
             escape(source),
-            escape(_FOLDERS.sub("", entry.origin)),
+            escape(without_folders(entry.origin)),
             count(sum(entry.tokens.values())),
             escape(", ".join(entry.licences)),
         )
@@ -316,7 +314,12 @@ def _verdicts(known: _Known) -> Iterator[str]:
         return
     yield f"{title}\n\nAt scale {code(known.verdicts.scale)}, and of no other."
     rows = [
-        (escape(one.claim), escape(one.text), f"{one.verdict} ({one.where})", escape(one.reason))
+        (
+            escape(one.claim),
+            escape(one.text),
+            f"{one.verdict} ({one.where})",
+            escape(without_folders(one.reason)),
+        )
         for one in own
     ]
     yield _table(["claim", "", "verdict", "why"], rows)

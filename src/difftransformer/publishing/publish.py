@@ -1,24 +1,36 @@
 """A trained model as a folder for the Hugging Face hub: `difftransformer publish`."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 from difftransformer.errors import CheckpointError, ConfigError
 from difftransformer.models.checkpoint import adapted_model
-from difftransformer.models.export import OF_TRANSFORMERS, export_model, new_folder
+from difftransformer.models.export import (
+    GENERATION,
+    OF_TRANSFORMERS,
+    TOKENIZER_CONFIG,
+    export_model,
+    new_folder,
+)
 from difftransformer.provenance.atomic import write_text
+from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import TRAINING
 from difftransformer.publishing.card import MODEL_FILES, model_card
 
 CARD = "README.md"
 ORIGIN = "provenance.json"
-"""A copy of training.json. Under that name it would vouch for files that an export wrote anew."""
+"""training.json without folders of this machine. Under its name it would vouch for files that an
+export wrote anew."""
+_PATHS = re.compile(r".*(?:_path|_file|_dir)$")
+"""Keys under which transformers and tokenizers remember where they were loaded from."""
 
 
 def publish(
     run: Path, output: Path, format: str = "huggingface", licence: str | None = None
 ) -> None:
-    """Write weights, config, tokenizer, generation config, model card and a copy of training.json.
+    """Write weights, config, tokenizer, generation config, model card and provenance.json.
 
     Args:
         run: Folder of a trained run, or of a model of ours that transformers saved, which has no
@@ -43,7 +55,8 @@ def publish(
         _copy(run, output)
     try:
         if (run / TRAINING).is_file():
-            shutil.copyfile(run / TRAINING, output / ORIGIN)
+            (output / ORIGIN).write_bytes(_origin(run / TRAINING))
+        forget_folders(output)
         write_text(output / CARD, card)
     except OSError as error:
         raise CheckpointError(f"{output}: {error.strerror}; make room and publish again") from None
@@ -59,9 +72,30 @@ def is_published(
             return False
         # Without a record, the card has the digest of the model's files.
         record = run / TRAINING
-        return not record.is_file() or (output / ORIGIN).read_bytes() == record.read_bytes()
+        return not record.is_file() or (output / ORIGIN).read_bytes() == _origin(record)
     except OSError:
         return False
+
+
+def _origin(record: Path) -> bytes:
+    """Return a training record for others; byte for byte, where it names no folder."""
+    content = record.read_bytes()
+    said = json.loads(content)
+    shown = without_folders(said)
+    return content if shown == said else (json.dumps(shown, indent=2) + "\n").encode()
+
+
+def forget_folders(model: Path) -> None:
+    """Leave the last part of each path in the settings of a model and its tokenizer.
+
+    Of keys that are named for a path alone: a token may look like one.
+    """
+    for path in (model / name for name in ("config.json", GENERATION, TOKENIZER_CONFIG)):
+        if path.is_file():
+            said = json.loads(path.read_bytes())
+            paths = {key: without_folders(one) for key, one in said.items() if _PATHS.match(key)}
+            if (shown := said | paths) != said:
+                write_text(path, json.dumps(shown, indent=2) + "\n")
 
 
 def _card(run: Path, output: Path, format: str, licence: str | None) -> str:

@@ -277,7 +277,7 @@ def _build(folder: Path) -> Build:
     judged = folder / "verdicts.json"
     verdicts = read_verdicts(judged).verdicts if judged.is_file() else []
     return Build(
-        folder.as_posix(),
+        "/".join(folder.parts[-2:]),  # the page is for others, too
         describe(results, by_job),
         {table.artifact: table for table in tables},
         _settings(results),

@@ -1,6 +1,7 @@
 """Where the numbers come from: one entry a job, and what all jobs have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from os.path import commonpath
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
     ordered = sorted(results, key=lambda one: (one.kind, one.run, one.suite or "", one.seed))
     machines = sorted({_machine(one.provenance) for one in ordered})
     commits = sorted({_commit(one.provenance) for one in ordered})
+    files = _shown(paths.values())
     return Origins(
         jobs=[
             JobOrigin(
@@ -52,7 +54,7 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
                 machine=machines.index(_machine(one.provenance)),
                 seconds=one.provenance.seconds,
                 threads=one.provenance.threads,
-                file=paths[one.job_id].as_posix(),
+                file=files[paths[one.job_id]],
             )
             for one in ordered
         ],
@@ -62,6 +64,15 @@ def describe(results: Sequence[Result], paths: Mapping[str, Path]) -> Origins:
         total=duration(sum(one.provenance.seconds for one in ordered)),
         finished=max((one.provenance.finished for one in ordered), default=""),
     )
+
+
+def _shown(paths: Collection[Path]) -> dict[Path, str]:
+    """Return paths of results for others to read: absolute ones from the folder of all on."""
+    absolute = [path for path in paths if path.is_absolute()]
+    above = Path(commonpath([path.parent for path in absolute])).parent if absolute else Path()
+    return {
+        path: (path.relative_to(above) if path.is_absolute() else path).as_posix() for path in paths
+    }
 
 
 def duration(seconds: float) -> str:

@@ -27,7 +27,7 @@ from difftransformer.provenance.published import publish as publish_result
 from difftransformer.provenance.published import read_published
 from difftransformer.publishing import hub
 from difftransformer.publishing.card import model_card
-from difftransformer.publishing.publish import is_published, publish
+from difftransformer.publishing.publish import forget_folders, is_published, publish
 
 TOKEN = "hf_secret-of-the-test"
 
@@ -168,6 +168,25 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
         (tmp_path / "out" / "README.md").unlink()  # half of one
         half = pushed(run, tmp_path / "out", *words, HF_ENDPOINT=there.address, HF_TOKEN=TOKEN)
     assert half.returncode == 2 and "not empty" in half.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "shown"),
+    [
+        ("config.json", {"_name_or_path": "/home/ada/secret customer/m"}, {"_name_or_path": "m"}),
+        ("tokenizer_config.json", {"name_or_path": "~/acme/base/"}, {"name_or_path": "base"}),
+        ("tokenizer_config.json", {"vocab_file": "../acme/v.txt"}, {"vocab_file": "v.txt"}),
+        ("generation_config.json", {"cache_dir": "C:\\Users\\ada"}, {"cache_dir": "ada"}),
+        ("config.json", {"_name_or_path": "owner/model"}, {"_name_or_path": "owner/model"}),
+        ("tokenizer_config.json", {"eos_token": "/a/b"}, {"eos_token": "/a/b"}),
+    ],
+)
+def test_where_a_model_was_loaded_from_is_not_published(
+    file: str, said: dict[str, str], shown: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(json.dumps(said | {"model_type": "x"}))
+    forget_folders(tmp_path)
+    assert json.loads((tmp_path / file).read_text()) == shown | {"model_type": "x"}
 
 
 def test_a_push_without_token_or_name_writes_nothing(run: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSlic
 from difftransformer.data.tokenizer import train_tokenizer
 from difftransformer.errors import UserError
 from difftransformer.models.export import export_model
-from difftransformer.publishing.publish import publish
+from difftransformer.publishing.publish import is_published, publish
 
 ADAPT: dict[str, dict[str, Any]] = {
     "dex": {"method": "dex", "annealing": 0.5},
@@ -237,6 +237,12 @@ def test_what_adapting_made_is_published_under_a_licence_that_is_named(
     assert "license: apache-2.0" in card and "unknown" not in card
     assert "trust_remote_code" not in card
     AutoModelForCausalLM.from_pretrained(tmp_path / "published")
+    assert str(tmp_path) in (out / "training.json").read_text()
+    for path in (tmp_path / "published").iterdir():
+        assert str(tmp_path).encode() not in path.read_bytes(), path.name
+    record = json.loads((tmp_path / "published" / "provenance.json").read_text())
+    assert record["settings"]["pretrained"]["name"] == base.name
+    assert is_published(out, tmp_path / "published", licence="apache-2.0")
 
 
 @pytest.mark.slow

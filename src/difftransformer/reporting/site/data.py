@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from difftransformer.config.artifact_slices import ReportSlice
 from difftransformer.config.model import lambda_metric
+from difftransformer.provenance.masking import without_folders
 from difftransformer.provenance.result import Result
 from difftransformer.reporting.collect import Results
 from difftransformer.reporting.document import TableDocument
@@ -202,9 +203,9 @@ def _bytes(weights: "NDArray[np.floating]") -> list[Any]:
 
 
 def flat_settings(result: Result) -> dict[str, Any]:
-    """What a training was asked for, by the paths of the settings."""
+    """What a training was asked for, by the paths of the settings; of a folder its name."""
     asked = {key: value for key, value in result.settings.items() if key not in _NO_SETTING}
-    return dict(_flat("", asked))
+    return dict(_flat("", without_folders(asked)))
 
 
 def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:
