@@ -46,9 +46,15 @@ class _Strict(yaml.constructor.SafeConstructor):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
-        for key_node, _ in node.value:
+        for key_node, value_node in node.value:
             is_merge = key_node.tag == "tag:yaml.org,2002:merge"
             key = "<<" if is_merge else self.construct_object(key_node, deep=True)
+            if type(key) is int and node.flow_style and value_node.value == "":
+                raise _fault(
+                    key_node,
+                    f"{key_node.value!r} behind a comma has no value; a decimal number is "
+                    "written with a point, a list in brackets",
+                )
             if not isinstance(key, str):
                 raise _fault(
                     key_node, f"key {key_node.value!r} is read as {key!r}; put it in quotes"

@@ -12,6 +12,7 @@ from difftransformer.errors import ConfigError
         ("a: 1\na: 2\n", "line 2: key 'a' stands twice"),
         ("a:\n\t- 1\n", "line 2: found character '\\t'"),
         ("no: 1\n", "key 'no' is read as False"),
+        ("a: {lr: 0,3}\n", "line 1: '3' behind a comma has no value; a decimal"),
         ("- 1\n", "must be a mapping"),
         ("a: [1\n", "line 2"),
         ("a: !!python/object:os.system x\n", "could not determine a constructor"),
