@@ -9,7 +9,7 @@ import contextlib
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
 from pathlib import Path, PurePath
@@ -96,6 +96,32 @@ def _require_cache() -> None:
         )
 
 
+def _read_settings_strictly() -> None:
+    """Have `--config` and `--configfile` read by our own YAML reader alone.
+
+    Snakemake reads both before the Snakefile: it runs the expressions in a file with `__use_yte__`
+    and expands aliases of aliases without end. What it finds is not used, the Snakefile reads both
+    again; so it is enough that the first reader is as strict.
+    """
+    from snakemake import cli
+    from snakemake.settings import types
+
+    from difftransformer.config.project import settings_given
+    from difftransformer.config.yaml_files import read_yaml
+
+    def refused_in_one_line(read: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Any]:
+        def reader(given: Any) -> dict[str, Any]:
+            try:
+                return read(given)
+            except UserError as error:
+                sys.exit(f"error: {error}")
+
+        return reader
+
+    cli.parse_config = refused_in_one_line(lambda words: settings_given(words or ()))
+    types.load_configfile = refused_in_one_line(lambda path: read_yaml(Path(path)))
+
+
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
     """Options ``--logger-difftransformer-...``."""
@@ -126,6 +152,7 @@ class LogHandler(LogHandlerBase):
         self._ticker: threading.Thread | None = None
         self._closing = threading.Event()
         _require_cache()
+        _read_settings_strictly()
 
     def emit(self, record: LogRecord) -> None:
         """Take one event or message."""
