@@ -4,10 +4,9 @@ Importing this does not import transformers, calling it does.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Any, Literal
 
 from difftransformer.config.base import setting
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
@@ -42,11 +41,6 @@ class PretrainedBase(PretrainedModel):
         """Its name in tables and figures."""
         return self.label or self.name.rstrip("/").rpartition("/")[2] or self.name
 
-    @model_validator(mode="after")
-    def _foreign_code_is_pinned(self) -> Self:
-        self.require_pin()
-        return self
-
     def planned(self, place: str) -> ModelConfig:
         """Return its sizes: those that are given, or those of its files.
 
@@ -63,6 +57,8 @@ class PretrainedBase(PretrainedModel):
 
 _OTHER_SIZES = "ignore_mismatched_sizes"
 """An option of transformers; of it alone speaks what it raises of weights that do not fit."""
+_NAMING_CODE = ("config.json", "tokenizer_config.json")
+"""Files whose `auto_map` names the code of a model and of its tokenizer."""
 _SUBTRACTING = {"DiffLlamaForCausalLM", "MotifForCausalLM", "Phi4FlashForCausalLM"}
 
 
@@ -72,11 +68,87 @@ def named(value: Any) -> Any:
 
 
 def source(model: PretrainedModel) -> tuple[str, dict[str, Any]]:
-    """Return what `from_pretrained` takes for a model: its name, and options."""
+    """Return what `from_pretrained` takes for a model: its name, and options.
+
+    Raises:
+        CheckpointError: Its files name weights outside its folder, or with `trust_remote_code` code
+            of another repository; or they cannot be had from the hub.
+    """
     # An absolute path is no id of the hub, so nothing is asked there.
     name = model.name if model.folder is None else str(model.folder.resolve())
     revision = model.revision or "main"
+    for index in sorted(model.folder.glob("*.index.json")) if model.folder else []:
+        indexed_weights(index)  # transformers would follow it anywhere; of the hub it does not
+    if model.trust_remote_code:
+        _require_own_code(model, name, revision)
     return name, {"revision": revision, "trust_remote_code": model.trust_remote_code}
+
+
+def indexed_weights(index: Path) -> list[Path]:
+    """Return the files that an index of weights names, sorted, there or not.
+
+    Raises:
+        CheckpointError: It names none, or one that is not below its folder.
+    """
+    try:
+        names = {Path(one) for one in json.loads(index.read_bytes())["weight_map"].values()}
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{index}: names no files of weights; copy it again") from None
+    for name in sorted(names):
+        if name.is_absolute() or ".." in name.parts:
+            raise CheckpointError(
+                f"{index}: names {str(name)!r}, which is outside its folder: copy the file "
+                "there and name it by its name alone"
+            )
+    return sorted(index.with_name(str(name)) for name in names)
+
+
+def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
+    """Refuse code of another repository, which no revision pins.
+
+    Raises:
+        CheckpointError: A file of the model names some, or cannot be read.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    for file in _NAMING_CODE:
+        try:
+            if model.folder is None:
+                path = Path(hf_hub_download(name, file, revision=revision))
+            elif not (path := model.folder / file).is_file():
+                continue  # what is needed is missed where it is loaded
+            content = json.loads(path.read_bytes())
+        except RemoteEntryNotFoundError:
+            continue
+        except Exception as error:  # the hub and the network fail in many ways
+            raise unreadable(model, error) from None
+        for reference in _code_references(content):
+            other, foreign, _ = reference.rpartition("--")
+            if foreign and other != name:
+                raise CheckpointError(
+                    f"{model.name}: its {file} takes code of another repository, {reference}, "
+                    "whose commit is not pinned: copy the model into a folder with that code, name "
+                    "it there without `--` in auto_map, and set `pretrained` to the folder"
+                )
+
+
+def _code_references(content: Any) -> Iterator[str]:
+    """Yield every text in an `auto_map`, at any depth: ``[owner/repo--]module.Class``."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _texts(value) if key == "auto_map" else _code_references(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _code_references(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 def unreadable(model: PretrainedModel, error: Exception) -> CheckpointError:

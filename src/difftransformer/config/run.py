@@ -1,5 +1,6 @@
 """Runs and datasets, resolved: what data and training jobs get, and models from elsewhere."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +16,7 @@ PRETRAINED_BASE = "pretrained_base"
 """Run that `pretrained` of config.yaml adds: what adaptations start from in its place."""
 PRETRAINED_SEED = 0
 """Seed under which a model from elsewhere is evaluated: every seed would give the same."""
+_COMMIT = re.compile("[0-9a-f]{40}")
 NOT_OF_WEIGHTS = ("rope_theta", "max_positions", "residual_in_fp32")
 """Settings of the model that its weights do not depend on."""
 
@@ -30,7 +32,9 @@ class PretrainedOptions(Settings):
     """How a model from elsewhere is loaded; the defaults run no code of a model's author."""
 
     revision: str | None = setting(
-        None, meaning="With `pretrained`: commit, tag or branch of the hub; null: main"
+        None,
+        meaning="With `pretrained`: commit, tag or branch of the hub; null: main. With "
+        "`trust_remote_code` a commit",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto", meaning="With `pretrained`: type of the weights; auto: as its config says"
@@ -41,7 +45,9 @@ class PretrainedOptions(Settings):
         "by torch without running code",
     )
     trust_remote_code: bool = setting(
-        False, meaning="With `pretrained`: run the modelling code that comes with the model"
+        False,
+        meaning="With `pretrained`: run the code that comes with the model, from the commit in "
+        "`revision` or from its folder. Code of another repository is refused",
     )
 
 
@@ -49,6 +55,11 @@ class PretrainedModel(PretrainedOptions):
     """A model from elsewhere, resolved."""
 
     name: str = setting(meaning="Id on the Hugging Face hub, or a folder", min_length=1)
+
+    @model_validator(mode="after")
+    def _trusted_code_is_pinned(self) -> Self:
+        self.require_pin()
+        return self
 
     @property
     def folder(self) -> Path | None:
@@ -58,13 +69,18 @@ class PretrainedModel(PretrainedOptions):
         return path if is_path or path.is_dir() else None
 
     def require_pin(self) -> None:
-        """Refuse code from the hub without the commit that is trusted.
+        """Refuse code from the hub without the commit that is trusted: a branch or a tag can move.
 
         Raises:
-            ValueError: There is no revision.
+            ValueError: The revision is no commit.
         """
-        if self.trust_remote_code and not (self.folder or self.revision):
-            raise ValueError("trust_remote_code needs the revision whose code is trusted")
+        pinned = self.folder is not None or _COMMIT.fullmatch(self.revision or "")
+        if self.trust_remote_code and not pinned:
+            raise ValueError(
+                "trust_remote_code needs the commit whose code is trusted as `revision`, 40 "
+                f"hexadecimal digits, got {self.revision or 'none'}: read the code at a commit of "
+                f"https://huggingface.co/{self.name}/commits/main and copy its id"
+            )
 
 
 class RunSlice(Settings):

@@ -263,7 +263,9 @@ def _resolve_huggingface(config: HuggingFaceTokenizer) -> "tuple[Tokenizer, str]
 
     revision = None if local else config.revision
     try:
-        loaded = AutoTokenizer.from_pretrained(config.name, revision=revision)
+        loaded = AutoTokenizer.from_pretrained(
+            config.name, revision=revision, trust_remote_code=False
+        )
     except Exception as error:  # hub, network and parsing errors of many kinds
         raise DataError(
             f"tokenizer {config.name} cannot be loaded ({in_one_line(error)}); check name, "

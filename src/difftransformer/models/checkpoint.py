@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
-from difftransformer.config.pretrained import model_type
+from difftransformer.config.pretrained import indexed_weights, model_type
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
@@ -218,11 +218,7 @@ def _shards(path: Path) -> list[Path]:
     index = path.with_name(f"{path.name}.index.json")
     if path.is_file() or not index.is_file():
         return [path]
-    try:
-        names = {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        shards = [index.with_name(Path(name).name) for name in sorted(names)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise CheckpointError(f"{index}: no index of shards; save the model again") from None
+    shards = indexed_weights(index)
     for shard in shards:
         if not shard.is_file():
             raise CheckpointError(f"{shard}: no such file, {index.name} names it; copy it here")

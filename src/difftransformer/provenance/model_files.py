@@ -1,10 +1,10 @@
 """The files of a model from elsewhere, and what identifies it. Light: torch is not needed."""
 
 import hashlib
-import json
 from importlib.util import find_spec
 from pathlib import Path
 
+from difftransformer.config.pretrained import indexed_weights
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.fingerprint import named_digest
@@ -41,7 +41,8 @@ def model_files(model: PretrainedModel) -> list[Path]:
         pickled = _weights(folder, _PICKLED)
         hint = "; it has pickled weights: set `safetensors: false` to take them" if pickled else ""
         raise CheckpointError(f"{folder}: has no weights ({', '.join(names)}){hint}")
-    return sorted(found.union(*(folder.glob(f"*.{one}") for one in ("json", "model", "txt", "py"))))
+    code = "**/*.py" if model.trust_remote_code else "*.py"
+    return sorted(found.union(*map(folder.glob, ("*.json", "*.model", "*.txt", code))))
 
 
 def _weights(folder: Path, name: str) -> set[Path]:
@@ -51,20 +52,19 @@ def _weights(folder: Path, name: str) -> set[Path]:
     index = folder / f"{name}.index.json"
     if not index.is_file():
         return set()
-    try:
-        found = {folder / one for one in json.loads(index.read_bytes())["weight_map"].values()}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{index}: names no files of weights; copy it again") from None
-    for path in sorted(found):
+    found = indexed_weights(index)
+    for path in found:
         if not path.is_file():
             raise CheckpointError(f"{path}: no such file; {index.name} names it: copy it, too")
-    return found
+    return {*found}
 
 
 def model_digest(model: PretrainedModel) -> str:
     """Identify a model by the content of its folder, or by its name and revision on the hub."""
-    if files := model_files(model):
-        return named_digest((path.name, path) for path in files)
+    if model.folder is not None:
+        folder = model.folder
+        files = model_files(model)
+        return named_digest((path.relative_to(folder).as_posix(), path) for path in files)
     return hashlib.sha256(f"{model.name}@{model.revision or 'main'}".encode()).hexdigest()
 
 

@@ -177,7 +177,7 @@ def test_one_of_the_hub_without_a_revision_is_taken_as_it_is(repository: Path) -
         (HUB | {"sizes": {"d_modl": 8}}, "did you mean 'd_model'"),
         (
             {"name": "owner/decoder", "trust_remote_code": True},
-            "trust_remote_code needs the revision whose code is trusted",
+            "trust_remote_code needs the commit whose code is trusted",
         ),
         (7, "pretrained"),
     ],
