@@ -74,8 +74,9 @@ class FilesSource(HeldOut):
     kind: Literal["files"] = setting(meaning="Discriminator of the kinds of source.")
     globs: list[str] = setting(
         meaning="Globs of the files; relative ones start at the working directory. A folder, "
-        "named or matched by a glob, stands for all files below it that can be read, linked "
-        "folders included, hidden files and folders left out.",
+        "named or matched by a glob, stands for all files below it that can be read, hidden files "
+        "and folders left out. Links are followed within the folder that a glob starts at; one "
+        "that leads out of it is refused, unless it is named here itself.",
         min_length=1,
     )
     validation: list[str] = setting(

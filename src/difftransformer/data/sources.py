@@ -17,7 +17,7 @@ from difftransformer.config.data import (
     HeldOut,
     HubSource,
 )
-from difftransformer.config.folders import FolderContents, files_below, read_folder
+from difftransformer.config.folders import is_inside, read_folder, require_inside
 from difftransformer.config.tokenizers import HuggingFaceTokenizer
 from difftransformer.data.arithmetic import document_at
 from difftransformer.data.documents import Cursor, Document, Source
@@ -142,14 +142,12 @@ class Files:
         return "validation" in self._files
 
     @property
-    def passed_over(self) -> FolderContents:
+    def passed_over(self) -> tuple[list[Path], list[Path]]:
         """Files below the folders it names whose endings are not read, and what is hidden there."""
         patterns = [*self._config.globs, *self._config.validation]
         folders = [read_folder(Path(name)) for pattern in patterns for name in _named(pattern)]
         files = {path for one in folders for path in one.files if not is_readable(path)}
-        return FolderContents(
-            sorted(files), sorted({path for one in folders for path in one.hidden})
-        )
+        return sorted(files), sorted({path for one in folders for path in one.hidden})
 
     def read(self, split: str, start: Cursor) -> Iterator[Document]:
         """Yield the records of the split's files, or of all files without a validation glob."""
@@ -280,20 +278,29 @@ def _states(files: list[Path]) -> list[list[Any]]:
 
 def _matches(name: str, globs: list[str]) -> list[Path]:
     found: dict[Path, str] = {}
+    by_name = {Path(pattern).absolute() for pattern in globs}
     for pattern in globs:
-        named = _named(pattern)
-        matched = {name for name in named if Path(name).is_file()}
-        for folder in filter(Path.is_dir, map(Path, named)):
-            matched |= {str(path) for path in files_below(folder) if is_readable(path)}
+        named, root = [Path(one) for one in _named(pattern)], _fixed(pattern)
+        files = {path for path in named if path.is_file()}
+        outside = [path for path in named if path.exists() and not is_inside(path, root)]
+        folders = [path for path in named if path.is_dir() and path not in outside]
+        for held in (read_folder(folder, root) for folder in folders):
+            files |= {path for path in held.files if is_readable(path)}
+            outside += [path for path in held.outside if path.is_dir() or is_readable(path)]
+        for path in outside:
+            if path.absolute() not in by_name:
+                cure = f"copy it there, or name the link itself in the globs of source {name}"
+                require_inside(path, root, cure)
+        matched = files.difference(outside)
         if not matched:
-            others = {path for folder in named for path in files_below(Path(folder))}
+            others = {path for folder in named for path in read_folder(folder, root).files}
             endings = sorted({path.suffix or "none" for path in others})
-            held = f"; there are {len(others)} of {', '.join(endings)}" if others else ""
+            there = f"; there are {len(others)} of {', '.join(endings)}" if others else ""
             raise DataError(
                 f"source {name}: no file matches {pattern!r} (relative globs start at "
-                f"{Path.cwd()}; what can be read is {SUFFIXES}{held}){conversion_hint(endings)}"
+                f"{Path.cwd()}; what can be read is {SUFFIXES}{there}){conversion_hint(endings)}"
             )
-        for one in sorted(matched):  # however it is spelt, a file is read once
+        for one in sorted(map(str, matched)):  # however it is spelt, a file is read once
             found.setdefault(Path(one).resolve(), one)
     return [Path(path) for path in sorted(found.values())]
 
@@ -315,11 +322,19 @@ def _package(config: HeldOut, name: str | None) -> str | None:
 def _folder(path: Path, globs: list[str]) -> str | None:
     """First folder of a file below the fixed part of a glob, if it lies in one."""
     for pattern in globs:
-        parts = Path(pattern).parts if Path(pattern).is_dir() else Path(pattern).parent.parts
-        fixed = takewhile(lambda part: not glob.has_magic(part), parts)
-        if path.is_relative_to(root := Path(*fixed)) and path.parent != root:
+        fixed = _fixed(pattern)
+        root = fixed if fixed.is_dir() else fixed.parent
+        if path.is_relative_to(root) and path.parent != root:
             return path.relative_to(root).parts[0]
     return None
+
+
+def _fixed(pattern: str) -> Path:
+    """Return the part of a glob before its first sign; all of a path that is there as it is."""
+    path = Path(pattern)
+    if path.exists():
+        return path
+    return Path(*takewhile(lambda part: not glob.has_magic(part), path.parts))
 
 
 def _capped(files: list[Path], max_bytes: int | None) -> list[Path]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from difftransformer.config.folders import require_inside
 from difftransformer.data.readers import lines, parse_line, require_unicode
 from difftransformer.errors import DataError, in_one_line
 
@@ -29,10 +30,23 @@ def items_folder(data: str, known: str = "<task>/<split>.jsonl, 'hub' or 'builti
     return root
 
 
-def jsonl_file(folder: Path, split: str) -> Path | None:
-    """Return the file of a split's items, plain or compressed; None if there is none."""
-    paths = (folder / f"{split}{ending}" for ending in ENDINGS)
-    return next((path for path in paths if path.is_file()), None)
+def jsonl_file(root: Path, task: str, split: str, *, bundled: bool = False) -> Path | None:
+    """Return the file of a split's items, plain or compressed; None if there is none.
+
+    Args:
+        root: Folder of the items.
+        task: Folder below it.
+        split: Name of the file without its ending.
+        bundled: Whether it is a folder of this package, whose files an installer may link.
+
+    Raises:
+        DataError: The file is a link out of ``root``.
+    """
+    paths = (root / task / f"{split}{ending}" for ending in ENDINGS)
+    found = next((path for path in paths if path.is_file()), None)
+    if found is not None and not bundled:
+        require_inside(found, root)
+    return found
 
 
 def item_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from difftransformer.errors import DataError
-from difftransformer.evaluation.item_files import item_lines, parsed
+from difftransformer.evaluation.item_files import item_lines, jsonl_file, parsed
 
 LINES = b'\xef\xbb\xbf{"a": 1}\r\n\r\n{"a": 2}\n'
 
@@ -30,3 +30,20 @@ def test_items_in_another_form_are_named(tmp_path: Path, content: bytes, message
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         [parsed(line, "here") for _, line in item_lines(path)]
+
+
+@pytest.mark.parametrize("link", ["task/test.jsonl", "task"])
+def test_items_behind_a_link_out_of_their_folder_are_refused(tmp_path: Path, link: str) -> None:
+    root, secret = tmp_path / "items", tmp_path / "secret"
+    for folder in (root, secret):
+        folder.mkdir()
+    (secret / "test.jsonl").write_text("{}")
+    (root / link).parent.mkdir(exist_ok=True)
+    (root / link).symlink_to(secret if link == "task" else secret / "test.jsonl")
+    with pytest.raises(DataError, match=r"task/test.jsonl: is a link to .*secret") as said:
+        jsonl_file(root, "task", "test")
+    assert "\n" not in str(said.value)
+    assert jsonl_file(root, "task", "train") is None
+    assert jsonl_file(root, "task", "test", bundled=True) is not None
+    (tmp_path / "mine").symlink_to(secret.parent)
+    assert jsonl_file(tmp_path / "mine", "secret", "test") is not None

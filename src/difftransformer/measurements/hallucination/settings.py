@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator
 
 from difftransformer.config.base import Sizes, setting
+from difftransformer.config.folders import require_inside
 from difftransformer.config.generated_rows import GeneratedRows, RecallConfig
 from difftransformer.config.measurement import PromptSuite
 from difftransformer.config.model import ModelConfig
@@ -198,17 +199,20 @@ class Suite(PromptSuite):
         Of a set that is the test split before validation before the first by name.
 
         Raises:
-            DataError: The folder is missing.
+            DataError: The folder is missing, or a file is a link out of it.
         """
         if self.format == "recall" or self.data in (HUB, BUILTIN):
             return {}
         root = items_folder(self.data, "<set>/<split>.jsonl, or 'hub'")
         ranks = {"test": 0, "validation": 1}
-        return {
-            name: min(found, key=lambda path: ranks.get(path.name.partition(".")[0], 2))
+        found = {
+            name: min(paths, key=lambda path: ranks.get(path.name.partition(".")[0], 2))
             for name in self.sets
-            if (found := sorted(p for p in (root / name).glob("[!.]*") if p.name.endswith(ENDINGS)))
+            if (paths := sorted(p for p in (root / name).glob("[!.]*") if p.name.endswith(ENDINGS)))
         }
+        for path in found.values():
+            require_inside(path, root)
+        return found
 
     def digest(self) -> str | None:
         """sha256 over the names and the content of every file; None without any."""

@@ -183,8 +183,10 @@ def task_files(task: str, data: str) -> dict[str, Path]:
     if data == HUB:
         return {}
     root = _BUILTIN if data == BUILTIN else items_folder(data)
-    found = {split: path for split in SPLITS if (path := jsonl_file(root / task, split))}
-    if data == BUILTIN:
+    bundled = data == BUILTIN
+    paths = {split: jsonl_file(root, task, split, bundled=bundled) for split in SPLITS}
+    found = {split: path for split, path in paths.items() if path is not None}
+    if bundled:
         for path in found.values():
             require_published(path, _BUILTIN / f"items{SUMS}", "install the package again")
     if not set(found) & {"validation", "test"}:

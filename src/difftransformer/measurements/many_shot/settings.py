@@ -165,12 +165,12 @@ class Suite(AnyModel, PromptSuite):
         if self.generated or self.data == HUB:
             return []
         root = items_folder(self.data, "<task>/train.jsonl and test.jsonl, or 'hub'")
-        folder, found = root / CLASSIFICATION_TASKS[self.task].folder, []
+        name, found = CLASSIFICATION_TASKS[self.task].folder, []
         for split in SPLITS:
-            path = jsonl_file(folder, split)
+            path = jsonl_file(root, name, split)
             if path is None:
                 raise DataError(
-                    f"benchmarks: {folder}: holds no {split}.jsonl (or .jsonl.gz), which "
+                    f"benchmarks: {root / name}: holds no {split}.jsonl (or .jsonl.gz), which "
                     f"{self.task} needs; put it there, or set `data` of the suite to hub"
                 )
             found.append(path)

@@ -30,7 +30,7 @@ def set_files(name: str, data: str) -> list[Path]:
     if data in (HUB, BUILTIN):
         return []
     root = items_folder(data)
-    found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root / name, stem))]
+    found = [path for stem in MATH_SETS[name].files if (path := jsonl_file(root, name, stem))]
     if not found:
         raise DataError(
             f"benchmarks: {root / name}: holds no {MATH_SETS[name].files[0]}.jsonl or .jsonl.gz; "
