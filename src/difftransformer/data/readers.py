@@ -11,13 +11,20 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from difftransformer.errors import DataError
 
+LARGEST_DOCUMENT = 1 << 28
+"""Bytes of a file of text, of a line of JSON or of a text in Parquet; larger ones are refused.
+
+A megabyte of .gz or .zst can hold gigabytes, and a document is held in memory as a whole.
+"""
 _PIECE = 1 << 20
+_ZST_PIECE = 1 << 12
+"""Compressed bytes at a time: four of them may stand for 128 KiB, so this is 128 MiB at most."""
 _PLAIN = (".txt", ".md")
 _LINES = (".jsonl", ".ndjson")
 _TABLES = (".csv", ".tsv", ".json")
@@ -56,7 +63,8 @@ def read_records(path: Path, fields: Fields, start: int = 0) -> Iterator[Record]
     .parquet it is groups of rows that are passed over.
 
     Raises:
-        DataError: The file cannot be read, is truncated, or a record lacks a field.
+        DataError: The file cannot be read, is truncated, or a record lacks a field or is larger
+            than `LARGEST_DOCUMENT`.
     """
     kind = _kind(path)
     if kind == ".parquet":
@@ -96,7 +104,7 @@ def _kind(path: Path) -> str:
 
 def _whole_file(path: Path, start: int) -> Iterator[Record]:
     if start == 0:
-        content = b"".join(_utf8_pieces(path))
+        content = b"".join(_limited(_utf8_pieces(path), path))
         try:
             # A byte order mark is no text; taken away behind, so that errors count from the start.
             yield Record(0, content.decode("utf-8").removeprefix("\ufeff"), None)
@@ -197,29 +205,60 @@ def _parquet_records(path: Path, fields: Fields, start: int) -> Iterator[Record]
             group = bisect_right(starts, start) - 1
             rest = list(range(group, count))
             batches = file.iter_batches(batch_size=256, row_groups=rest, columns=columns)
-            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+            rows = (one for batch in batches for one in _rows(batch))
             for number, values in enumerate(rows, starts[group]):
                 if number >= start:
-                    yield _record(number, values, fields, f"{path}, row {number}")
+                    where = f"{path}, row {number}"
+                    for value in values.values():
+                        if isinstance(value, str | bytes) and len(value) > LARGEST_DOCUMENT:
+                            raise _too_large(where)
+                    yield _record(number, values, fields, where)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch of pyarrow; only the row in work is turned into texts."""
+    for row in range(batch.num_rows):
+        yield {name: batch.column(name)[row].as_py() for name in batch.schema.names}
 
 
 def lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, uncompressed, without their ends; only the line in work is held.
 
     Raises:
-        DataError: The file cannot be read, or is in UTF-16.
+        DataError: The file cannot be read, is in UTF-16, or a line is larger than
+            `LARGEST_DOCUMENT`.
     """
     rest: list[bytes] = []
+    number, size = 1, 0
     for piece in _utf8_pieces(path):
         first, *others = piece.split(b"\n")
         rest.append(first)
+        size += len(first)
         for other in others:
             yield b"".join(rest)
-            rest = [other]
+            rest, number, size = [other], number + 1, len(other)
+        if size > LARGEST_DOCUMENT:
+            raise _too_large(f"{path}, line {number}")
     if any(rest):
         yield b"".join(rest)
+
+
+def _limited(pieces: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    size = 0
+    for piece in pieces:
+        if (size := size + len(piece)) > LARGEST_DOCUMENT:
+            raise _too_large(str(path))
+        yield piece
+
+
+def _too_large(where: str) -> DataError:
+    most = f"{LARGEST_DOCUMENT:,} bytes"
+    return DataError(
+        f"{where}: holds more than {most} uncompressed, the most that one document may have: cut "
+        "it into several, such as lines of a .jsonl"
+    )
 
 
 def _utf8_pieces(path: Path) -> Iterator[bytes]:
@@ -270,7 +309,7 @@ def _zst_pieces(path: Path) -> Iterator[bytes]:
     frame = None
     try:
         with path.open("rb") as stream:
-            while piece := stream.read(_PIECE // 8):
+            while piece := stream.read(_ZST_PIECE):
                 while piece:
                     frame = frame or decompressor.decompressobj()
                     yield frame.decompress(piece)

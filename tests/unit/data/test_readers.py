@@ -1,5 +1,7 @@
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from difftransformer.data import readers
 from difftransformer.data.readers import Fields, read_records
 from difftransformer.errors import DataError
 
@@ -184,3 +187,65 @@ def test_a_column_of_bytes_is_text_if_it_is_utf8(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([b"a\xff"], pa.binary())}), path)
     with pytest.raises(DataError, match=r"row 0: field 'text' holds bytes that are not UTF-8"):
         texts(path)
+
+
+def _bomb(path: Path, before: bytes, size: int, after: bytes = b"") -> None:
+    """A file of ``size`` letters behind its suffix's compression, never held as a whole."""
+    opened = {".gz": gzip.open, ".zst": zstandard.open}.get(path.suffix, open)
+    with opened(path, "wb") as file:
+        file.write(before)
+        for _ in range(size >> 20):
+            file.write(b"x" * (1 << 20))
+        file.write(after)
+
+
+@pytest.mark.parametrize("compressed", ["", ".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("kind", "before", "where"),
+    [
+        (".txt", b"", ""),
+        (".md", b"", ""),
+        (".jsonl", b'{"text": "a"}\n{"text": "', ", line 2"),  # whose line never ends
+    ],
+)
+def test_a_document_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, before: bytes, where: str,
+    compressed: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(readers, "LARGEST_DOCUMENT", 1 << 21)
+    path = tmp_path / f"a{kind}{compressed}"
+    _bomb(path, before, 1 << 26)
+    with pytest.raises(DataError, match=rf"{path.name}{where}: holds more than 2,097,152") as said:
+        list(read_records(path, Fields("text")))
+    assert "\n" not in str(said.value)
+    _bomb(path, before, 1 << 20, b'"}\n' if where else b"")
+    assert len(list(read_records(path, Fields("text")))) == 1 + bool(where)
+
+
+@pytest.mark.parametrize("ending", [".txt.gz", ".txt.zst"])
+def test_a_bomb_takes_little_memory(tmp_path: Path, ending: str) -> None:
+    """A gigabyte in a megabyte at most is refused before it is held."""
+    path = tmp_path / f"bomb{ending}"
+    _bomb(path, b"", 1 << 29)
+    assert path.stat().st_size < 1 << 20
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from difftransformer.data.readers import Fields, read_records\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "list(read_records(Path(sys.argv[1]), Fields('text')))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
+    assert f"DataError: {path}: holds more than 268,435,456 bytes" in ended.stderr
+
+
+def test_a_large_text_in_parquet_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "LARGEST_DOCUMENT", 1000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "x" * 1001]}), path)
+    with pytest.raises(DataError, match=r"a.parquet, row 1: holds more than 1,000 bytes"):
+        list(read_records(path, Fields("text")))
