@@ -13,34 +13,6 @@ from difftransformer.evaluation.subject import PretrainedSubject
 from difftransformer.measurements.language_understanding import measure as measurement
 from difftransformer.measurements.language_understanding.loading import load_task, task_manager
 
-CHECKER = """
-import os
-import subprocess
-import sys
-
-import datasets
-import evaluate
-
-class CodeEval(evaluate.Metric):
-    def _info(self):
-        features = datasets.Features(
-            {"predictions": datasets.Sequence(datasets.Value("string")),
-             "references": datasets.Value("string")}
-        )
-        return evaluate.MetricInfo(
-            description="", citation="", inputs_description="", features=features
-        )
-
-    def _compute(self, predictions, references, k):
-        assert os.environ["HF_ALLOW_CODE_EVAL"] == "1"
-        runs = [
-            subprocess.run([sys.executable, "-c", f"{one[0]}\\n{test}"], capture_output=True)
-            for one, test in zip(predictions, references)
-        ]
-        return {"pass@1": sum(run.returncode == 0 for run in runs) / len(runs)}, {}
-"""
-"""In the place of the hub's, which is not to be had without a network."""
-
 
 def subject(folder: Path) -> PretrainedSubject:
     llama = write_llama(folder / "llama")
@@ -64,25 +36,21 @@ def test_programs_are_not_run_unless_that_is_allowed(
         suite(tasks=["mbpp_plus"])
 
 
-def test_allowed_programs_are_run_by_lm_evals_checker(
+def test_allowed_programs_are_run_without_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    monkeypatch.delenv("HF_ALLOW_CODE_EVAL", raising=False)
-    monkeypatch.setattr("evaluate.config.HF_EVALUATE_OFFLINE", True)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.chdir(tmp_path)
     allowed = suite(tasks=["mbpp_plus"], run_generated_code=True, max_new_tokens=4, num_fewshot=0)
-    with pytest.raises(DataError, match=r"mbpp_plus: lm-eval runs programs by `code_eval` of the"):
-        load_task(task_manager(["mbpp_plus"]), allowed, "mbpp_plus", tmp_path)
-    checker = tmp_path / "code_eval" / "code_eval.py"
-    checker.parent.mkdir()
-    checker.write_text(CHECKER)
     loaded = load_task(task_manager(["mbpp_plus"]), allowed, "mbpp_plus", tmp_path)
     task = loaded["tasks"]["mbpp_plus"]
     item = task.eval_docs[0]
-    monkeypatch.setenv("HF_ALLOW_CODE_EVAL", "1")
-    assert task.process_results(item, [[item["code"]]])["pass_at_1"] == 1.0
-    assert task.process_results(item, [["def double(a): return a"]])["pass_at_1"] == 0.0
+    for code, score in [
+        (item["code"], 1.0),
+        ("def double(a): return a", 0.0),
+        (f"import os\nassert 'HF_TOKEN' not in os.environ\n{item['code']}", 1.0),
+    ]:
+        assert task.process_results(item, [[code]])["pass_at_1"] == score
 
 
 def test_sentences_of_ifeval_need_the_data_of_nltk(

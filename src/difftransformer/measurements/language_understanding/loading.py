@@ -6,7 +6,6 @@ the registered one, which a dict alone is not.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,9 +17,10 @@ from lm_eval.config.group import AggMetricConfig
 from lm_eval.defaults import DEFAULT_OTHER_SEED
 from lm_eval.tasks import TaskManager
 
-from difftransformer.errors import DataError, in_one_line
+from difftransformer.errors import DataError
 from difftransformer.evaluation.item_files import HUB, hub_items, item_lines
 from difftransformer.extras import install
+from difftransformer.measurements.language_understanding.generated_code import CodeChecker
 from difftransformer.measurements.language_understanding.item_checks import check_items
 from difftransformer.measurements.language_understanding.settings import Suite
 from difftransformer.measurements.language_understanding.tasks import LANGUAGE_TASKS, task_files
@@ -159,35 +159,21 @@ def _members(
 def _checkers(task: str, data: str) -> Iterator[None]:
     """Let what checks written answers be imported within, which loading a task does.
 
-    lm-eval fetches nltk's data as it is imported, and the checker of programs from the hub.
+    lm-eval fetches nltk's data as it is imported, and the checker of programs, which runs them with
+    the whole environment, from the hub: ours is put in its place.
     """
     with ExitStack() as changes:
         try:
             if task == IFEVAL and data != HUB:
                 changes.enter_context(patch("nltk.download"))
             if LANGUAGE_TASKS[task].runs_code:
-                changes.enter_context(allowed_code())
+                changes.enter_context(patch("evaluate.load", return_value=CodeChecker()))
             yield
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{task}: lm-eval checks its answers with {error.name}, which is not installed: "
                 + install("eval")
             ) from None
-        except Exception as error:
-            if not LANGUAGE_TASKS[task].runs_code or isinstance(error, DataError):
-                raise
-            raise DataError(
-                f"{task}: lm-eval runs programs by `code_eval` of the Hugging Face hub, which "
-                f"cannot be had ({in_one_line(error)}); check the network, or set "
-                "run_generated_code: false"
-            ) from None
-
-
-@contextmanager
-def allowed_code() -> Iterator[None]:
-    """Let the checker of programs run them within, as it asks for in the environment."""
-    with patch.dict(os.environ, {"HF_ALLOW_CODE_EVAL": "1"}):
-        yield
 
 
 def _require_nltk_data(items: Any) -> None:

@@ -8,7 +8,6 @@ A finished task is kept, so a killed job goes on with the next one.
 import logging
 import math
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -30,7 +29,6 @@ from difftransformer.evaluation.harness import (
 from difftransformer.evaluation.subject import Measured, Metrics, PretrainedSubject, Subject, means
 from difftransformer.measurements.language_understanding.loading import (
     GROUP,
-    allowed_code,
     load_task,
     task_manager,
 )
@@ -90,8 +88,7 @@ def _evaluate(suite: Suite, subject: Subject | PretrainedSubject, tasks: list[st
         for task in tasks:
             started, requests, cut = monotonic(), model.requests, model.cut
             runs_code = LANGUAGE_TASKS[task].runs_code
-            with allowed_code() if runs_code else nullcontext():
-                found = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
+            found = ask(model, loaded[task], suite.limit, confirm_run_unsafe_code=runs_code)
             share = (model.cut - cut) / (model.requests - requests)
             count = _keep(subject.state, suite, task, found, share)
             logger.info("%s: %d items in %.1f s", task, count, monotonic() - started)

@@ -88,8 +88,10 @@ class Suite(Base):
     )
     run_generated_code: bool = setting(
         False,
-        meaning="Whether programs that a model wrote are run on this machine, in processes of "
-        "their own but not in a sandbox. Without it tasks that need it, mbpp_plus, are not asked.",
+        meaning="Whether programs that a model wrote are run on this machine: in a temporary "
+        "folder, without the environment's variables and with limits of time, memory and file "
+        "size, but not in a sandbox: they can read your files and use the network. Without it "
+        "tasks that need it, mbpp_plus, are not asked.",
     )
     data: str = setting(
         "hub",
