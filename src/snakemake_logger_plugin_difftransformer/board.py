@@ -109,7 +109,8 @@ class Board:
         is the signal that ended it.
         """
         ended = self.running.pop(job, None)
-        where, who, reason = ", ".join(logs) or "none", ended or rule, error_line(logs, said)
+        where, who = ", ".join(logs) or "none", ended or rule
+        reason = error_line(logs, said, ended.since if ended is not None else 0.0)
         if self.stopping or died == "SIGINT" or reason.startswith(STOPPED):
             self.stopped.add(job)
             return f"stopped {who}"
@@ -181,14 +182,18 @@ def training_line(beat: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def error_line(logs: Sequence[str], said: str | None = None) -> str:
+def error_line(logs: Sequence[str], said: str | None = None, since: float = 0.0) -> str:
     """Find the last line of the logs that begins with ``error:``, else the last line there is.
 
-    Where there is none, the first line of what was ``said`` of the job.
+    Where there is none, the first line of what was ``said`` of the job. If something was said, a log
+    that is older than the start of the job, ``since``, is one of an earlier try.
     """
-    last = said.strip().splitlines()[0] if said and said.strip() else "the log is empty"
+    told = said.strip().splitlines()[0] if said and said.strip() else None
+    last = told or "the log is empty"
     for log in reversed(logs):
         try:
+            if told is not None and Path(log).stat().st_mtime < since:
+                continue
             lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             continue

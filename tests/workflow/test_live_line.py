@@ -249,6 +249,15 @@ def test_what_the_user_stops_has_not_failed(tmp_path: Path) -> None:
     assert head.startswith("0 of 3 jobs done, 3 stopped") and last.startswith("stopped: the same")
 
 
+def test_a_job_that_never_started_is_not_told_by_the_log_of_an_earlier_try(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("12:00:00 tokenizer: learns\n")
+    board, later = Board(), log.stat().st_mtime + 10
+    for since, shown in ((later, "no such memory"), (later - 20, "12:00:00 tokenizer: learns")):
+        board.start(1, "train", {"run": "a"}, [str(log)], since)
+        assert board.fail(1, "train", [str(log)], "no such memory\nmore").endswith(f"\n    {shown}")
+
+
 def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
     import signal
 
