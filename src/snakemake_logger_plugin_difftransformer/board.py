@@ -185,8 +185,8 @@ def training_line(beat: Mapping[str, Any]) -> str:
 def error_line(logs: Sequence[str], said: str | None = None, since: float = 0.0) -> str:
     """Find the last line of the logs that begins with ``error:``, else the last line there is.
 
-    Where there is none, the first line of what was ``said`` of the job. If something was said, a log
-    that is older than the start of the job, ``since``, is one of an earlier try.
+    Where there is none, the first line of what was ``said`` of the job. If something was said, a
+    log that is older than the start of the job, ``since``, is one of an earlier try.
     """
     told = said.strip().splitlines()[0] if said and said.strip() else None
     last = told or "the log is empty"
