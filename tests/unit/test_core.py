@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM
 
 TRAIN = """
@@ -48,19 +49,19 @@ export_model(Path("out"), Path("exported"), "FORMAT")
 HEAVY = ("snakemake", "mlflow", "transformers", "pandas", "lm_eval", "typer", "scipy", "tokenizers")
 
 
-def closure(name: str, found: dict[str, metadata.Distribution]) -> dict[str, metadata.Distribution]:
-    """Add a distribution, and all it needs without extras, to those that were found."""
-    distribution = metadata.distribution(name)
-    key = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
-    if key not in found:
-        found[key] = distribution
-        for line in distribution.requires or []:
-            wanted, _, condition = line.partition(";")
-            try:
-                if "extra ==" not in condition:
-                    closure(re.split(r"[^\w.-]", wanted.strip())[0], found)
-            except metadata.PackageNotFoundError:
-                continue  # of another system or Python
+def closure(name: str) -> dict[str, metadata.Distribution]:
+    """Return a distribution, and all that it requires on this system, by name."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting, seen = [Requirement(name)], set()
+    while waiting:
+        wanted = waiting.pop()
+        for extra in {"", *wanted.extras} - {e for n, e in seen if n == wanted.name}:
+            seen.add((wanted.name, extra))
+            found[wanted.name] = distribution = metadata.distribution(wanted.name)
+            for requirement in map(Requirement, distribution.requires or []):
+                marker = requirement.marker
+                if marker is None or marker.evaluate({"extra": extra}):
+                    waiting.append(requirement)
     return found
 
 
@@ -68,7 +69,7 @@ def link_core(folder: Path) -> Path:
     """Make an environment of the distributions that the core wants, and nothing else."""
     venv.create(folder, symlinks=True)
     packages = next(folder.glob("lib/python*/site-packages"))
-    for name, distribution in closure("difftransformer", {}).items():
+    for name, distribution in closure("difftransformer").items():
         tops = {Path(file).parts[0] for file in distribution.files or []} - {"..", "__pycache__"}
         for top in tops:
             if name == "difftransformer":
