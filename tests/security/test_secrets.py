@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import socket
 from html import escape
 from pathlib import Path
 from unittest.mock import Mock
@@ -167,12 +168,14 @@ def test_an_address_in_the_environment_may_have_one_which_is_written_nowhere(
     assert CANARY not in bare_address(address)
 
 
-def test_no_command_line_has_the_password_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_command_line_has_the_password_of_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = Mock()
     monkeypatch.setattr("subprocess.Popen", start)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "sqlite:///another.db")
     address = f"postgresql://user:{CANARY}@host/mlflow"
-    ui._start(address, 5000)
+    ui._start(address, tmp_path, socket.socket(), "http://127.0.0.1:5001")
     assert CANARY not in " ".join(start.call_args.args[0])
     assert start.call_args.kwargs["env"]["MLFLOW_BACKEND_STORE_URI"] == address
 

@@ -262,8 +262,10 @@ def test_a_stopped_workflow_shows_no_failure(folder: Path) -> None:
     import signal
 
     (folder / "Snakefile").write_text(SNAKEFILE.replace("FAIL ", "sleep 60; "))
+    heeding = "import os, signal, sys; signal.signal(2, signal.default_int_handler);"
+    heeding += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"  # it may be ignored here
     process = subprocess.Popen(
-        [sys.executable, *command()],
+        [sys.executable, "-c", heeding, *command()],
         cwd=folder, env=environment(), start_new_session=True, text=True, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None

@@ -8,7 +8,7 @@ Shapes: B = sequences, T = positions, S = positions with those of the cache.
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from difftransformer.models.device import autocast
 from difftransformer.models.language_model import LanguageModel
 from difftransformer.models.recomputation import is_kept
 from difftransformer.models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
 _PROBE = 128
 """Positions of the shortest probe; three lengths fix the constant, linear and quadratic part."""
@@ -70,10 +73,8 @@ def imagined_bytes_per_layer(
 
     They go through the CPU's fused attention, which keeps what that of a GPU keeps.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     cpu = torch.device("cpu")
-    with FakeTensorMode():
+    with _shapes_alone():
         return _kept_by_a_layer(config, "sdpa", seq_len, cpu, precision, masked=masked)
 
 
@@ -83,8 +84,6 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
     See `recomputation`; for one sequence of T positions, with which they grow, by tensors that have
     a shape alone.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     cpu, length = torch.device("cpu"), min(seq_len, _PROBE)
 
     def kept(layers: int) -> int:
@@ -94,8 +93,20 @@ def selected_bytes_per_layer(config: ModelConfig, seq_len: int, precision: str) 
             model.hidden_states(torch.zeros((1, length), dtype=torch.long))
         return found.size
 
-    with FakeTensorMode():
+    with _shapes_alone():
         return (kept(2) - kept(1)) * seq_len / length
+
+
+def _shapes_alone() -> "FakeTensorMode":
+    """Tensors of the CPU that have a shape and no numbers."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class OfTheCpu(FakeTensorMode):  # type: ignore[no-untyped-call]
+        # Else a torch with CUDA, on a machine without, pretends eight GPUs from here on: autograd
+        # then starts a thread for each, and no process that is forked can train.
+        avoid_device_init = False
+
+    return OfTheCpu()
 
 
 def _kept_by_a_layer(

@@ -1,5 +1,8 @@
 """The probe of memory runs what the run will run, in its precision."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,3 +48,19 @@ def test_the_probe_calls_a_backend_in_the_precision_of_the_run(
     assert saved_bytes_per_layer(WIDE, "flash_attn", 8, CPU, "bf16") > 0
     assert working_bytes(WIDE, "flash_attn", 8, 8, CPU, "bf16") > 0
     assert set(seen) == {torch.bfloat16}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_an_estimate_leaves_autograd_without_threads() -> None:
+    """No process that is forked from one with such threads can train."""
+    code = f"""
+import os, torch
+from difftransformer.config.model import ModelConfig
+from difftransformer.models.memory import imagined_bytes_per_layer
+imagined_bytes_per_layer(ModelConfig(**{WIDE.model_dump()!r}), 64, "fp32")
+torch.ones(2, requires_grad=True).sum().backward()
+names = [open(f"/proc/self/task/{{one}}/comm").read() for one in os.listdir("/proc/self/task")]
+print(sum("autograd" in name for name in names))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "0"
