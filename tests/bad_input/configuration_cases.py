@@ -19,6 +19,7 @@ from spoiling import (
 
 CONFIG, RUNS, DATASETS = "config/config.yaml", "config/runs.yaml", "config/datasets.yaml"
 TINY = "config/scales/tiny.yaml"
+CLAIMS = "config/registry.yaml"
 TABLE = "config/artifacts/table6.yaml"
 
 check: Call = Work.check
@@ -260,12 +261,13 @@ CONFIGURATION: dict[str, Case] = {
         replace(TABLE, "    suites:", "    options: {by: size}\n    suites:"), check,
         [f"{TABLE}: sections[0].options: by: unknown key"],
     ),
-    "a claim twice in one artifact": (
-        replace(TABLE, "  T6.2:", "  T6.1:"), check, [TABLE, "'T6.1' stands twice; remove one"],
+    "a claim twice in the registry": (
+        replace(CLAIMS, "  V1.loss:", "  V1.retrieval:"), check,
+        [CLAIMS, "'V1.retrieval' stands twice; remove one"],
     ),
-    "a claim of two artifacts": (
-        replace("config/artifacts/table6_recall.yaml", "  R.2:", "  T6.1:"), check,
-        ["config/artifacts/table6_recall.yaml: claims.T6.1: table6 has it too; rename one"],
+    "a claim about a column that no table has": (
+        replace(CLAIMS, "metric: hardest", "metric: hardst"), check,
+        [f"{CLAIMS}: claims.V1.retrieval.contrasts[0].metric", "did you mean 'hardest'?"],
     ),
     "a setting of an unknown run on the command line": (
         nothing, plan(set="{dif: {training: {lr: 0.002}}}"),

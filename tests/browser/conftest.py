@@ -92,7 +92,7 @@ def _results(folder: Path) -> FakeResults:
 @pytest.fixture(scope="session")
 def site(made: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the report on them, with a comparison to a build whose DIFF lost something."""
-    tables = ["table6", "table6_recall", "dex_figure4"]
+    tables = ["table6", "table6_recall", "dex_figure4", "evidence", "recall_evidence"]
     folder = build_site(made, made.root, tables, ["table6"]).parent
     other = _results(tmp_path_factory.mktemp("other") / "tiny")
     for path in other.results[:]:

@@ -48,22 +48,24 @@ def test_a_heading_sorts_its_column(site: Path, visit: Open) -> None:
     assert column(page, 1) == before and heading.get_attribute("aria-sort") is None
 
 
-def test_claims_are_shown_by_verdict_and_paper(site: Path, visit: Open) -> None:
+def test_a_question_leads_to_its_verdict(site: Path, visit: Open) -> None:
     page = visit(f"file://{site}/index.html")
-    rows = page.locator(".board tbody tr:visible")
-    everything = rows.count()
-    chip = page.locator("button.chip.confirmed")
-    chip.click()
-    confirmed = rows.count()
-    assert 0 < confirmed < everything
-    assert confirmed == int(chip.locator("b").inner_text())
-    assert page.locator("#shown").inner_text().startswith(f"{confirmed} claim")
-    chip.click()
-    page.select_option("#paper", "diff_v1")
-    assert 0 < rows.count() < everything
-    assert all(
-        one.startswith("T6.") for one in page.locator(".board tr:visible th a").all_inner_texts()
-    )
+    secondary, questions = page.locator(".board tbody tr"), page.locator(".questions li")
+    assert secondary.count() and questions.count()
+    for place in range(questions.count()):
+        question = questions.nth(place)
+        marks = question.locator("svg.mark").all()
+        assert marks and all(mark.is_visible() for mark in marks)
+        said = [question.locator("h3").inner_text(), question.locator(".chip").inner_text()]
+        question.locator("a").click()
+        verdict = page.locator(".verdicts li:target").inner_text()
+        assert all(one in verdict for one in said)
+        page.go_back()
+    row = secondary.first
+    said = [row.locator("a").inner_text(), row.locator(".chip").inner_text()]
+    row.locator("a").click()
+    verdict = page.locator(".verdicts li:target").inner_text()
+    assert all(one in verdict for one in said)
 
 
 def test_a_cell_opens_to_where_it_comes_from(site: Path, visit: Open) -> None:

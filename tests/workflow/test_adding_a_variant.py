@@ -57,7 +57,7 @@ def test_the_page_makes_a_variant_and_its_table(
         "Train head_gain, seed 0",
         "Evaluate validation_slices on head_gain, seed 0",
         "Build the table my_table",
-        "Judge the claims",
+        "Test the claims",
         "Write the report",
     }
     checkout.snakemake(*build[1:], "--cores", "1")
@@ -65,6 +65,6 @@ def test_the_page_makes_a_variant_and_its_table(
     assert "\nmy_table,head_gain," in rows
 
     # All others are as they were; the report depends on what is asked for.
-    assert checkout.planned("headline") == {"Judge the claims", "Write the report"}
+    assert checkout.planned("headline") == {"Test the claims", "Write the report"}
     checkout.edit(file, "fill_(1.0)", "fill_(0.5)")
     assert checkout.planned("headline", *build[1:]) == planned

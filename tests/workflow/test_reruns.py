@@ -12,7 +12,7 @@ VARIANT = "src/difftransformer/models/attention/diff_v1.py"
 REPORT = "src/difftransformer/measurements/validation_slices/report.py"
 COLUMNS = "artifact,row,column,value,std,ci_low,ci_high,n,paper_value,run_ids"
 MADE = {"Build the table table6", "Draw the figure table6"}
-PAGES = {"Judge the claims", "Write the report"}
+PAGES = {"Test the claims", "Write the report"}
 END = MADE | PAGES
 
 
@@ -89,7 +89,7 @@ def test_an_edit_in_one_measurement_reruns_it_alone(
 
 def test_editing_a_template_rewrites_what_it_shapes(checkout: Checkout) -> None:
     checkout.edit("src/difftransformer/reporting/templates/style.css", "{", "{ ")
-    assert checkout.planned() == END
+    assert checkout.planned() == MADE | {"Write the report"}
 
 
 def test_editing_the_site_writes_the_report_alone(checkout: Checkout) -> None:
@@ -97,12 +97,22 @@ def test_editing_the_site_writes_the_report_alone(checkout: Checkout) -> None:
     assert checkout.planned() == {"Write the report"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("question: Does", "question: How well does"), ("powered_for: 0.025", "powered_for: 0.03")],
+    ids=["text", "power"],
+)
+def test_editing_a_claim_tests_it_again(old: str, new: str, checkout: Checkout) -> None:
+    checkout.edit("config/registry.yaml", old, new)
+    assert checkout.planned() == PAGES
+
+
 def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) -> None:
     made = checkout.folder / "results" / "smoke"
     for name, job in (
         ("tables/table6.md", "Build the table table6"),
         ("figures/table6.png", "Draw the figure table6"),
-        ("verdicts.md", "Judge the claims"),
+        ("verdicts.md", "Test the claims"),
         ("report.sha256.json", "Write the report"),
     ):
         kept = (made / name).read_bytes()
@@ -114,7 +124,7 @@ def test_whatever_of_an_artifact_is_deleted_is_made_again(checkout: Checkout) ->
 def test_a_mistake_at_the_end_is_told_once(checkout: Checkout) -> None:
     path = checkout.folder / "src/difftransformer/reporting/verdict_job.py"
     whole = path.read_text()
-    checkout.edit(str(path), "    read = [", "    raise UserError('a mistake')\n    read = [")
+    checkout.edit(str(path), "    given = ", "    raise UserError('a mistake')\n    given = ")
     said = checkout.snakemake("--cores", "1", "--retries", "2", check=False).stderr
     path.write_text(whole)
     checkout.snakemake("--cores", "1")  # for who comes after

@@ -216,10 +216,10 @@ onstart:
             " of the scale, or one name, has it done once",
             file=sys.stderr,
         )
-    if spent := ARTIFACTS.spent():
+    if exploratory := ARTIFACTS.exploratory():
         print(
-            f"seeds {', '.join(map(str, spent))} are spent at scale {JOBS.scale}: they were seen while the"
-            " protocol was chosen, so tables show them and no claim is judged by them; seeds=3 takes three others",
+            f"seeds {', '.join(map(str, exploratory))} are exploratory at scale {JOBS.scale}: their results had been"
+            " looked at, so tables show them and they test no claim; seeds=3 takes three others",
             file=sys.stderr,
         )
     # How many jobs may start in a second is no question on one machine. Snakemake would ask it again a

@@ -67,10 +67,10 @@ rule build_figure:
 
 
 rule build_verdicts:
-    """Judge the claims of what is asked for beside it"""
+    """Test the registered claims that what is asked for beside it answers"""
     input:
-        tables=lambda wildcards: PLAN.tables(get_asked()),
-        results=lambda wildcards: PLAN.results(get_asked()),
+        results=lambda wildcards: PLAN.results(PLAN.answering(get_asked())),
+        histories=lambda wildcards: PLAN.histories(PLAN.answering(get_asked())),
     output:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
@@ -79,12 +79,11 @@ rule build_verdicts:
     params:
         cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
         code=PLAN.verdicts_code(),
-        kept_tables=lambda wildcards: PLAN.tables(PLAN.kept(get_asked())),
     message:
-        "Judge the claims"
+        "Test the claims"
     shell:
         "difftransformer build_verdicts --slice {params.cfg} --inputs '{input.results}'"
-        " --tables '{input.tables}' --kept '{params.kept_tables}' --output {output.data} --log {log}"
+        " --output {output.data} --log {log}"
 
 
 rule build_report:

@@ -78,26 +78,13 @@ build_figure = _builder(
 
 
 @command
-def build_verdicts(
-    slice: Slice,
-    inputs: Inputs,
-    tables: Tables,
-    output: Output,
-    kept: Annotated[str, typer.Option(help="Tables of earlier calls, as JSON.")] = "",
-    log: Log = None,
-) -> None:
-    """Judge the claims of all tables together: verdicts.csv, json, md."""
+def build_verdicts(slice: Slice, inputs: Inputs, output: Output, log: Log = None) -> None:
+    """Test the registered claims on result files: verdicts.csv, json, md."""
     with reporting(log):
-        from difftransformer.config.claims import VerdictsSlice
+        from difftransformer.config.artifact_slices import TestedClaims
         from difftransformer.reporting.verdict_job import build_verdicts
 
-        build_verdicts(
-            read(slice, VerdictsSlice),
-            tables=paths(tables),
-            results=paths(inputs),
-            output=output,
-            kept=paths(kept),
-        )
+        build_verdicts(read(slice, TestedClaims), results=paths(inputs), output=output)
 
 
 @command

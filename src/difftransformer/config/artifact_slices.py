@@ -6,10 +6,10 @@ from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.artifacts import Kind
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.claims import ClaimSlice
 from difftransformer.config.measurement import Fact, Options
 from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import PaperStatus, PaperTable, Replication
+from difftransformer.config.registry import Claim
 from difftransformer.config.validation import validate
 
 
@@ -78,7 +78,9 @@ class SectionSlice(Settings):
         [], meaning="What others found of the difference that the section is about"
     )
     judges: list[str] = setting(
-        [], meaning="Who judges what the suite generates; claims are about the first one's verdicts"
+        [],
+        meaning="Who judges what the suite generates; columns without a judge's name are the "
+        "first one's",
     )
 
     @model_validator(mode="before")
@@ -97,14 +99,13 @@ class ArtifactSlice(Settings):
     kind: Kind = setting(meaning="table or figure")
     scale: str = setting(meaning="Scale of every result it reads")
     seeds: list[int] = setting(meaning="Seeds of every row")
-    spent_seeds: list[int] = setting([], meaning="Seeds that no claim is judged by")
+    exploratory_seeds: list[int] = setting([], meaning="Seeds that test no claim")
     title: str = setting(meaning="Heading")
     description: str = setting(meaning="One line on what it is")
     caption: str = setting(meaning="Text that stands with it")
     alt: str = setting("", meaning="What the picture shows, in words")
     sections: list[SectionSlice] = setting(meaning="Groups of rows")
     paper: PaperTable | None = setting(None, meaning="Published numbers beside ours")
-    claims: dict[str, ClaimSlice] = setting({}, meaning="Claims it judges, by id")
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -131,6 +132,26 @@ class KeptSlice(Settings):
     table: str | None = setting(None, meaning="Its table as JSON; null: it has none")
     figure: str | None = setting(None, meaning="Its picture as SVG; null: it has none")
     results: list[str] = setting(meaning="Result files behind it that are there")
+
+
+class TestedClaims(Settings):
+    """Claims of a scale, for the job that tests those whose results there are."""
+
+    scale: str = setting(meaning="Scale of every result behind them")
+    alpha: float = setting(meaning="Error rate of a family")
+    note: str = setting(meaning="What had been seen when the claims were registered")
+    exploratory_seeds: list[int] = setting([], meaning="Seeds that test no claim")
+    claims: dict[str, Claim] = setting(meaning="All claims, by id")
+    digests: dict[str, str] = setting(meaning="What the definitions of the claims are told by")
+    not_testable: dict[str, str] = setting(
+        {}, meaning="Claims that the scale cannot test whatever comes out, with the reason"
+    )
+    tables: list[ArtifactSlice] = setting(meaning="Tables that have their numbers")
+    kept: dict[str, list[str]] = setting(
+        {},
+        meaning="Result files of those of these tables that an earlier call built and this one "
+        "did not ask for",
+    )
 
 
 class ReportSlice(Settings):

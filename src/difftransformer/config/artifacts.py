@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 from pydantic import SerializeAsAny, model_validator
 
 from difftransformer.config.base import Name, Settings, setting
-from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.measurement import Options
 from difftransformer.config.measurements import measurement
 from difftransformer.config.papers import TARGETS, PapersFile, PaperTable
@@ -104,12 +103,6 @@ class ArtifactConfig(Settings):
     interventions: list[str] = setting(
         [], meaning="Runs that exist for this artifact: what rerunning exactly this one trains"
     )
-    claims: dict[str, ClaimConfig] = setting(
-        {}, meaning="Claims that it judges, by an id such as T6.1"
-    )
-    shows_claims: list[str] = setting(
-        [], meaning="Claims of other artifacts that its rows judge as well"
-    )
     paper: PaperTable | str | None = setting(
         None, meaning="Published numbers beside ours, or the artifact that has them"
     )
@@ -122,11 +115,6 @@ class ArtifactConfig(Settings):
         if foreign:
             raise ValueError(f"interventions are not among the rows: {sorted(foreign)}")
         return self
-
-    @property
-    def all_claims(self) -> list[str]:
-        """Ids of the claims that it judges, and of those of others that it shows."""
-        return [*self.claims, *self.shows_claims]
 
     @property
     def tunes(self) -> bool:
@@ -144,8 +132,7 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
     """Read every file of ``artifacts/``: those of the papers in their order, then the others.
 
     Raises:
-        ConfigError: A file that cannot be used, a claim that two declare or none, or that names an
-            unknown paper.
+        ConfigError: A file that cannot be used, or that names an unknown paper.
     """
     paths = yaml_files(folder)
     if not paths:
@@ -159,15 +146,10 @@ def read_artifacts(folder: Path, papers: PapersFile) -> dict[str, ArtifactConfig
         if taken := "a paper" if name in papers.papers else TARGETS.get(name):
             raise ConfigError(f"{paths[name]}: {name} is the name of {taken}; rename the file")
         artifacts[name] = typed_artifact(read_yaml(paths[name]), str(paths[name]))
-        for claim_id, claim in artifacts[name].claims.items():
-            if claim.paper is not None:
-                place = f"{paths[name]}: claims.{claim_id}.paper"
-                lookup(papers.papers, claim.paper, "paper", place)
         for index, part in enumerate(artifacts[name].sections):
             if part.asked.replicated is not None:
                 place = f"{paths[name]}: sections[{index}].options"
                 lookup(papers.papers, part.asked.replicated, "paper", place)
-    declared_claims(artifacts, str(folder))
     return artifacts
 
 
@@ -178,16 +160,6 @@ def typed_artifact(raw: Mapping[str, Any], place: str) -> ArtifactConfig:
         ConfigError: What cannot be used, in one line that begins with ``place``, its file.
     """
     artifact = validate(ArtifactConfig, raw, place)
-    for name, claim in artifact.claims.items():
-        if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
-            raise ConfigError(
-                f"{place}: claims: '{name}' is no id: take letters, digits, _, . and - alone"
-            )
-        if "post_hoc" in claim.model_fields_set and claim.post_hoc is None:
-            raise ConfigError(
-                f"{place}: claims.{name}.post_hoc: say what was changed after results were seen, "
-                "and why; or remove the key"
-            )
     sections = [
         _typed_section(part, f"{place}: sections[{index}]")
         for index, part in enumerate(artifact.sections)
@@ -220,22 +192,3 @@ def _typed_section(part: SectionConfig, place: str) -> SectionConfig:
     if options.needs_family and part.family is None:
         raise ConfigError(f"{place}.family: measurement {found.name} needs one")
     return part.model_copy(update={"options": options})
-
-
-def declared_claims(artifacts: Mapping[str, ArtifactConfig], place: str) -> dict[str, str]:
-    """Return claim -> the artifact that declares it; ``place`` is the folder of all of them.
-
-    Raises:
-        ConfigError: Two artifacts declare one, or an artifact shows one that none declares.
-    """
-    owners: dict[str, str] = {}
-    for name, artifact in artifacts.items():
-        for claim in artifact.claims:
-            if owners.setdefault(claim, name) != name:
-                raise ConfigError(
-                    f"{place}/{name}.yaml: claims.{claim}: {owners[claim]} has it too; rename one"
-                )
-    for name, artifact in artifacts.items():
-        for claim in artifact.shows_claims:
-            lookup(owners, claim, "claim", f"{place}/{name}.yaml: shows_claims")
-    return owners

@@ -19,7 +19,7 @@ def _named(value: Any) -> Any:
 Judges = Annotated[
     list[JudgeName], BeforeValidator(_named), Field(min_length=1), AfterValidator(distinct)
 ]
-"""One judge or several; the first one's verdicts are those of the claims."""
+"""One judge or several; columns without a judge's name are the first one's."""
 
 
 class LexicalJudge(Settings):

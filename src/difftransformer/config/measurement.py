@@ -279,6 +279,8 @@ class Options(Settings):
     """Whether its rows are families."""
     timing: ClassVar[str | None] = None
     """Measurement whose timings it shows; None for none."""
+    claim_columns: ClassVar[tuple[str, ...]] = ()
+    """Columns of its tables that registered claims may name."""
     browsed: ClassVar[bool] = False
     """Whether its report has `maps`, attention maps on prompts that a reader chooses from."""
 

@@ -70,9 +70,9 @@ class ProjectConfig(Settings):
     )
     seeds: Annotated[Seeds | int | None, BeforeValidator(_seeds)] = setting(
         None,
-        meaning="Seeds of every run, as a list, or as a count of the first ones that the scale has "
-        "not spent; each sets initial weights and data order. null: as many as the scale gives "
-        "each artifact",
+        meaning="Seeds of every run, as a list, or as a count of the first ones that are not "
+        "exploratory at the scale; each sets initial weights and data order. null: as many as the "
+        "scale gives each artifact",
     )
     headline: list[str] = setting(
         meaning="Artifacts that a bare `snakemake` or `make reproduce` builds"
@@ -112,7 +112,7 @@ class ProjectConfig(Settings):
     judge: Judges = setting(
         ["lexical"],
         meaning="Who judges contextual hallucination: 'lexical', 'endpoint', 'both', or a list of "
-        "them; claims are about the first one's verdicts",
+        "them; columns without a judge's name are the first one's",
     )
     judges: JudgesConfig = setting(JudgesConfig(), meaning="Settings of the judges")
     tracking: TrackingConfig = setting(TrackingConfig(), meaning="Mirroring of runs to MLflow")
@@ -260,7 +260,7 @@ class SweepEntry(Settings):
     seeds: Seeds | None = setting(
         None,
         meaning="Seeds of the sweep; not those of the tables, so that the choice is not made "
-        "on the runs it is used for; null: those of a table, for a sweep that claims are judged by",
+        "on the runs it is used for; null: those of a table, for a sweep that a claim is about",
     )
 
     def rates(self) -> dict[str, list[float]]:

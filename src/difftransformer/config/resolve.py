@@ -28,6 +28,7 @@ from difftransformer.config.project import (
     RunsFile,
     load_project,
 )
+from difftransformer.config.registry import Registry, check_registry, read_registry
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedModel, RunSettings, RunSlice
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
@@ -53,6 +54,7 @@ class Catalogue:
     datasets: dict[str, dict[str, Any]]
     suites: dict[str, dict[str, Any]]
     artifacts: dict[str, ArtifactConfig]
+    registry: Registry
     papers: PapersFile
     said: Layers
     """Where each key of the project was set, for errors."""
@@ -77,7 +79,10 @@ class Catalogue:
         artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
         labels = {name: entry.label for name, entry in runs.items()}
-        check_artifacts(artifacts, labels, scale, known, project.scale, str(folder / "artifacts"))
+        registry = read_registry(folder / "registry.yaml", papers)
+        check_registry(registry, artifacts, str(folder / "registry.yaml"))
+        place_of_artifacts = str(folder / "artifacts")
+        check_artifacts(artifacts, labels, registry.claims, scale, place, place_of_artifacts)
         artifacts = scales.stand_in(scale.stand_ins, artifacts, runs, place)
         if project.pretrained is not None:
             runs, artifacts = scales.adapt_pretrained(
@@ -93,6 +98,7 @@ class Catalogue:
             datasets=read(DatasetsFile, folder / "datasets.yaml").datasets,
             suites=read(EvaluationsFile, folder / "evaluations.yaml").suites,
             artifacts=artifacts,
+            registry=registry,
             papers=papers,
             said=said,
         )

@@ -84,18 +84,17 @@ class ScaleConfig(Settings):
     stand_ins: dict[str, dict[str, str | None]] = setting(
         {},
         meaning="Runs that stand in for rows of artifacts at this scale: artifact, then run of the "
-        "row, then the run it shows here, or null to leave it out; claims and published values "
-        "follow",
+        "row, then the run it shows here, or null to leave it out; published values follow",
     )
     seeds: dict[str, Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Seeds] = setting(
         {},
         meaning="Seeds that an artifact has where nobody says: how many of those that are not "
-        "spent, or a list, which a larger count continues; those not here have one",
+        "exploratory, or a list, which a larger count continues; those not here have one",
     )
-    spent_seeds: list[int] = setting(
+    exploratory_seeds: list[int] = setting(
         [],
-        meaning="Seeds on which choices were made, such as a pilot's: a count passes over them, "
-        "and no claim is judged by them",
+        meaning="Seeds whose results have been looked at, such as those that choices were made on: "
+        "a count passes over them, and they test no claim",
     )
     not_testable: dict[str, str] = setting(
         {},
@@ -108,20 +107,15 @@ class ScaleConfig(Settings):
         own = self.seeds.get(artifact)
         return own if isinstance(own, list) else []
 
-    def first_seed(self, artifact: str) -> int:
-        """Return the seed that a count of an artifact's seeds begins with, spent ones included."""
-        return min(self.listed_seeds(artifact), default=0)
-
     def first_seeds(self, artifact: str, number: int | None) -> list[int]:
-        """Return the first seeds of an artifact, those of its list before larger unspent ones.
+        """Return the first seeds of an artifact, those of its list before larger ones.
 
         Args:
             artifact: Table or figure.
             number: How many; None: as many as the scale gives it.
         """
         own, listed = self.seeds.get(artifact, 1), self.listed_seeds(artifact)
-        larger = (
-            seed for seed in count(max(listed, default=-1) + 1) if seed not in self.spent_seeds
-        )
+        looked_at = set(self.exploratory_seeds)
+        larger = (seed for seed in count(max(listed, default=-1) + 1) if seed not in looked_at)
         default = own if isinstance(own, int) else len(own)
         return list(islice(chain(listed, larger), number or default))

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from difftransformer.config.artifacts import ArtifactConfig, SectionConfig
-from difftransformer.config.claims import ClaimConfig
 from difftransformer.config.inheritance import Layers, ancestry
 from difftransformer.config.pretrained import PretrainedBase
 from difftransformer.config.project import RunEntry
+from difftransformer.config.registry import Claim
 from difftransformer.config.run import PRETRAINED_BASE, PretrainedOptions, RunSettings
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.validation import lookup, nearest, validate, validate_part
@@ -18,8 +18,8 @@ StandIns = Mapping[str, Mapping[str, str | None]]
 """Artifact -> run of its rows -> run that stands in for it; None leaves the row out.
 
 An artifact names the models that the paper shows. A small scale trains no 3B model for them, and a
-large one asks for needles in English, not in the words of a generated corpus: the artifact and its
-claims stay the same, and a scale says which of its runs stand in for the rows.
+large one asks for needles in English, not in the words of a generated corpus: the artifact and the
+claims on it stay the same, and a scale says which of its runs stand in for the rows.
 """
 
 # --- runs that it adds to those of runs.yaml: changed ones, its own, those of families and sweeps
@@ -180,31 +180,27 @@ def stand_in(
     return replaced
 
 
+def stand_in_claims(stand_ins: StandIns, claims: Mapping[str, Claim]) -> dict[str, Claim]:
+    """Return all claims, with the models that stand in for others in their tables."""
+    return {
+        name: claim.standing_in(stand_ins.get(claim.artifact, {})) for name, claim in claims.items()
+    }
+
+
 def not_testable(reasons: Mapping[str, str], claim: str, artifact: str) -> str | None:
     """Return why a scale cannot test a claim of an artifact; None: it can."""
     return next((reasons[key] for key in (claim, artifact, "all") if key in reasons), None)
 
 
 def _replaced(artifact: ArtifactConfig, runs: Mapping[str, str | None]) -> ArtifactConfig:
-    """Return the artifact and its claims with the rows replaced; published values stay."""
+    """Return the artifact with the rows replaced; published values stay."""
     if not runs:
         return artifact
     changes = {
         "sections": [_section(part, runs) for part in artifact.sections],
         "interventions": [other for run in artifact.interventions if (other := runs.get(run, run))],
-        "claims": {name: _claim(claim, runs) for name, claim in artifact.claims.items()},
     }
     return artifact.model_copy(update=changes)
-
-
-def _claim(claim: ClaimConfig, runs: Mapping[str, str | None]) -> ClaimConfig:
-    row, against = runs.get(claim.row) or claim.row, claim.against
-    if isinstance(against, str):
-        against = runs.get(against) or against
-    needed = [
-        one.model_copy(update={"row": runs.get(one.row) or one.row}) for one in claim.requires
-    ]
-    return claim.model_copy(update={"row": row, "against": against, "requires": needed})
 
 
 def _section(part: SectionConfig, runs: Mapping[str, str | None]) -> SectionConfig:

@@ -1,19 +1,23 @@
 """What tables and figures are made of: their slices, and the files they are read from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import product
 
-from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
+from difftransformer.config.artifact_slices import (
+    INTERPRETATION,
+    ArtifactSlice,
+    SweepRow,
+    TestedClaims,
+)
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
-from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
-from difftransformer.config.scales import is_adapted, not_testable, sweep_run
+from difftransformer.config.scales import is_adapted, not_testable, stand_in_claims, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
@@ -66,7 +70,7 @@ class Artifacts:
             kind,
             scale=self.jobs.scale,
             seeds=self.seeds(name),
-            spent_seeds=self.jobs.catalogue.scale.spent_seeds,
+            exploratory_seeds=self.jobs.catalogue.scale.exploratory_seeds,
             facts={run: self._facts(run, part) for part in parts for run in self._rows(part)},
             sweeps=self._sweep_rows(name),
         )
@@ -81,29 +85,39 @@ class Artifacts:
         code = code_fingerprint(ENTRIES[f"build_{kind}"], tuple(reports))
         return slice_fingerprint([code, templates()])
 
-    def verdicts(self, asked: Sequence[str], given: str = "") -> VerdictsSlice:
-        """Return the claims of artifacts, and all that are corrected together with them.
+    def tested_claims(
+        self, asked: Sequence[str], kept: Mapping[str, Sequence[int]]
+    ) -> TestedClaims:
+        """Return all claims, with the tables of those that are tested.
 
         Args:
             asked: Artifacts.
-            given: What a command that decides a claim has to give ``--config``.
+            kept: Artifacts that an earlier call built, with the seeds of their tables.
         """
-        begins = self.jobs.catalogue.scale.first_seed
-        known = {
-            claim: self._declarations.claim(claim).beginning(begins)
-            for artifact in self.known.values()
-            for claim in artifact.all_claims
+        registry, scale = self.jobs.catalogue.registry, self.jobs.catalogue.scale
+        claims = stand_in_claims(scale.stand_ins, registry.claims)
+        tables = {
+            name: self.slice(name, "table")
+            for name in dict.fromkeys(claim.artifact for claim in claims.values())
+            if name in asked or name in kept
         }
-        families = {known[claim].family for name in asked for claim in self.known[name].all_claims}
-        claims = {name: claim for name, claim in known.items() if claim.family in families}
-        reasons = self.jobs.catalogue.scale.not_testable
+        for name in tables.keys() & kept.keys():
+            tables[name] = tables[name].model_copy(update={"seeds": list(kept[name])})
         untestable = {
             name: why
             for name, claim in claims.items()
-            if (why := not_testable(reasons, name, claim.artifact)) is not None
+            if (why := not_testable(scale.not_testable, name, claim.artifact)) is not None
         }
-        return VerdictsSlice(
-            scale=self.jobs.scale, given=given, claims=claims, not_testable=untestable
+        return TestedClaims(
+            scale=self.jobs.scale,
+            alpha=registry.alpha,
+            note=registry.note,
+            exploratory_seeds=scale.exploratory_seeds,
+            claims=claims,
+            digests={name: claim.digest for name, claim in registry.claims.items()},
+            not_testable=untestable,
+            tables=list(tables.values()),
+            kept={name: list(self._results(name, seeds)) for name, seeds in kept.items()},
         )
 
     def seeds(self, name: str) -> list[int]:
@@ -117,11 +131,11 @@ class Artifacts:
             return asked
         return scale.first_seeds(name, asked)
 
-    def spent(self) -> list[int]:
-        """Return the seeds that are asked for by number and judge no claim at this scale."""
+    def exploratory(self) -> list[int]:
+        """Return the seeds that are asked for by number and test no claim at this scale."""
         asked = self.jobs.catalogue.project.seeds
-        spent = self.jobs.catalogue.scale.spent_seeds
-        return [seed for seed in asked if seed in spent] if isinstance(asked, list) else []
+        known = self.jobs.catalogue.scale.exploratory_seeds
+        return [seed for seed in asked if seed in known] if isinstance(asked, list) else []
 
     def runs(self, name: str) -> list[str]:
         """Return the trained runs behind an artifact: rows, their families, or a sweep's runs."""
@@ -305,24 +319,27 @@ class Artifacts:
         swept = self._sweep_rows(name)
         return [one.run_id for row in part.rows for one in swept.get(row.run, [])]
 
-    def _trainings(self, name: str) -> list[tuple[str, int]]:
+    def _trainings(self, name: str, seeds: Sequence[int] | None = None) -> list[tuple[str, int]]:
         trained = [run for run in self.runs(name) if self.jobs.trained(run)]
-        return [(run, seed) for run in trained for seed in self.seeds(name)]
+        return [(run, seed) for run in trained for seed in seeds or self.seeds(name)]
 
-    def _evaluated(self, name: str) -> list[tuple[str, str, int]]:
+    def _evaluated(
+        self, name: str, seeds: Sequence[int] | None = None
+    ) -> list[tuple[str, str, int]]:
         """Every suite, run and seed that an artifact reads."""
-        elsewhere, seeds = [PRETRAINED_SEED], self.seeds(name)  # the former have one result for all
+        elsewhere = [PRETRAINED_SEED]  # one result for all
+        seeds = seeds or self.seeds(name)
         return [
             (suite, run, seed)
             for suite, run in self.evaluations(name)
             for seed in (seeds if self.jobs.trained(run) else elsewhere)
         ]
 
-    def _results(self, name: str) -> Iterator[str]:
+    def _results(self, name: str, seeds: Sequence[int] | None = None) -> Iterator[str]:
         layout = self.jobs.layout
-        for run, seed in self._trainings(name):
+        for run, seed in self._trainings(name, seeds):
             yield layout.training(run, seed)
-        for suite, run, seed in self._evaluated(name):
+        for suite, run, seed in self._evaluated(name, seeds):
             yield layout.evaluation(suite, run, seed)
             for judge in self.jobs.judges(suite):
                 yield layout.judgement(judge, suite, run, seed)

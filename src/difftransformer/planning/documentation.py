@@ -13,6 +13,7 @@ from difftransformer.config.documentation import config_readme, config_schema
 from difftransformer.config.measurements import measurement, measurements
 from difftransformer.config.papers import PapersFile
 from difftransformer.config.project import ProjectConfig, RunsFile
+from difftransformer.config.registry import Registry
 from difftransformer.config.run import RunSettings
 from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.tokenizers import TokenizerConfig
@@ -50,12 +51,12 @@ class DatasetsFile(BaseModel):
 
 OPENING = """
 What people edit most: `config.yaml` says what a bare call builds; `runs.yaml` has a model a row; a
-file of `artifacts/` is a table or a figure with its rows, claims and published values.
+file of `artifacts/` is a table or a figure with its rows and published values. `registry.yaml` has
+the registered claims, which change only by a new id.
 
 Every key of `config.yaml` can be set for one call (`--config scale=smoke seeds=3`), settings of
 single runs as well: `--config set='{diff: {training: {lr: 0.002}}}'`, or the same in a file,
-`--configfile mine.yaml`. A wrong name or type stops everything before the first job starts; only
-the column that a claim is about is known when its table is made.
+`--configfile mine.yaml`. A wrong name or type stops everything before the first job starts.
 """
 
 
@@ -76,6 +77,7 @@ def files() -> dict[str, type[BaseModel]]:
         "datasets": DatasetsFile,
         "scale": ScaleConfig,
         "papers": PapersFile,
+        "registry": Registry,
     }
 
 
@@ -114,6 +116,7 @@ def _pages() -> dict[str, type[BaseModel]]:
         "`scales/*.yaml`": ScaleConfig,
         **{f"`timings` of measurement `{x.name}`": x.timing for x in found if x.timing},
         "`papers.yaml`": PapersFile,
+        "`registry.yaml`": Registry,
         **{f"`model.attention` with variant `{name}`": kind for name, kind in attention.items()},
         **{f"`adapt` with method `{name}`": settings_class(name) for name in methods()},
     }

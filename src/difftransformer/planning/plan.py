@@ -249,15 +249,25 @@ class Plan:
         )
         return self.jobs.write("report", slice)
 
+    def answering(self, artifacts: Sequence[str]) -> list[str]:
+        """Return those of some artifacts whose tables have numbers of registered claims."""
+        asked = {claim.artifact for claim in self.catalogue.registry.claims.values()}
+        return [name for name in artifacts if name in asked]
+
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
-        """Return the file of the slice of the verdicts on artifacts and on those that are kept."""
-        asked = [*artifacts, *self.kept(artifacts)]
-        given = self._config(without=("seeds",))  # a command that decides a claim has its own
-        return self.jobs.write("verdicts", self.artifacts.verdicts(asked, given))
+        """Return the file of the claims that artifacts, and those that are kept, answer."""
+        from difftransformer.reporting.verdict_job import read_kept
+
+        earlier = self.answering(self.kept(artifacts))
+        kept = {one.artifact: one.seeds for one in read_kept(map(Path, self.tables(earlier)))}
+        return self.jobs.write("verdicts", self.artifacts.tested_claims(artifacts, kept))
 
     def verdicts_code(self) -> str:
-        """Return the fingerprint of what judges."""
-        return code_fingerprint(ENTRIES["build_verdicts"])
+        """Return the fingerprint of what tests claims, with the tables of their numbers."""
+        known = self.artifacts.known
+        parts = (part for name in self.answering([*known]) for part in known[name].sections)
+        reports = {module_of(part.measurement, "report") for part in parts}
+        return code_fingerprint(ENTRIES["build_verdicts"], tuple(sorted(reports)))
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""

@@ -1,4 +1,4 @@
-"""Tables and figures resolved: rows with labels and facts, published values and claims."""
+"""Tables and figures resolved: rows with labels and facts, and published values."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,9 @@ from difftransformer.config.artifact_slices import (
     with_overrides,
 )
 from difftransformer.config.artifacts import ArtifactConfig, Kind, RowConfig, SectionConfig
-from difftransformer.config.claims import ClaimSlice
 from difftransformer.config.measurement import Fact
 from difftransformer.config.papers import PaperTable, Replication
-from difftransformer.config.validation import lookup, nearest
+from difftransformer.config.validation import lookup
 from difftransformer.errors import ConfigError
 
 Facts = Mapping[str, Mapping[str, Fact]]
@@ -54,13 +53,6 @@ class Declarations:
     overrides: Callable[[str], str] = lambda run: ""
     """Gives what `set` changes of a run; empty: nothing."""
 
-    def claim(self, name: str) -> ClaimSlice:
-        """Return a claim with the artifact that declares it; there is one."""
-        owner, claim = next(
-            (owner, one.claims[name]) for owner, one in self.artifacts.items() if name in one.claims
-        )
-        return ClaimSlice(artifact=owner, **claim.model_dump())
-
     def published(self, name: str) -> PaperTable | None:
         """Return the published numbers of an artifact, its own or those it shares."""
         paper = self.artifacts[name].paper
@@ -88,15 +80,6 @@ class Declarations:
             known = self.artifacts.items()
             with_values = {key: one for key, one in known if isinstance(one.paper, PaperTable)}
             lookup(with_values, artifact.paper, "artifact with published values", f"{where}: paper")
-        for claim_id in artifact.all_claims:
-            claim = self.claim(claim_id)
-            needed = [(f"requires[{i}].row", one.row) for i, one in enumerate(claim.requires)]
-            for key, run in (("row", claim.row), ("against", claim.against), *needed):
-                if isinstance(run, str) and run not in artifact.runs():
-                    raise ConfigError(
-                        f"{where}: claims.{claim_id}.{key}: '{run}' is none of its rows"
-                        f"{nearest(run, artifact.runs())}"
-                    )
 
     def slice(
         self,
@@ -105,14 +88,14 @@ class Declarations:
         *,
         scale: str,
         seeds: Sequence[int],
-        spent_seeds: Sequence[int] = (),
+        exploratory_seeds: Sequence[int] = (),
         facts: Facts,
         sweeps: Sweeps | None = None,
     ) -> ArtifactSlice:
         """Resolve one table or figure; ``sweeps`` are for the sections that show one.
 
         Raises:
-            ConfigError: an unknown artifact, run, claim or published table; offers the nearest
+            ConfigError: an unknown artifact, run or published table; offers the nearest
                 name.
         """
         self.check(name)
@@ -127,14 +110,13 @@ class Declarations:
             kind=kind,
             scale=scale,
             seeds=list(seeds),
-            spent_seeds=list(spent_seeds),
+            exploratory_seeds=list(exploratory_seeds),
             title=artifact.title,
             description=artifact.description,
             caption=form.caption,
             alt=form.alt,
             sections=sections,
             paper=_published(artifact, self.published(name), sections),
-            claims={one: self.claim(one) for one in artifact.all_claims},
         )
 
     def _section(

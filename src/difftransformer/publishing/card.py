@@ -303,9 +303,9 @@ def _mean(results: Sequence[Result], name: str) -> tuple[str, str]:
 
 
 def _verdicts(known: _Known) -> Iterator[str]:
-    title = "## Claims that this run is part of"
+    title = "## Registered claims that this run is part of"
     if known.verdicts is None:
-        yield f"{title}\n\nNo verdicts lie beside the run."
+        yield f"{title}\n\nThere are no verdicts beside the run."
         return
     own = [one for one in known.verdicts.verdicts if _speaks_of(one, known.training.run)]
     if not own:
@@ -316,8 +316,8 @@ def _verdicts(known: _Known) -> Iterator[str]:
     rows = [
         (
             escape(one.claim),
-            escape(one.text),
-            f"{one.verdict} ({one.where})",
+            escape(one.about.question),
+            f"{one.words} ({one.where})",
             escape(without_folders(one.reason)),
         )
         for one in own
@@ -326,7 +326,7 @@ def _verdicts(known: _Known) -> Iterator[str]:
 
 
 def _speaks_of(verdict: Verdict, run: str) -> bool:
-    return any(f"-{run}-" in job for job in verdict.run_ids)
+    return any(f"-{run}-" in job for job in verdict.job_ids)
 
 
 def _origin(training: Result) -> Iterator[str]:

@@ -1,11 +1,12 @@
-"""Tests of a claim on pairs of values, one per seed; see docs/verdicts.md for the statistics."""
+"""The test of a contrast of a claim, and the seeds that it needs; see docs/verdicts.md."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from difftransformer.config.claims import ClaimConfig
-from difftransformer.reporting.document import Evidence
-from difftransformer.reporting.numbers import decimals_for, plain, signed
+from difftransformer.config.registry import Claim, VerdictName
+from difftransformer.reporting.censored import CensoredContrast, Observed, log_ratio
+from difftransformer.reporting.evidence import Evidence
 from difftransformer.reporting.statistics import (
     FEWEST_PAIRS,
     MOST_SEEDS,
@@ -13,86 +14,79 @@ from difftransformer.reporting.statistics import (
     Contrast,
     UnitChance,
     contrast,
-    log_rank_p,
-    log_rank_power,
 )
 
 
 class Tested(NamedTuple):
-    """Outcome of a test: which side its p-value speaks for, and with what interval."""
+    """A p-value, and the verdict that it is for; None: contrasts that decide differently."""
 
-    effect: float
-    low: float | None
-    high: float | None
-    p_value: float
-    holds: bool
-    words: str
+    p: float
+    speaks_for: VerdictName | None
 
 
-def run_test(
-    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence
-) -> Tested:
-    """Test a claim on pairs of values, one a seed."""
-    found = contrast_of(pairs, evidence)
-    low, high = found.interval()
-    over = f"over {len(pairs)} {claim.over}"
-    if evidence.units:
-        over += f" and {evidence.units} {evidence.unit}"
-    digits = decimals_for(found.effect, low, high)
-    reach = ""
-    if low is not None and high is not None:
-        reach = f" ({plain(low, digits)} to {plain(high, digits)})"
-    words = f"difference {signed(found.effect, digits)}{reach} {over}"
+def contrast_of(claim: Claim, numbers: Evidence) -> Contrast | None:
+    """Return the mean difference, or the mean log ratio, of a contrast; None: no seed has it."""
+    if claim.compare == "ratio":
+        return log_ratio(
+            _observed(numbers.values, numbers.after),
+            _observed(numbers.baseline_values, numbers.baseline_after),
+        )
+    pairs = [
+        (one, two)
+        for one, two in zip(numbers.values, numbers.baseline_values, strict=True)
+        if one is not None and two is not None
+    ]
+    if not pairs:
+        return None
+    ours, theirs = zip(*pairs, strict=True)
+    return contrast(ours, theirs, UnitChance(numbers.unit_variance, numbers.unit_freedom))
+
+
+def run_test(claim: Claim, found: Contrast) -> Tested:
+    """Test a contrast; p-values are two-sided, of both decisions that a test may come to."""
+    sign = 1 if claim.direction == "higher" else -1
+    margin = _margin(claim)
+    claimed: VerdictName = "reproduced" if sign * found.effect > 0 else "opposite"
     if claim.test == "equivalence":
-        assert claim.margin is not None
-        # Twice, as the other: at the margin itself both decisions are wrong.
-        within = min(1.0, 2 * max(found.above(-claim.margin), found.below(claim.margin)))
-        outside = min(1.0, 2 * min(found.above(claim.margin), found.below(-claim.margin)))
-        words += f", margin ±{claim.margin:g}"
-        return Tested(found.effect, low, high, min(within, outside), within <= outside, words)
-    sign, boundary = _claimed_side(claim)
-    holds = sign * (found.effect - boundary) > 0
-    if claim.margin is not None:
-        words += f", margin {signed(boundary, 3)}"
-    p_value = found.beyond(boundary)
-    if claim.test == "time_to_event":
-        p_value = log_rank_p(*_times(pairs, evidence))
-        words = words.replace("difference", "restricted mean difference") + ", log-rank test"
-    return Tested(found.effect, low, high, p_value, holds, words)
+        within = min(1.0, 2 * max(found.above(-margin), found.below(margin)))
+        outside = min(1.0, 2 * min(found.above(margin), found.below(-margin)))
+        if within <= outside:
+            return Tested(within, "no difference")
+        return Tested(outside, claimed)
+    boundary = -sign * margin
+    above = sign * (found.effect - boundary) > 0
+    return Tested(found.beyond(boundary), "reproduced" if above else "opposite")
 
 
-def direction(claim: ClaimConfig, effect: float | None) -> str:
-    """Say on which side an effect lies, however small it is."""
-    if effect is None:
-        return ""
-    if claim.test == "equivalence":
-        assert claim.margin is not None
-        return "as claimed" if abs(effect) < claim.margin else "opposite"
-    sign, boundary = _claimed_side(claim)
-    beyond = sign * (effect - boundary)
-    return "as claimed" if beyond > 0 else "opposite" if beyond < 0 else "none"
+def combine(claim: Claim, contrasts: Sequence[Tested]) -> Tested:
+    """Test all contrasts of a claim together: each must be significant, so the largest p counts."""
+    sides = {one.speaks_for for one in contrasts}
+    p = max(one.p for one in contrasts)
+    if len(sides) == 1:
+        return Tested(p, sides.pop())
+    if claim.mixed is not None and sides == {"reproduced", "opposite"}:
+        return Tested(p, "mixed")
+    return Tested(1.0, None)
 
 
-def seeds_needed(
-    claim: ClaimConfig, pairs: Sequence[tuple[float, float]], evidence: Evidence, alpha: float
-) -> int | None:
+def seeds_needed(claim: Claim, numbers: Evidence, alpha: float) -> int | None:
     """Seeds with which a test at ``alpha`` decides with 80% power, if all is as observed.
 
-    None: the effect lies on the boundary, or the units alone leave it open however many seeds.
+    None: the effect lies on the boundary, or the items alone leave it open however many seeds.
     """
-    found = contrast_of(pairs, evidence)
+    found = contrast_of(claim, numbers)
+    assert found is not None, claim.question
+    if isinstance(found, CensoredContrast):  # its middles are near enough for planning
+        found = Contrast(found.effect, found.seeds, found.seed_variance)
+    sign, margin = 1 if claim.direction == "higher" else -1, _margin(claim)
 
     def power(seeds: int) -> float:
-        if claim.test == "time_to_event":
-            return log_rank_power(*_times(pairs, evidence), seeds, alpha)
         then = found.with_seeds(seeds)
+        if claim.test == "equivalence" and abs(found.effect) <= margin:
+            return then.power_within(margin, alpha)
         if claim.test == "equivalence":
-            assert claim.margin is not None
-            outside = claim.margin if found.effect > 0 else -claim.margin
-            if abs(found.effect) > claim.margin:
-                return then.power_beyond(outside, alpha)
-            return then.power_within(claim.margin, alpha)
-        return then.power_beyond(_claimed_side(claim)[1], alpha)
+            return then.power_beyond(math.copysign(margin, found.effect), alpha)
+        return then.power_beyond(-sign * margin, alpha)
 
     if power(MOST_SEEDS) < POWER:
         return None
@@ -103,34 +97,15 @@ def seeds_needed(
     return max(high, FEWEST_PAIRS)
 
 
-def _claimed_side(claim: ClaimConfig) -> tuple[int, float]:
-    """Sign of the difference that is claimed, and the boundary that it is claimed to pass."""
-    sign = 1 if claim.direction == "higher" else -1
-    return sign, 0.0 if claim.margin is None else -sign * claim.margin
+def _margin(claim: Claim) -> float:
+    """The margin in the unit of the contrast: of ratios its logarithm; 0 without one."""
+    if claim.margin is None:
+        return 0.0
+    return math.log(claim.margin) if claim.compare == "ratio" else claim.margin
 
 
-def contrast_of(pairs: Sequence[tuple[float, float]], evidence: Evidence) -> Contrast:
-    """Return the difference of the pairs, with the variance of the sampled items."""
-    ours, theirs = zip(*pairs, strict=True)
-    return contrast(ours, theirs, UnitChance(evidence.unit_variance, evidence.unit_freedom))
-
-
-def _times(
-    pairs: Sequence[tuple[float, float]], evidence: Evidence
-) -> tuple[Sequence[float], Sequence[float], float]:
-    """Times of both rows, and when watching them ended: after the last where all were seen."""
-    ours, theirs = zip(*pairs, strict=True)
-    return ours, theirs, evidence.beyond or max(*ours, *theirs) + 1
-
-
-def pairs_of(claim: ClaimConfig, evidence: Evidence) -> list[tuple[float, float]]:
-    """Values of the seeds that have one on both sides; a time beyond the budget is the budget."""
-    limit = evidence.beyond if claim.test == "time_to_event" else None
-
-    def value(one: float | None) -> float | None:
-        if limit is None:
-            return one
-        return limit if one is None else min(one, limit)
-
-    both = zip(map(value, evidence.ours), map(value, evidence.theirs), strict=True)
-    return [(one, two) for one, two in both if one is not None and two is not None]
+def _observed(values: Sequence[float | None], after: Sequence[float | None]) -> list[Observed]:
+    return [
+        Observed(before or 0.0, math.inf if value is None else value)
+        for value, before in zip(values, after, strict=True)
+    ]

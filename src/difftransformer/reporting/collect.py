@@ -65,18 +65,25 @@ class Results:
         require_published(path, folder.with_name(f"{folder.name}.json"))
         return path
 
-    def parameters(self) -> dict[str, int]:
-        """Return the parameters of the model behind each job, by job id.
+    def everything(self) -> list[Result]:
+        """Return all results, those of trainings first."""
+        return [*self.trainings.values(), *self.evaluations.values()]
+
+    def trained(self, name: str) -> dict[str, int]:
+        """Return a count of the training behind each job, such as its tokens, by job id.
 
         Jobs of models that no training here made, and jobs of timings, are not in it.
         """
         known = {
             key: int(number)
             for key, one in self.trainings.items()
-            if (number := one.metrics.get("parameters")) is not None
+            if (number := one.metrics.get(name)) is not None
         }
-        jobs = (*self.trainings.values(), *self.evaluations.values())
-        return {one.job_id: known[key] for one in jobs if (key := (one.run, one.seed)) in known}
+        return {
+            one.job_id: known[key]
+            for one in self.everything()
+            if (key := (one.run, one.seed)) in known
+        }
 
     def _raise_missing(self, what: str, run: str, seed: int, path: str) -> NoReturn:
         raise UserError(

@@ -152,7 +152,7 @@ def compare(kept: Build, other: Build) -> Comparison:
         [
             Judged(one, two)
             for claim, one in kept.verdicts.items()
-            if (two := other.verdicts.get(claim)) is not None and two.verdict != one.verdict
+            if (two := other.verdicts.get(claim)) is not None and two.words != one.words
         ],
         _alone(kept, other, [row for table in tables for row in table.kept_alone]),
         _alone(other, kept, [row for table in tables for row in table.other_alone]),
@@ -164,7 +164,7 @@ def _alone(build: Build, than: Build, rows: list[str]) -> Alone:
         "table": sorted(build.tables.keys() - than.tables.keys()),
         "row": rows,
         "verdict": [
-            f"{claim} ({one.verdict})"
+            f"{claim} ({one.words})"
             for claim, one in build.verdicts.items()
             if claim not in than.verdicts
         ],

@@ -92,15 +92,15 @@ CHANCE = "over seeds and, where it is known, what each was asked"
 
 
 def seeds_note(artifact: ArtifactSlice) -> str:
-    """Say what ± means with so many seeds, and which of them no verdict counts."""
+    """Say what ± means with so many seeds, and which of them test no claim."""
     seeds = artifact.seeds
     if len(seeds) == 1:
         return f"One seed ({seeds[0]}): no interval."
     listed = ", ".join(map(str, seeds))
     note = f"{len(seeds)} seeds ({listed}): mean ± half the 95% t interval of the mean, {CHANCE}."
-    spent = [seed for seed in seeds if seed in artifact.spent_seeds]
-    if spent:
-        note += f" Verdicts leave out seeds that were seen before: {', '.join(map(str, spent))}."
+    looked_at = [seed for seed in seeds if seed in artifact.exploratory_seeds]
+    if looked_at:
+        note += f" Exploratory seeds test no claim: {', '.join(map(str, looked_at))}."
     return note
 
 

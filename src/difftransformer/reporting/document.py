@@ -32,6 +32,11 @@ class SeedValue(Settings):
     beyond: float | None = Field(
         default=None, exclude=True, description="What an absent value is known to exceed"
     )
+    after: float | None = Field(
+        default=None,
+        exclude=True,
+        description="What a time is known to exceed, by the probe before",
+    )
     units: Units | None = Field(
         default=None, exclude=True, repr=False, description="The value by what was asked"
     )
@@ -99,36 +104,6 @@ class Section(Settings):
         return [column for column in self.columns if not column.tidy_only]
 
 
-class Evidence(Settings):
-    """What a table has on one claim: numbers by seed, before any test."""
-
-    claim: str
-    seeds: list[int]
-    spent: list[int] = Field(default=[], description="Seeds of the table that judge nothing")
-    ours: list[float | None]
-    theirs: list[float | None]
-    beyond: float | None = Field(
-        default=None, description="What a time without a value is known to exceed"
-    )
-    unit: str | None = Field(default=None, description="What every seed was asked, such as items")
-    units: int = 0
-    unit_variance: float = Field(
-        default=0.0, description="Variance of the mean difference that the choice of units adds"
-    )
-    unit_freedom: int = 0
-    published: float | None = Field(
-        default=None, description="Published difference, where both numbers stand in the table"
-    )
-    obstacle: str | None = Field(default=None, description="Why the claim cannot be tested here")
-    overridden: str | None = Field(
-        default=None, description="What `set` changes of a run that the claim is about"
-    )
-    parameters: list[int] = Field(
-        default=[], description="Fewest and most parameters of its models; empty: not known"
-    )
-    job_ids: list[str]
-
-
 class Published(Settings):
     """Where the published numbers beside ours come from."""
 
@@ -147,7 +122,6 @@ class TableDocument(Settings):
     scale: str
     seeds: list[int]
     sections: list[Section]
-    evidence: list[Evidence] = Field(default=[])
     published: Published | None = None
     notes: list[str] = Field(default=[])
 

@@ -1,174 +1,167 @@
-"""What a table has on each claim: numbers by seed, and what its obstacles are.
-
-A table knows its own rows alone. What the evidence is worth is decided where that of all tables is
-together, see `difftransformer.reporting.verdicts`.
-"""
+"""What the table of a claim's artifact has on its contrasts: numbers by seed, before any test."""
 
 from collections.abc import Collection, Mapping
-from statistics import fmean
+
+from pydantic import Field
 
 from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.claims import ClaimSlice, Requirement
+from difftransformer.config.base import Settings
+from difftransformer.config.registry import Claim, ClaimContrast
 from difftransformer.config.validation import nearest
 from difftransformer.errors import ConfigError
 from difftransformer.provenance.result import Units
 from difftransformer.reporting.cells import Paper
-from difftransformer.reporting.document import Cell, Evidence, TableDocument
-from difftransformer.reporting.numbers import plain
+from difftransformer.reporting.collect import Results
+from difftransformer.reporting.document import Cell, SeedValue, TableDocument
 from difftransformer.reporting.units import chance_of_units, paired
 
+Values = list[float | None]
 
-def gather(
-    artifact: ArtifactSlice, table: TableDocument, parameters: Mapping[str, int] | None = None
-) -> list[Evidence]:
-    """Gather the evidence on every claim of an artifact from its table.
+
+class Evidence(Settings):
+    """Numbers of a contrast by seed; absent ones are None."""
+
+    metric: str
+    row: str
+    baseline: str
+    seeds: list[int]
+    values: Values = Field(description="Of the row, by seed")
+    baseline_values: Values = Field(description="Of the baseline, by seed")
+    after: Values = Field(
+        default=[], description="Of times: what each value of the row is known to exceed"
+    )
+    baseline_after: Values = Field(default=[], description="The same of the baseline")
+    unit: str | None = Field(default=None, description="What every seed was asked, such as items")
+    units: int = 0
+    unit_variance: float = Field(
+        default=0.0, description="Variance of the mean difference that the choice of units adds"
+    )
+    unit_freedom: int = 0
+    published: float | None = Field(
+        default=None, description="Published difference, where both numbers are published"
+    )
+    excluded: list[int] = Field(default=[], description="Exploratory seeds, which test nothing")
+    overridden: str | None = Field(default=None, description="What `set` changes of its runs")
+    parameters: list[int] = Field(
+        default=[], description="Fewest and most parameters of its models; empty: not known"
+    )
+    tokens: list[int] = Field(
+        default=[], description="Fewest and most training tokens of its models; empty: not known"
+    )
+    job_ids: list[str]
+
+
+def evidence(
+    contrast: ClaimContrast,
+    claim: Claim,
+    name: str,
+    artifact: ArtifactSlice,
+    table: TableDocument,
+    results: Results,
+    exploratory: Collection[int],
+) -> Evidence:
+    """Gather the numbers of a contrast from the table of its artifact.
 
     Args:
-        artifact: With its claims.
-        table: As `make_table` made it.
-        parameters: Job id -> parameters of its model, of the jobs where that is known.
+        contrast: The contrast.
+        claim: Its claim.
+        name: The claim's id, for errors.
+        artifact: The artifact.
+        table: As `make_table` made it, with the items behind each number.
+        results: The results behind it.
+        exploratory: Seeds that test nothing.
 
     Raises:
-        ConfigError: a claim is about a column that the table does not have.
-        DataError: Seeds or rows were asked different things.
+        ConfigError: The table lacks the column or a row.
+        DataError: Seeds or models were evaluated on different items.
     """
-    paper = Paper(artifact.paper)
-    found = [
-        _Judged(
-            name,
-            claim,
-            table,
-            paper,
-            {*artifact.spent_seeds, *claim.seen(artifact.scale)},
-            artifact.overrides,
-        ).evidence()
-        for name, claim in artifact.claims.items()
-    ]
-    return [one.model_copy(update={"parameters": _sizes(one, parameters or {})}) for one in found]
+    by_seed = claim.over == "seeds"
+
+    def cell(run: str) -> Cell:
+        found = _cell(table, run, contrast.metric, name)
+        if not by_seed:  # processes that time have no seeds
+            return found
+        left = [one for one in found.seeds if one.for_all or one.seed not in exploratory]
+        return found.model_copy(update={"seeds": left})
+
+    ours = cell(contrast.row)
+    theirs = cell(contrast.baseline) if isinstance(contrast.baseline, str) else None
+    pairs = paired(ours.seeds, None if theirs is None else theirs.seeds)
+    chance = chance_of_units(pairs, f"claim {name}")
+    number = None if isinstance(contrast.baseline, str) else contrast.baseline
+    some = next((one.units for one, _ in pairs if one.units is not None), None)
+    jobs = sorted({*ours.job_ids(), *(theirs.job_ids() if theirs is not None else [])})
+    timed = claim.compare == "ratio"
+    return Evidence(
+        metric=contrast.metric,
+        row=contrast.row,
+        baseline=str(contrast.baseline),
+        seeds=[one.seed for one, _ in pairs],
+        values=[one.value for one, _ in pairs],
+        baseline_values=[number if two is None else two.value for _, two in pairs],
+        after=[_after(one) for one, _ in pairs] if timed else [],
+        baseline_after=[_after(two) for _, two in pairs if two is not None] if timed else [],
+        unit=None if some is None or not chance.freedom else some.unit,
+        units=chance.freedom and _number(some),
+        unit_variance=chance.variance,
+        unit_freedom=chance.freedom,
+        published=_published(contrast, artifact, table, ours, theirs),
+        excluded=sorted({*exploratory} & {*table.seeds}) if by_seed else [],
+        overridden=_overridden(contrast, artifact.overrides),
+        parameters=_range(results.trained("parameters"), jobs),
+        tokens=_range(results.trained("tokens"), jobs),
+        job_ids=jobs,
+    )
 
 
-def _sizes(evidence: Evidence, parameters: Mapping[str, int]) -> list[int]:
-    """Fewest and most parameters of the models behind a claim."""
-    found = [parameters[job] for job in evidence.job_ids if job in parameters]
-    return [min(found), max(found)] if found else []
-
-
-class _Judged:
-    """One claim beside the table that judges it."""
-
-    def __init__(
-        self,
-        name: str,
-        claim: ClaimSlice,
-        table: TableDocument,
-        paper: Paper,
-        spent: Collection[int] = (),
-        overrides: Mapping[str, str] | None = None,
-    ) -> None:
-        self.name, self.claim, self.table, self.paper = name, claim, table, paper
-        self.spent, self.overrides = set(spent), overrides or {}
-
-    def evidence(self) -> Evidence:
-        claim = self.claim
-        ours = self._unspent(claim.row, claim.metric)
-        theirs, published = None, None
-        if isinstance(claim.against, str):
-            theirs = self._unspent(claim.against, claim.against_metric or claim.metric)
-            if ours.paper_value is not None and theirs.paper_value is not None:
-                published = ours.paper_value - theirs.paper_value
-        elif ours.paper_value is not None:
-            published = ours.paper_value - claim.against
-        printed = self.paper.difference(claim.row, str(claim.against), claim.metric)
-        if printed is not None:  # rather than that of two numbers that we have read off a curve
-            published = printed.middle
-        if self._stands_in():
-            published = None  # a difference of other questions
-        pairs = paired(ours.seeds, None if theirs is None else theirs.seeds)
-        number = None if isinstance(claim.against, str) else claim.against
-        chance = chance_of_units(pairs, f"claim {self.name}")
-        beyond = [seed.beyond for pair in pairs for seed in pair if seed and seed.beyond]
-        some = next((one.units for one, _ in pairs if one.units is not None), None)
-        return Evidence(
-            claim=self.name,
-            seeds=[one.seed for one, _ in pairs],
-            spent=[] if claim.over == "processes" else sorted(self.spent & set(self.table.seeds)),
-            ours=[one.value for one, _ in pairs],
-            theirs=[number if two is None else two.value for _, two in pairs],
-            beyond=min(beyond) if beyond else None,
-            unit=None if some is None or not chance.freedom else some.unit,
-            units=chance.freedom and _number(some),
-            unit_variance=chance.variance,
-            unit_freedom=chance.freedom,
-            published=published,
-            obstacle=self._override() or self._unmet_requirement(),
-            overridden=self._override(),
-            job_ids=sorted({*ours.job_ids(), *(theirs.job_ids() if theirs is not None else [])}),
+def _cell(table: TableDocument, run: str, column: str, name: str) -> Cell:
+    found = table.find(run, column)
+    if found is None:
+        columns = {cell.column for cell in table.cells() if cell.row == run}
+        raise ConfigError(
+            f"config/registry.yaml: claims.{name}: the table of {table.artifact} has no column "
+            f"'{column}' for '{run}'{nearest(column, columns)}"
         )
+    return found
 
-    def _stands_in(self) -> bool:
-        where = [
-            part for part in self.table.sections if part.cell(self.claim.row, self.claim.metric)
-        ]
-        return any(part.stand_in for part in where)
 
-    def _override(self) -> str | None:
-        """The first run that the claim is about and `set` changes; None: there is none."""
-        claim = self.claim
-        for run in (claim.row, claim.against, *(one.row for one in claim.requires)):
-            if isinstance(run, str) and run in self.overrides:
-                return (
-                    f"`set` changes {run} ({self.overrides[run]}), which is not what the claim is "
-                    "about"
-                )
+def _after(seed: SeedValue) -> float | None:
+    """What a time is known to exceed: the probe before it, or the end where it was not reached."""
+    return seed.beyond if seed.value is None else seed.after
+
+
+def _published(
+    contrast: ClaimContrast,
+    artifact: ArtifactSlice,
+    table: TableDocument,
+    ours: Cell,
+    theirs: Cell | None,
+) -> float | None:
+    """Published difference of the same cells; None where the table is about a synthetic proxy."""
+    where = [part for part in table.sections if part.cell(contrast.row, contrast.metric)]
+    if any(part.stand_in for part in where):
         return None
-
-    def _unmet_requirement(self) -> str | None:
-        """The first requirement that does not hold; None: all do."""
-        said = (self._unmet(one, index) for index, one in enumerate(self.claim.requires))
-        return next((words for words in said if words is not None), None)
-
-    def _unmet(self, needed: Requirement, index: int) -> str | None:
-        value = self._mean(needed.row, needed.metric, f"requires[{index}].metric")
-        for key, sign, word in (("at_least", 1, "below"), ("at_most", -1, "above")):
-            limit = getattr(needed, key)
-            if limit is None:
-                continue
-            if isinstance(limit, str):
-                limit = self._mean(needed.row, limit, f"requires[{index}].{key}")
-            if value is None or limit is None:
-                return f"{needed.metric} of {needed.row}, which it is to be known by, has no value"
-            if sign * value < sign * limit:
-                return f"{needed.reason} ({plain(value, 3)}, {word} {plain(limit, 3)})"
+    printed = Paper(artifact.paper).difference(
+        contrast.row, str(contrast.baseline), contrast.metric
+    )
+    if printed is not None:  # rather than that of two numbers that are read off a curve
+        return printed.middle
+    other = contrast.baseline if theirs is None else theirs.paper_value
+    if ours.paper_value is None or not isinstance(other, float):
         return None
+    return ours.paper_value - other
 
-    def _mean(self, row: str, column: str, key: str) -> float | None:
-        """What the table says, or where it has spent seeds the mean of the others."""
-        cell = self._unspent(row, column, key)
-        if len(cell.seeds) == len(self._cell(row, column, key).seeds):
-            return cell.value
-        values = [seed.value for seed in cell.seeds if seed.value is not None]
-        return fmean(values) if values else None
 
-    def _unspent(self, row: str, column: str, key: str = "metric") -> Cell:
-        """The cell without the seeds that judge nothing.
+def _overridden(contrast: ClaimContrast, overrides: Mapping[str, str]) -> str | None:
+    """The first run of a contrast that `set` changes; None: there is none."""
+    changed = (run for run in contrast.sides.values() if run in overrides)
+    found = next(changed, None)
+    return found and f"`set` changes {found} ({overrides[found]}), which the claim is not about"
 
-        Processes that time have no seeds, and models from elsewhere none of ours.
-        """
-        cell = self._cell(row, column, key)
-        if self.claim.over == "processes":
-            return cell
-        left = [seed for seed in cell.seeds if seed.for_all or seed.seed not in self.spent]
-        return cell.model_copy(update={"seeds": left})
 
-    def _cell(self, row: str, column: str, key: str) -> Cell:
-        cell = self.table.find(row, column)
-        if cell is None:
-            columns = {cell.column for cell in self.table.cells() if cell.row == row}
-            raise ConfigError(
-                f"config/artifacts/{self.table.artifact}.yaml: claims.{self.name}.{key}: its table "
-                f"has no column '{column}' for '{row}'{nearest(column, columns)}"
-            )
-        return cell
+def _range(known: Mapping[str, int], jobs: Collection[str]) -> list[int]:
+    found = [known[job] for job in jobs if job in known]
+    return [min(found), max(found)] if found else []
 
 
 def _number(units: Units | None) -> int:

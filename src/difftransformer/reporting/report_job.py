@@ -43,14 +43,14 @@ def build_report(
         UserError: A table, a figure or a result is missing; names it and the command.
         DataError: One of them is damaged.
     """
-    judged = read_verdicts(verdicts)
-    parts = read_parts(report, tables, figures, judged.verdicts)
+    answers = read_verdicts(verdicts)
+    parts = read_parts(report, tables, figures, answers.verdicts)
     earlier = [path for one in report.kept for path in readable(one.results)]
     found = load_results([*results, *earlier], report.scale)
-    everything = [*found.trainings.values(), *found.evaluations.values()]
+    everything = found.everything()
     _require_origins(parts, {one.job_id for one in everything})
     origins = describe(everything, found.paths)
-    write_site(Site(report, parts, judged, origins, found, _maps(report, parts, found)), output)
+    write_site(Site(report, parts, answers, origins, found, _maps(report, parts, found)), output)
 
 
 def _maps(report: ReportSlice, parts: Sequence[Part], found: Results) -> list[PromptMaps]:

@@ -30,7 +30,6 @@ POWER = 0.8
 Interval = tuple[float, float] | tuple[None, None]
 """Both ends, or none where nothing is known of them."""
 
-_PERMUTATIONS = 9999
 _ROUNDING = 1e-9
 
 
@@ -233,65 +232,6 @@ def survival(times: Sequence[float], censored: Sequence[float]) -> Survival:
 
     found = stats.ecdf(stats.CensoredData(times, right=censored)).sf
     return Survival(found.quantiles, found.probabilities)
-
-
-def log_rank_p(ours: Sequence[float], theirs: Sequence[float], budget: float) -> float:
-    """Two-sided p-value that two rows reach an event equally soon.
-
-    Log-rank test as a sum of scores (Peto and Peto 1972) over all exchanges of the seeds between
-    the rows, or many at random: with few seeds the normal approximation is too sure of itself.
-
-    Args:
-        ours: Time of the event of each seed; ``budget`` and more: not within the budget.
-        theirs: The same of the other row.
-        budget: Time at which observation ends.
-    """
-    import numpy as np
-    from scipy import stats
-
-    found = stats.permutation_test(
-        _log_rank_scores(ours, theirs, budget),
-        lambda one, two, axis: one.mean(axis) - two.mean(axis),
-        vectorized=True,
-        n_resamples=_PERMUTATIONS,
-        rng=np.random.default_rng(0),
-    )
-    return min(1.0, float(found.pvalue))
-
-
-def log_rank_power(
-    ours: Sequence[float], theirs: Sequence[float], budget: float, seeds: int, alpha: float
-) -> float:
-    """Chance that `log_rank_p` of so many seeds a row is below ``alpha`` on the side observed.
-
-    By the normal approximation, with means and variances of the scores as observed; none where
-    even rows that do not overlap would not be told apart.
-    """
-    import numpy as np
-    from scipy import stats
-
-    if 2 / math.comb(2 * seeds, seeds) >= alpha:
-        return 0.0
-    one, two = _log_rank_scores(ours, theirs, budget)
-    shift = abs(float(one.mean() - two.mean()))
-    exchanged = np.concatenate([one, two]).var(ddof=1)  # what the test takes the variance from
-    critical = stats.norm.ppf(1 - alpha / 2) * math.sqrt(2 * exchanged)
-    spread = math.sqrt(one.var(ddof=1) + two.var(ddof=1))
-    distance = shift * math.sqrt(seeds) - float(critical)
-    return float(stats.norm.cdf(distance / spread)) if spread else float(distance > 0)
-
-
-def _log_rank_scores(
-    ours: Sequence[float], theirs: Sequence[float], budget: float
-) -> "list[NDArray[np.float64]]":
-    """Each seed's event, less the events that were to be expected up to its time, by row."""
-    import numpy as np
-
-    times = np.minimum(np.asarray([*ours, *theirs], dtype=float), budget)
-    reached = times < budget
-    at_risk = np.asarray([(times >= time).sum() for time in times])
-    scores = reached - np.asarray([(reached / at_risk)[times <= time].sum() for time in times])
-    return [scores[: len(ours)], scores[len(ours) :]]
 
 
 class Corrected(NamedTuple):

@@ -12,7 +12,6 @@ from difftransformer.provenance.published import publish
 from difftransformer.reporting.collect import Results, load_results
 from difftransformer.reporting.conditions import corpus_note, interpretations_note, seeds_note
 from difftransformer.reporting.document import Cell, Published, Section, TableDocument
-from difftransformer.reporting.evidence import gather
 from difftransformer.reporting.formats.latex import to_latex
 from difftransformer.reporting.formats.markdown import to_markdown
 from difftransformer.reporting.formats.spreadsheet import to_csv
@@ -35,7 +34,6 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
 
     Raises:
         UserError: a result is missing, of another scale, or lacks what a column shows.
-        ConfigError: a claim is about a column that is not there.
     """
     assert artifact.kind == "table", artifact.kind
     table = make_table(artifact, load_results(results, artifact.scale))
@@ -54,18 +52,17 @@ def build_table(artifact: ArtifactSlice, results: Iterable[Path], output: Path) 
 
 
 def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
-    """Make the table of an artifact, with the evidence on its claims.
+    """Make the table of an artifact.
 
     Raises:
-        ConfigError: a claim is about a column that no section has, or two sections have different
-            values at one row and column.
+        ConfigError: Two sections have different values at one row and column.
     """
     views = [View[Any](artifact, part, results) for part in artifact.sections]
     sections = [section for view in views for section in sections_of(view)]
     sections = _with_overrides(sections, artifact, results)
     _require_one_value(artifact.artifact, sections)
     paper, seeded = artifact.paper, any(view.options.seeded for view in views)
-    table = TableDocument(
+    return TableDocument(
         artifact=artifact.artifact,
         title=artifact.title,
         caption=artifact.caption,
@@ -83,7 +80,6 @@ def make_table(artifact: ArtifactSlice, results: Results) -> TableDocument:
             *interpretations_note(artifact),
         ],
     )
-    return table.model_copy(update={"evidence": gather(artifact, table, results.parameters())})
 
 
 def without_suffix(path: Path, suffixes: Iterable[str]) -> Path:

@@ -1,6 +1,5 @@
-"""Sections and panels by phase, the claims' side, and what a damaged file says."""
+"""Sections and panels by phase, and what a damaged file says."""
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +9,6 @@ import pytest
 from fake_curvature import PHASES, SUITE, curvature
 from fake_results import FakeResults, rewrite
 from fake_slices import SCALE, artifact_slice
-from judging import verdicts_of
 from pictures import picture
 
 from difftransformer.errors import DataError
@@ -18,7 +16,6 @@ from difftransformer.measurements.curvature.report import density
 from difftransformer.measurements.curvature.settings import SPECTRA, Spectrum
 from difftransformer.reporting.collect import load_results
 from difftransformer.reporting.table_job import make_table
-from difftransformer.reporting.verdicts import Verdict
 
 ROWS = ("transformer", "diff", "diff_fixed_lambda")
 
@@ -46,33 +43,6 @@ def test_a_section_for_each_phase(fake: FakeResults) -> None:
         assert f"negative_top{ending}_difference" in shown
     text = " ".join(sections[0].notes)
     assert "3 batches of 16 held-out windows of 64 tokens" in text and "at most 0.02" in text
-
-
-def test_the_claims_are_judged_on_the_final_weights(fake: FakeResults) -> None:
-    artifact, results = artifact_slice("dex_figure7"), load_results(fake.results, SCALE)
-
-    def negative(shares: dict[str, list[float]]) -> dict[str, Verdict]:
-        """Verdicts where of the largest eigenvalues such shares are negative, by row and seed."""
-        evaluations = dict(results.evaluations)
-        for row, by_seed in shares.items():
-            for seed, share in enumerate(by_seed):
-                one = evaluations[SUITE, row, seed]
-                metrics = one.metrics | {"negative_top": share, "negative_top_early": 0.5}
-                evaluations[SUITE, row, seed] = one.model_copy(update={"metrics": metrics})
-        return verdicts_of(
-            artifact, make_table(artifact, replace(results, evaluations=evaluations))
-        )
-
-    transformer, diff, fixed = ROWS
-    many, few, none = [0.40, 0.41, 0.42], [0.10, 0.12, 0.11], [0.0, 0.02, 0.01]
-    found = negative({transformer: many, diff: few, fixed: [0.3, 0.31, 0.32]})
-    assert {one.verdict for one in found.values()} == {"confirmed"}
-    found = negative({transformer: few, diff: many, fixed: few})
-    assert {one.verdict for one in found.values()} == {"opposite at this scale"}
-    found = negative({transformer: none, diff: few, fixed: many})
-    assert found["D7.1"].verdict == "not testable here"
-    assert "there are none to have fewer of" in found["D7.1"].reason
-    assert found["D7.2"].verdict == "confirmed"
 
 
 def test_a_density_is_one() -> None:

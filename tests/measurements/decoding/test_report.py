@@ -4,9 +4,10 @@ import math
 from statistics import median
 
 import pytest
+from answers import claims_on, verdicts_of
 from fake_results import FakeResults
 from fake_slices import artifact_slice
-from fake_throughput import PROCESSES, decoding
+from fake_throughput import PROCESSES, SPEED, decoding
 
 from difftransformer.errors import UserError
 from difftransformer.measurements.decoding.report import cache_bytes
@@ -53,6 +54,24 @@ def test_decoding_counts_the_tokens_of_all_sequences_and_pairs_rounds(small: Fak
     ]  # fmt: skip
     share = made.find("diff_v2", "b4_s256_share")
     assert share is not None and share.value == pytest.approx(4 * 8 / 4.0 * 5e8 / 4 / 2e9)
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"), [(SPEED[GQA], "reproduced at this scale"), (0.9, "opposite at this scale")]
+)
+def test_a_verdict_is_over_processes(
+    speed: float, words: str, small: FakeResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SPEED, "diff_v2", speed)
+    decoding(small)
+    results = load_results(small.results, "tiny")
+    (verdict,) = verdicts_of(claims_on("v2_decoding"), results).values()
+    assert verdict.words == words and f"{PROCESSES} processes" in verdict.reason
+    (one,) = verdict.contrasts
+    cell = make_table(artifact_slice("v2_decoding"), results).find("diff_v2", "ratio")
+    assert cell is not None
+    assert dict(zip(one.evidence.seeds, one.evidence.values, strict=True)) == cell.by_seed()
+    assert one.evidence.seeds == list(range(PROCESSES))
 
 
 def test_no_share_of_a_memory_that_is_not_known(small: FakeResults) -> None:

@@ -8,7 +8,6 @@ import pytest
 from fake_judgements import ROWS, second_judge, verdicts, write
 from fake_results import FakeResults
 from fake_slices import SCALE, artifact_slice
-from judging import verdicts_of
 from pictures import picture, picture_of
 from sklearn.metrics import cohen_kappa_score
 
@@ -51,8 +50,6 @@ def test_columns_are_means_over_seeds_and_the_paper_stands_apart(
     assert cells["recall_diff", "xsum"]["value"] == ""
     assert cells["recall_transformer", "2wikimqa"]["paper_value"] == "0.29"
     assert ("recall_diff", "average_difference") in cells
-    judged = verdicts_of(artifact, make_table(artifact, load_results(fake.results, SCALE)))
-    assert judged["C6.1"].direction == "as claimed" and judged["C6.5"].verdict == "no data"
     assert "the exact truth" in text and "of 80 outputs of a run 0 are unjudged" in text
     assert "which read no English" in text and "Cohen" not in text
 
@@ -80,16 +77,18 @@ def test_two_judges_stand_side_by_side_with_their_agreement(
     assert "judge-1 with prompt v1 of ours" in text and "of 80 outputs of a run 1 are" in text
 
 
-def test_the_first_judge_decides_the_claims(small: FakeResults, tmp_path: Path) -> None:
+def test_a_difference_is_by_the_first_judge(small: FakeResults) -> None:
     small.everything()
     for seed in SEEDS:
         second_judge(small, seed, lambda draw: True)  # always the opposite
-    for judges, side in (
-        (("lexical", "endpoint"), "as claimed"), (("endpoint", "lexical"), "opposite")
-    ):  # fmt: skip
+    found = []
+    for judges in (("lexical", "endpoint"), ("endpoint", "lexical")):
         artifact = judged_by(*judges)
         table = make_table(artifact, load_results(small.results, artifact.scale))
-        assert verdicts_of(artifact, table)["C6.1"].direction == side
+        cell = table.find("recall_diff", "average_difference")
+        assert cell is not None and cell.value is not None
+        found.append(cell.value)
+    assert found[0] > 0 > found[1]
 
 
 def test_english_sets_fill_the_papers_columns_and_absent_ones_say_why(

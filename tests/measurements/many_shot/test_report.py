@@ -105,11 +105,7 @@ def test_one_order_has_no_spread(fake: FakeResults, tmp_path: Path) -> None:
     artifact = artifact_slice("figure6")
     part = artifact.sections[0].model_copy(update={"options": Options(by="order")})
     with pytest.raises(UserError, match="icl_trec' has one order"):
-        build_table(
-            artifact.model_copy(update={"sections": [part], "claims": {}}),
-            fake.results,
-            tmp_path / "t",
-        )
+        build_table(artifact.model_copy(update={"sections": [part]}), fake.results, tmp_path / "t")
 
 
 def test_the_figure_says_best_minus_worst_of_every_training_and_of_the_paper(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_results import TOKENS_PER_STEP, FakeResults
-from fake_slices import SCALE, artifact_slice
-from judging import verdict
+from fake_results import PROBE_EVERY, TOKENS_PER_STEP, FakeResults
+from fake_slices import CATALOGUE, SCALE, artifact_slice
 from pictures import picture_of
 
 from difftransformer.reporting.collect import Results, load_results
+from difftransformer.reporting.evidence import evidence
 from difftransformer.reporting.table_job import build_table, make_table
 from difftransformer.reporting.view import View
 
@@ -80,11 +80,18 @@ def test_who_does_not_bind_is_censored_where_its_own_run_ended(known: Results) -
     assert values("tokens_to_bind") == [4000, 8000]
     # Watched until 7000 all of them, so the one that bound at 8000 counts these.
     assert values("tokens_to_bind_mean") == [(2000 + 4000 + 7000) / 3, (7000 + 3000 + 7000) / 3]
-    claims = artifact_slice("table6_recall").claims
-    found = next(one for one in table.evidence if one.claim == "R.1")
-    assert found.beyond == 700
-    assert (found.ours, found.theirs) == ([200, 400, None], [800, 300, None])
-    assert verdict(claims["R.1"], found).effect == (1300 - 1700) / 3
+
+
+def test_a_time_is_known_to_lie_after_the_probe_before(known: Results) -> None:
+    artifact = artifact_slice("recall_evidence")
+    claim = CATALOGUE.registry.claims["V1.wide_heads"]
+    (contrast,) = claim.contrasts
+    results = timed(known, contrast.row, (200, 300), (400, 500), (None, 700))
+    table = make_table(artifact, results)
+    found = evidence(contrast, claim, "V1.wide_heads", artifact, table, results, ())
+    assert found.values == [200, 400, None] and found.baseline_values == [800, 300, None]
+    assert found.after == [200 - PROBE_EVERY, 400 - PROBE_EVERY, 700]
+    assert found.baseline_after == [800 - PROBE_EVERY, 300 - PROBE_EVERY, 900]
 
 
 def test_restricted_mean_is_the_area_below_the_curve_that_is_drawn(

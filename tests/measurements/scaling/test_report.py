@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from fake_results import FakeResults, rewrite
 from fake_slices import CATALOGUE, artifact_slice
-from judging import verdicts_of
 from pictures import legend_of, picture, picture_of
 from scipy import stats
 
@@ -72,16 +71,11 @@ def test_share_needed_is_read_from_the_curves(small: FakeResults) -> None:
     assert value(table, "diff", "offset") == pytest.approx(2.0, abs=1e-3)
     assert value(table, "diff", "read_x") == pytest.approx(0.52 * sizes(small, "diff")[-1])
     assert value(table, "diff_size_64", "at_equal_ratio") == pytest.approx(0.8, abs=1e-3)
-    verdicts = verdicts_of(artifact_slice("figure3a"), table)
-    assert verdicts["C2.1"].direction == verdicts["C2.2"].direction == "as claimed"
-    assert verdicts["C2.2"].effect == pytest.approx(-0.2, abs=1e-3)
-    assert "over 3 seeds" in verdicts["C2.2"].reason
 
 
-def test_intervals_are_t_intervals_of_single_seeds_as_those_of_verdicts(fake: FakeResults) -> None:
-    for name, claim in (("figure3a", "C2.2"), ("figure3b", "C2.4")):
-        artifact = artifact_slice(name)
-        table = built(fake, artifact)
+def test_intervals_are_t_intervals_of_single_seeds(fake: FakeResults) -> None:
+    for name in ("figure3a", "figure3b"):
+        table = built(fake, artifact_slice(name))
         for column in ("equal_ratio", "equal_x", "exponent"):
             cell = table.find("diff", column)
             assert cell is not None and cell.value is not None
@@ -89,9 +83,6 @@ def test_intervals_are_t_intervals_of_single_seeds_as_those_of_verdicts(fake: Fa
             expected = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
             assert (cell.ci_low, cell.ci_high) == pytest.approx(expected)
             assert " to " in cell.text
-        ratio, verdict = table.find("diff", "equal_ratio"), verdicts_of(artifact, table)[claim]
-        assert ratio is not None and ratio.ci_low is not None and verdict.ci_low is not None
-        assert ratio.ci_low - 1 == pytest.approx(verdict.ci_low)
     assert any("t intervals" in note for note in table.sections[1].notes)
 
 
@@ -116,9 +107,7 @@ def test_no_interval_where_a_seed_lies_beyond(small: FakeResults) -> None:
     assert cell.ci_low is None and cell.text.endswith(" (no interval)")
 
 
-def test_what_lies_beyond_is_flagged_and_decides_nothing(
-    small: FakeResults, tmp_path: Path
-) -> None:
+def test_what_lies_beyond_is_flagged(small: FakeResults, tmp_path: Path) -> None:
     """DIFF is so good that no measured Transformer has its loss."""
     small.everything()
     made = {
@@ -136,8 +125,6 @@ def test_what_lies_beyond_is_flagged_and_decides_nothing(
     assert cells["diff_size_32", "at_equal_beyond"]["value"] == "0.0"
     text = (tmp_path / "t.md").read_text()
     assert "beyond the measured range" in text
-    artifact = artifact_slice("figure3a")
-    assert verdicts_of(artifact, built(small, artifact))["C2.2"].verdict == "no data"
 
 
 def test_a_curve_that_does_not_fall_has_no_equal_loss(small: FakeResults) -> None:

@@ -20,7 +20,7 @@ def table_with(checkout: Path, name: str, seeds: list[int]) -> None:
     path = checkout / f"results/tiny/tables/{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"artifact": name, "title": "T", "caption": "", "scale": "tiny", "seeds": seeds}
-    table = TableDocument.model_validate(about | {"sections": [], "evidence": []})
+    table = TableDocument.model_validate(about | {"sections": []})
     page = path.with_suffix(".html")
     page.touch()
     publish(path, table.model_dump(mode="json"), [page])

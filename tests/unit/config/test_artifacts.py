@@ -3,12 +3,7 @@ from typing import Any
 
 import pytest
 
-from difftransformer.config.artifacts import (
-    ClaimConfig,
-    declared_claims,
-    read_artifacts,
-    typed_artifact,
-)
+from difftransformer.config.artifacts import read_artifacts, typed_artifact
 from difftransformer.config.papers import (
     PaperItem,
     PapersFile,
@@ -34,10 +29,6 @@ def artifact_file(name: str) -> dict[str, Any]:
 SECTION = {
     "title": "t", "measurement": "validation_slices", "suites": ["s"],
     "rows": [{"run": "a"}, {"run": "b"}],
-}  # fmt: skip
-CLAIM = {
-    "text": "t", "source": "s", "metric": "valid", "row": "a", "against": "b", "test": "difference",
-    "declared": {"date": "2026-11-22", "commit": "0123abc"},
 }  # fmt: skip
 ARTIFACT = {"title": "T", "description": "d", "table": {"caption": "c"}}
 
@@ -83,30 +74,6 @@ def test_a_table_a_figure_or_both() -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml: an artifact needs a table, a figure or bo"):
         typed_artifact(raw, "mine.yaml")
     assert typed_artifact(raw | {"figure": {"caption": "c"}}, "mine.yaml").table is None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"claims": {"T6.1": CLAIM}}, "claims.T6.1: table6 has it too; rename one"),
-        ({"shows_claims": ["T6.11"]}, "shows_claims: unknown claim 'T6.11'; did you mean 'T6.1'"),
-    ],
-)
-def test_a_claim_is_declared_once(change: dict[str, Any], message: str) -> None:
-    raw = ARTIFACT | {"sections": [SECTION]} | change
-    known = read_artifacts(CONFIG / "artifacts", load(PapersFile, "papers.yaml"))
-    artifacts = known | {"mine": typed_artifact(raw, "mine.yaml")}
-    with pytest.raises(ConfigError) as error:
-        declared_claims(artifacts, "config/artifacts")
-    assert str(error.value).startswith("config/artifacts/mine.yaml: ")
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_margin_belongs_to_tests_that_have_one() -> None:
-    claims = artifact_file("table6")["claims"]
-    for name, change in (("T6.1", {"margin": 0.1}), ("T6.3", {"margin": None})):
-        with pytest.raises(ConfigError, match="margin: it is for equivalence and noninferiority"):
-            validate(ClaimConfig, claims[name] | change, "table6.yaml")
 
 
 def test_interventions_are_rows() -> None:

@@ -10,11 +10,6 @@ from difftransformer.config.papers import TARGETS
 from difftransformer.errors import ConfigError
 from difftransformer.planning.plan import Plan
 
-CLAIM = {
-    "text": "t", "source": "s", "metric": "n1_r1", "row": "recall_diff",
-    "against": "recall_transformer", "test": "difference",
-    "declared": {"date": "2026-11-22", "commit": "0123abc"},
-}  # fmt: skip
 CASES: dict[str, Case] = {
     "an artifact with an unknown run": (
         "artifacts/table6.yaml",
@@ -59,8 +54,8 @@ CASES: dict[str, Case] = {
     ),
     "an artifact with an unknown key": (
         "artifacts/table6.yaml",
-        put("claim", value={}),
-        ["artifacts/table6.yaml: claim: unknown key; did you mean 'claims'?"],
+        put("sektions", value=[]),
+        ["artifacts/table6.yaml: sektions: unknown key; did you mean 'sections'?"],
     ),
     "a section with options of another measurement": (
         "artifacts/table6.yaml",
@@ -73,69 +68,49 @@ CASES: dict[str, Case] = {
         ["artifacts/v2_stability.yaml: sections[0].options: window: needs a whole number"],
     ),
     "a claim about a run that is no row": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "row", value="dif"),
-        ["table6.yaml: claims.T6.1.row: 'dif' is none of its rows; did you mean 'diff'?"],
+        "registry.yaml",
+        put("claims", "V1.loss", "contrasts", 0, "row", value="dif"),
+        ["registry.yaml: claims.V1.loss.contrasts[0]: unknown row of evidence 'dif'", "'diff'?"],
     ),
     "a claim against a run that is no row": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "against", value="transformr"),
-        ["table6.yaml: claims.T6.1.against: 'transformr' is none", "mean 'transformer'?"],
+        "registry.yaml",
+        put("claims", "V1.loss", "contrasts", 0, "baseline", value="transformr"),
+        ["claims.V1.loss.contrasts[0]: unknown row of evidence 'transformr'", "'transformer'?"],
     ),
-    "a requirement on a run that is no row": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "requires", 0, "row", value="dif"),
-        ["table6.yaml: claims.T6.1.requires[0].row: 'dif' is none of its rows", "mean 'diff'?"],
+    "a claim about a column that its table lacks": (
+        "registry.yaml",
+        put("claims", "V1.loss", "contrasts", 0, "metric", value="vald"),
+        ["claims.V1.loss.contrasts[0].metric: unknown column of evidence 'vald'", "'valid'?"],
+    ),
+    "a claim whose second control is no row": (
+        "registry.yaml",
+        put("claims", "V1.mechanism", "contrasts", 1, "baseline", value="recall_diff_lambda_1"),
+        ["V1.mechanism.contrasts[1]: unknown row of recall_evidence 'recall_diff_lambda_1'"],
+    ),
+    "a claim of an unknown artifact": (
+        "registry.yaml",
+        put("claims", "V1.loss", "artifact", value="evidences"),
+        ["claims.V1.loss.artifact: unknown artifact 'evidences'; did you mean 'evidence'?"],
     ),
     "a claim of an unknown paper": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "paper", value="diff_v3"),
-        ["table6.yaml: claims.T6.1.paper: unknown paper 'diff_v3'; did you mean 'diff_v"],
+        "registry.yaml",
+        put("claims", "V1.loss", "paper", value="diff_v3"),
+        ["registry.yaml: claims.V1.loss.paper: unknown paper 'diff_v3'; did you mean 'diff_v"],
     ),
     "a claim with a blank in its id": (
-        "artifacts/table6.yaml",
-        lambda content: content["claims"].update({"my claim": CLAIM}),
-        ["artifacts/table6.yaml: claims: 'my claim' is no id: take letters, digits, _, . and -"],
+        "registry.yaml",
+        lambda content: content["claims"].update({"my claim": content["claims"]["V1.loss"]}),
+        ["registry.yaml: claims: 'my claim' is no id: take letters, digits, _, . and -"],
     ),
     "a margin without a reason": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.3", "margin_reason", value=None),
-        ["table6.yaml: claims.T6.3: margin and margin_reason: give both"],
+        "registry.yaml",
+        put("claims", "V2.loss", "margin_reason", value=None),
+        ["registry.yaml: claims.V2.loss: margin and margin_reason: give both"],
     ),
     "an equivalence without a margin": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.3", "margin", value=None),
-        ["table6.yaml: claims.T6.3: test equivalence needs a margin"],
-    ),
-    "a post_hoc without text": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "post_hoc", value=None),
-        ["table6.yaml: claims.T6.1.post_hoc: say what was changed", "or remove the key"],
-    ),
-    "a post_hoc of spaces": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "post_hoc", value=" " * 30),
-        ["table6.yaml: claims.T6.1.post_hoc: string should have at least 20 characters"],
-    ),
-    "seeds seen at an unknown scale": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "seen_seeds", value={"tinny": [6]}),
-        ["table6.yaml: claims.T6.1.seen_seeds: unknown scale 'tinny'; did you mean 'tiny'?"],
-    ),
-    "seeds seen that are spent anyway": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "seen_seeds", value={"tiny": [6, 1]}),
-        ["table6.yaml: claims.T6.1.seen_seeds.tiny: 1 judges no claim at this scale"],
-    ),
-    "a seed seen twice": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "seen_seeds", value={"tiny": [6, 6]}),
-        ["table6.yaml: claims.T6.1.seen_seeds.tiny: must be distinct, got [6, 6]"],
-    ),
-    "a declaration without a commit": (
-        "artifacts/table6.yaml",
-        put("claims", "T6.1", "declared", "commit", value="HEAD"),
-        ["claims.T6.1.declared.commit: needs text of the form", "[0-9a-f]{7,40}", "got 'HEAD'"],
+        "registry.yaml",
+        put("claims", "Dex.control", "margin", value=None),
+        ["registry.yaml: claims.Dex.control: test equivalence needs a margin"],
     ),
     "seeds of an unknown artifact": (
         "scales/tiny.yaml",
@@ -144,13 +119,13 @@ CASES: dict[str, Case] = {
     ),
     "a scale that cannot test an unknown claim": (
         "scales/tiny.yaml",
-        put("not_testable", value={"T6.11": "too small"}),
-        ["tiny.yaml: not_testable: unknown claim or artifact 'T6.11'; did you mean 'T6.1'?"],
+        put("not_testable", value={"V1.los": "too small"}),
+        ["tiny.yaml: not_testable: unknown claim or artifact 'V1.los'; did you mean 'V1.loss'?"],
     ),
     "a scale that does not say why it cannot test": (
         "scales/tiny.yaml",
-        put("not_testable", value={"T6.1": " "}),
-        ["tiny.yaml: not_testable.T6.1: say why"],
+        put("not_testable", value={"V1.loss": " "}),
+        ["tiny.yaml: not_testable.V1.loss: say why"],
     ),
     "a replication with seeds in words": (
         "papers.yaml",
@@ -166,16 +141,6 @@ CASES: dict[str, Case] = {
         "papers.yaml",
         put("replications", 0, "of", value="diff_v11"),
         ["papers.yaml: replications[0].of: unknown paper 'diff_v11'; did you mean 'diff_v1'?"],
-    ),
-    "a claim that another artifact declares": (
-        "artifacts/table2.yaml",
-        lambda content: content["claims"].update({"T6.1": CLAIM}),
-        ["artifacts/table6.yaml: claims.T6.1: table2 has it too; rename one"],
-    ),
-    "a claim that no artifact declares": (
-        "artifacts/ablation_head_count.yaml",
-        put("shows_claims", value=["T6.33"]),
-        ["ablation_head_count.yaml: shows_claims: unknown claim 'T6.33'; did you mean 'T6.3'?"],
     ),
     "published values of an artifact that has none": (
         "artifacts/ablation_head_count.yaml",

@@ -54,34 +54,35 @@ def test_settings_for_one_call_win_over_all_others(config_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "meant"), [("3", [0, 2, 4]), ("[1,7]", [1, 7])])
-def test_seeds_are_a_list_or_a_count_of_unspent_ones(
+def test_seeds_are_a_list_or_a_count_that_passes_over_exploratory_ones(
     given: str, meant: list[int], config_folder: Path
 ) -> None:
     scale = config_folder / "scales" / "tiny.yaml"
-    kept = [line for line in scale.read_text().splitlines() if not line.startswith("spent_seeds")]
-    scale.write_text("\n".join([*kept, "spent_seeds: [1, 3]\n"]))
+    lines = scale.read_text().splitlines()
+    others = [line for line in lines if not line.startswith("exploratory_seeds")]
+    scale.write_text("\n".join([*others, "exploratory_seeds: [1, 3]\n"]))
     artifacts = Plan.load(config_folder, settings_given([f"seeds={given}"])).artifacts
     assert artifacts.seeds("table6") == artifacts.slice("table6", "table").seeds == meant
-    assert artifacts.slice("table6", "table").spent_seeds == [1, 3]
-    assert artifacts.spent() == ([1] if 1 in meant else [])
+    assert artifacts.slice("table6", "table").exploratory_seeds == [1, 3]
+    assert artifacts.exploratory() == ([1] if 1 in meant else [])
 
 
 def test_an_artifact_has_the_seeds_of_its_scale_where_nobody_says(config_folder: Path) -> None:
     scale = config_folder / "scales" / "smoke.yaml"
-    scale.write_text(scale.read_text() + "\nseeds: {table6: 3}\nspent_seeds: [0]\n")
+    scale.write_text(scale.read_text() + "\nseeds: {table6: 3}\nexploratory_seeds: [0]\n")
     artifacts = Plan.load(config_folder, {"scale": "smoke"}).artifacts
     assert artifacts.seeds("table6") == [1, 2, 3]
     assert artifacts.seeds("table3") == [1]
 
 
-def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_judges_those_of_a_table(
+def test_a_sweep_that_chooses_has_its_own_seeds_and_one_that_answers_those_of_a_table(
     repository: Path,
 ) -> None:
     artifacts = Plan.load(repository / "config", {"scale": "tiny", "seeds": 4}).artifacts
     assert artifacts.seeds("lr_sweep") == [1000]
-    spent = artifacts.jobs.catalogue.scale.spent_seeds
-    assert artifacts.seeds("v2_stability") == artifacts.seeds("table6") == [6, 7, 8, 9]
-    assert not set(spent) & set(artifacts.seeds("v2_stability"))
+    looked_at = artifacts.jobs.catalogue.scale.exploratory_seeds
+    assert artifacts.seeds("v2_stability") == artifacts.seeds("table6") == [24, 25, 26, 27]
+    assert not set(looked_at) & set(artifacts.seeds("v2_stability"))
 
 
 @pytest.mark.parametrize(
@@ -161,24 +162,19 @@ def test_the_default_targets_have_fresh_seeds_that_a_larger_count_continues(
 ) -> None:
     artifacts = Plan.load(repository / "config", {"scale": "tiny"}).artifacts
     headline = artifacts.jobs.catalogue.project.headline
-    asked = artifacts.verdicts(headline)
+    tested = artifacts.tested_claims(headline, {})
     for name in headline:
         assert artifacts.seeds(name) == [30, 31, 32, 33, 34, 35]
-        for claim in artifacts.known[name].all_claims:
-            assert not {*artifacts.seeds(name)} & {*asked.claims[claim].seen("tiny")}
-            assert asked.claims[claim].first_seed == 30
-    # Both ways to read the weights were told apart by one look, and leave out the same seeds.
-    seen = [asked.claims[f"C3.{number}"].seen_seeds for number in range(6, 11)]
-    assert seen == [{"tiny": [6, 7, 8, 9, 10]}] * 5
+        assert not {*artifacts.seeds(name)} & {*tested.exploratory_seeds}
     more = Plan.load(repository / "config", {"scale": "tiny", "seeds": 8}).artifacts
     assert more.seeds("table2") == [*range(30, 38)]
-    assert more.seeds("table6") == [*range(6, 14)]
+    assert more.seeds("table6") == [*range(24, 32)]
 
 
-def test_a_listed_seed_that_is_spent_is_refused(config_folder: Path) -> None:
+def test_a_listed_seed_that_is_exploratory_is_refused(config_folder: Path) -> None:
     scale = config_folder / "scales" / "smoke.yaml"
-    scale.write_text(scale.read_text() + "\nseeds: {table6: [3, 0]}\nspent_seeds: [0]\n")
-    with pytest.raises(ConfigError, match=r"smoke\.yaml: seeds\.table6: 0 judges no claim"):
+    scale.write_text(scale.read_text() + "\nseeds: {table6: [3, 0]}\nexploratory_seeds: [0]\n")
+    with pytest.raises(ConfigError, match=r"smoke\.yaml: seeds\.table6: 0 tests no claim"):
         Plan.load(config_folder, {"scale": "smoke"})
 
 

@@ -8,7 +8,8 @@ import yaml
 from difftransformer.config.artifacts import ArtifactConfig, typed_artifact
 from difftransformer.config.measurements import AnySuite
 from difftransformer.config.project import RunEntry
-from difftransformer.config.scales import StandIns, stand_in
+from difftransformer.config.resolve import Catalogue
+from difftransformer.config.scales import StandIns, stand_in, stand_in_claims
 from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
 
@@ -22,16 +23,6 @@ sections:
     against: big
     rows: [{run: other}, {run: big}, {run: bigger, against: big}]
 table: {caption: c}
-claims:
-  C:
-    text: t
-    source: s
-    metric: m
-    row: bigger
-    against: big
-    test: difference
-    requires: [{row: big, metric: m, at_most: 1, reason: r}]
-    declared: {date: "2026-11-22", commit: 0123abc}
 """
 RUNS = {name: RunEntry(label=name) for name in ("big", "bigger", "other", "small", "larger")}
 
@@ -45,14 +36,23 @@ def shown(stand_ins: StandIns) -> ArtifactConfig:
     return stand_in(stand_ins, {"t": artifact()}, RUNS, "tiny.yaml")["t"]
 
 
-def test_stand_ins_take_rows_and_claims_and_keep_the_published_values() -> None:
+def test_stand_ins_take_rows_and_keep_the_published_values() -> None:
     replaced = shown({"t": {"big": "small", "bigger": "larger", "other": None}})
     (part,) = replaced.sections
     found = [(row.run, row.against, row.paper) for row in part.rows]
     assert found == [("small", None, "big"), ("larger", "small", "bigger")]
     assert part.against == "small"
-    claim = replaced.claims["C"]
-    assert (claim.row, claim.against) == ("larger", "small")
+
+
+def test_claims_follow_the_runs_that_stand_in_for_others(repository: Path) -> None:
+    claims = Catalogue.load(repository / "config", {"scale": "gpu"}).registry.claims
+    asked = {"table2": {"recall_diff": "diff", "recall_transformer": None}}
+    followed = stand_in_claims(asked, claims)
+    (contrast,) = followed["V1.needles"].contrasts
+    (before,) = claims["V1.needles"].contrasts
+    assert (contrast.row, contrast.baseline) == ("diff", before.baseline)
+    others = [name for name, one in claims.items() if one.artifact != "table2"]
+    assert others and all(followed[name] == claims[name] for name in others)
 
 
 def test_without_stand_ins_nothing_changes() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from difftransformer.config.claims import VerdictsSlice
+from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.config.resolve import Catalogue
 from difftransformer.planning import plan as planning
 from difftransformer.planning.artifacts import Artifacts
@@ -128,11 +128,13 @@ def _without_timings(catalogue: Catalogue) -> Artifacts:
     return Plan(replace(catalogue, scale=untimed)).artifacts
 
 
-def test_what_would_decide_a_claim_builds_where_the_call_did(
+def test_claims_are_tested_on_the_tables_that_are_asked_for(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {"scale": "smoke", "results": "aside", "seeds": 2}
-    plan = Plan.load(repository / "config", given)
-    slice = VerdictsSlice.model_validate_json(Path(plan.verdicts_slice(["table6"])).read_bytes())
-    assert slice.given == "--config scale=smoke results=aside"
+    plan = Plan.load(repository / "config", {"scale": "smoke", "seeds": 2})
+    file = Path(plan.verdicts_slice(["evidence", "table6"]))  # the latter answers no question
+    tested = TestedClaims.model_validate_json(file.read_bytes())
+    (table,) = tested.tables
+    assert (table.artifact, table.seeds) == ("evidence", plan.artifacts.seeds("evidence"))
+    assert tested.claims.keys() == plan.catalogue.registry.claims.keys() and not tested.kept

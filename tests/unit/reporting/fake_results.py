@@ -45,6 +45,7 @@ SHAPES = {
     "transformer_halved_heads_gain": (3.852, None),
 } | ROWS
 STEPS, TOKENS_PER_STEP, PROBE_EVERY = 800, 1500, 20
+AT_BUDGET = ("transformer", "transformer_halved_heads_groupnorm", "diff")
 
 
 @dataclass
@@ -78,6 +79,8 @@ class FakeResults:
                 quantised(self, row, seed)
                 quantised(self, f"recall_{row}", seed)
                 self.recall_model(f"recall_{row}", seed)
+        for row, seed in product(AT_BUDGET, seeds):
+            self.recall_model(f"budget_recall_{row}", seed, "recall_at_budget", (1, 2, 4))
         throughput(self)
         decoding(self)
         for run in ("long_transformer", "long_diff"):
@@ -148,7 +151,13 @@ class FakeResults:
             {"kind": "validation_slices", "n": 2, "max_count": 50, "seq_len": 128},
         )  # fmt: skip
 
-    def recall_model(self, run: str, seed: int) -> None:
+    def recall_model(
+        self,
+        run: str,
+        seed: int,
+        suite: str = "recall",
+        needles: tuple[int, ...] = (1, 2, 4, 6, 8, 16),
+    ) -> None:
         noise = random.Random(f"{run}{seed}")
         middle = SHAPES[base(run)][1]
         bind = None if middle is None else int(noise.gauss(middle, 90)) // 20 * 20
@@ -179,9 +188,9 @@ class FakeResults:
                 "accuracy_n4": points[-1]["accuracy_n4"],
             },
         )
-        decay = {n: (0.99 - 0.012 * n if first else 1 / n + 0.02) for n in (1, 2, 4, 6, 8, 16)}
+        decay = {n: (0.99 - 0.012 * n if first else 1 / n + 0.02) for n in needles}
         self.evaluation(
-            run, seed, "recall",
+            run, seed, suite,
             {
                 f"accuracy_n{n}": max(0.0, min(1.0, value + noise.gauss(0, 0.015)))
                 for n, value in decay.items()

@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fake_results import FakeResults
 from fake_slices import CATALOGUE, SCALE, artifact_slice
+from judging import claims_of
 
-from difftransformer.config.artifact_slices import ReportSlice, RunAbout
-from difftransformer.config.claims import VerdictsSlice
+from difftransformer.config.artifact_slices import (
+    ArtifactSlice,
+    ReportSlice,
+    RunAbout,
+    TestedClaims,
+)
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
@@ -30,13 +36,10 @@ def build_site(
     slices = {
         name: artifact_slice(name, seeds=seeds) for name in dict.fromkeys([*tables, *figures])
     }
-    claims = {claim: one for slice in slices.values() for claim, one in slice.claims.items()}
     made = [folder / "tables" / f"{name}.json" for name in tables]
     verdicts, output = folder / "verdicts.json", folder / "report" / "index.html"
-    build_verdicts(
-        VerdictsSlice(scale=SCALE, claims=claims), tables=made, results=fake.results,
-        output=verdicts,
-    )  # fmt: skip
+    asked = fake_claims([slices[name] for name in tables])
+    build_verdicts(asked, results=fake.results, output=verdicts)
     build_report(
         report_slice(tables, figures, seeds),
         tables=made,
@@ -46,6 +49,14 @@ def build_site(
         output=output,
     )
     return output
+
+
+def fake_claims(tables: Sequence[ArtifactSlice], **changes: Any) -> TestedClaims:
+    """The registered claims, with some tables that have their numbers."""
+    names = {one.artifact for one in tables}
+    claims = {k: one for k, one in CATALOGUE.registry.claims.items() if one.artifact in names}
+    shown = [table for table in tables if table.artifact in {c.artifact for c in claims.values()}]
+    return claims_of(claims, scale=SCALE, tables=shown, **changes)
 
 
 def report_slice(

@@ -87,7 +87,7 @@ def sweep(run: str) -> list[SweepRow]:
 
 def base(run: str) -> str:
     before, after = (
-        r"^(equal_)?(recall|math|reasoning|curvature)_",
+        r"^(equal_|budget_)?(recall|math|reasoning|curvature)_",
         r"_size_\d+$|_more_tokens$|_equal_flops$",
     )
     return re.sub(f"{before}|{after}", "", run)

@@ -1,45 +1,59 @@
-"""Claims and evidence as tests make them, and verdicts of a table alone."""
+"""Claims and evidence as tests make them, and their verdicts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from difftransformer.config.artifact_slices import ArtifactSlice
-from difftransformer.config.claims import ClaimSlice, VerdictsSlice
-from difftransformer.reporting.document import Evidence, TableDocument
-from difftransformer.reporting.verdicts import Verdict, judge
+from difftransformer.config.artifact_slices import TestedClaims
+from difftransformer.config.registry import Claim, ClaimContrast, Domain
+from difftransformer.reporting.evidence import Evidence
+from difftransformer.reporting.verdicts import Verdict, decide
 
-DECLARED = {"date": "2026-11-22", "commit": "0123abc"}
+DOMAIN = Domain(parameters=1e9, tokens=1e10, data="English text")
 
 
-def claim(test: str = "difference", **changes: Any) -> ClaimSlice:
-    """A claim about row x against row y, of a table t."""
+def claim(test: str | None = "difference", **changes: Any) -> Claim:
+    """A claim on model x against model y, by a table t."""
     if test in ("equivalence", "noninferiority"):
         changes = {"margin": 0.01, "margin_reason": "made up"} | changes
+    if test is None:
+        changes = {"endpoint": "estimate", "powered_for": None} | changes
     known = {
-        "text": "t", "source": "s", "metric": "m", "row": "x", "against": "y",
-        "declared": DECLARED, "artifact": "t",
+        "question": "Is x below y?", "definition": "d", "source": "s", "paper": "diff_v1",
+        "endpoint": "primary", "artifact": "t", "unit": "nats", "direction": "lower",
+        "contrasts": [ClaimContrast(metric="m", row="x", baseline="y")], "powered_for": 1.0,
+        "domain": DOMAIN,
     }  # fmt: skip
-    return ClaimSlice(**known | changes, test=test)
+    return Claim(**known | changes, test=test)
 
 
 def evidence(
     ours: Sequence[float | None], theirs: Sequence[float | None] | float = 0.0, **changes: Any
 ) -> Evidence:
-    """Evidence on claim C, a value a seed; by default against zeros."""
+    """Numbers of a contrast, a value a seed; by default against zeros."""
     others = [theirs] * len(ours) if isinstance(theirs, float) else list(theirs)
+    known = {"metric": "m", "row": "x", "baseline": "y", "job_ids": ["job"]}
     return Evidence(
-        claim="C", seeds=list(range(len(ours))), ours=list(ours), theirs=others,
-        **{"job_ids": ["job"]} | changes,
-    )  # fmt: skip
+        seeds=list(range(len(ours))), values=list(ours), baseline_values=others, **known | changes
+    )
 
 
-def verdict(asked: ClaimSlice, found: Evidence, **changes: Any) -> Verdict:
+def times(
+    ours: Sequence[float | None], theirs: Sequence[float | None], end: float = 2000
+) -> Evidence:
+    """Times at which a probe saw an event; None: not until the end."""
+    before = [[end if one is None else one - 20 for one in side] for side in (ours, theirs)]
+    return evidence(ours, theirs, after=before[0], baseline_after=before[1])
+
+
+def claims_of(claims: Mapping[str, Claim], **changes: Any) -> TestedClaims:
+    """Claims for the job that tests them."""
+    known = {
+        "scale": "tiny", "alpha": 0.05, "note": "n", "tables": [],
+        "digests": {name: one.digest for name, one in claims.items()},
+    }  # fmt: skip
+    return TestedClaims(claims=dict(claims), **known | changes)
+
+
+def verdict(asked: Claim, *found: Evidence, **changes: Any) -> Verdict:
     """The verdict on a claim that is alone in its family."""
-    slice = VerdictsSlice(scale="tiny", claims={"C": asked}, **changes)
-    return judge(slice, {"C": found})[0]
-
-
-def verdicts_of(artifact: ArtifactSlice, table: TableDocument) -> dict[str, Verdict]:
-    """Verdicts on the claims of one table, as if there were no other."""
-    slice = VerdictsSlice(scale=table.scale, claims=artifact.claims)
-    return {one.claim: one for one in judge(slice, {one.claim: one for one in table.evidence})}
+    return decide(claims_of({"C": asked}, **changes), {"C": found})[0]

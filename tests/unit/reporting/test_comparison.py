@@ -3,12 +3,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from answers import claims_on
 from fake_results import FakeResults
-from fake_slices import SCALE, artifact_slice
+from fake_slices import CATALOGUE, artifact_slice
 from test_formats import balanced
 
 from difftransformer.config.artifact_slices import RowSlice
-from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
 from difftransformer.reporting.comparison import Build, compare, judge, write_comparison
 from difftransformer.reporting.document import Cell, Column, Row, Section, SeedValue, TableDocument
@@ -18,13 +18,8 @@ from difftransformer.reporting.verdict_job import build_verdicts
 
 WHOLE = artifact_slice("table6")
 ROWS = WHOLE.sections[0].rows[:1] + [row for row in WHOLE.sections[0].rows if row.run == "diff"]
-CLAIM = WHOLE.claims["T6.1"].model_copy(update={"requires": []})  # of rows that are not here
-SMALL = WHOLE.model_copy(
-    update={
-        "claims": {"T6.1": CLAIM},
-        "sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})],
-    }
-)
+CLAIM = CATALOGUE.registry.claims["V1.loss"].model_copy(update={"artifact": "table6"})
+SMALL = WHOLE.model_copy(update={"sections": [WHOLE.sections[0].model_copy(update={"rows": ROWS})]})
 
 
 def build(
@@ -48,36 +43,33 @@ def build(
             )  # fmt: skip
     part = SMALL.sections[0].model_copy(update={"rows": rows})
     asked = SMALL.model_copy(update={"sections": [part]})
-    if len(rows) < len(ROWS):
-        asked = asked.model_copy(update={"claims": {}})
     build_table(asked, set(fake.results), folder / "tables" / "table6")
     return folder
 
 
-def judged(folder: Path) -> Path:
+def decided(folder: Path) -> Path:
     """The build with its verdict."""
-    table = folder / "tables" / "table6.json"
     results = {
         path for part in ("runs", "evaluations") for path in folder.rglob(f"{part}/**/*.json")
     }
-    build_verdicts(
-        VerdictsSlice(scale=SCALE, claims=SMALL.claims), tables=[table], results=results,
-        output=folder / "verdicts.json",
-    )  # fmt: skip
+    tested = claims_on(claims={"V1.loss": CLAIM}, tables=[SMALL])
+    build_verdicts(tested, results=results, output=folder / "verdicts.json")
     return folder
 
 
 def test_verdicts_that_differ_are_shown(tmp_path: Path) -> None:
     one, two = build(tmp_path / "one"), build(tmp_path / "two", moved=-0.5)
     output = tmp_path / "compared.html"
-    assert not write_comparison(one, judged(two), output).judged
+    assert not write_comparison(one, decided(two), output).judged
     assert "Verdicts that differ" not in output.read_text()  # one has none
-    (change,) = write_comparison(judged(one), two, output).judged
-    assert change.kept.claim == "T6.1"
-    assert (change.kept.verdict, change.other.verdict) == ("opposite at this scale", "confirmed")
+    (change,) = write_comparison(decided(one), two, output).judged
+    assert change.kept.claim == "V1.loss"
+    assert [one.words for one in (change.kept, change.other)] == [
+        "opposite at this scale", "reproduced at this scale",
+    ]  # fmt: skip
     html = output.read_text()
     balanced(html)
-    assert "Verdicts that differ" in html and f"T6.1: {CLAIM.text}" in html
+    assert "Verdicts that differ" in html and f"V1.loss: {CLAIM.question}" in html
     assert not write_comparison(one, one, output).judged
 
 
@@ -103,21 +95,21 @@ def test_what_changed_is_within_noise_or_not(tmp_path: Path) -> None:
 
 
 def test_what_one_build_alone_has_is_shown(tmp_path: Path) -> None:
-    whole, output = judged(build(tmp_path / "whole")), tmp_path / "compared.html"
+    whole, output = decided(build(tmp_path / "whole")), tmp_path / "compared.html"
     without = build(tmp_path / "without", moved=None)
     found = write_comparison(whole, without, output)
     lost = [cell for table in found.tables for cell in table.cells if cell.outcome == "only in A"]
     assert ("DIFF", "Valid ↓") in {(cell.row, cell.column) for cell in lost}
     assert all(cell.difference is None and cell.other and cell.other.text == "n/a" for cell in lost)
     assert found.counts["only in A"] == len(lost) and not found.counts["only in B"]
-    assert found.kept_alone == {"verdict": ["T6.1 (opposite at this scale)"]}
+    assert found.kept_alone == {"verdict": ["V1.loss (opposite at this scale)"]}
     assert found.other_alone == {}
     assert found.summary == (
         f"{len(lost)} only in A, {found.counts['same']} same; in A alone 1 verdict"
     )
     html = output.read_text()
     balanced(html)
-    assert "only in A" in html and "T6.1 (opposite at this scale)" in html
+    assert "only in A" in html and "V1.loss (opposite at this scale)" in html
     turned = write_comparison(without, whole, output)
     assert turned.counts["only in B"] == len(lost) and "in B alone 1 verdict" in turned.summary
 

@@ -96,8 +96,8 @@ def test_intervals_are_named() -> None:
     three = seeds_note(artifact_slice("table6"))
     assert three.startswith("3 seeds (0, 1, 2): mean ± half the 95% t interval")
     assert three.endswith("over seeds and, where it is known, what each was asked.")
-    spent = artifact_slice("table6").model_copy(update={"spent_seeds": [2, 1, 7]})
-    assert seeds_note(spent).endswith("Verdicts leave out seeds that were seen before: 1, 2.")
+    looked_at = artifact_slice("table6").model_copy(update={"exploratory_seeds": [2, 1, 7]})
+    assert seeds_note(looked_at).endswith("Exploratory seeds test no claim: 1, 2.")
 
 
 def test_a_span_of_one_number_is_that_number() -> None:

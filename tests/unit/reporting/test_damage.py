@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from answers import claims_on
 from fake_results import FakeResults
 from fake_site import report_slice
-from fake_slices import SCALE, artifact_slice
+from fake_slices import artifact_slice
 from spoiling import zeroed
 
-from difftransformer.config.claims import VerdictsSlice
 from difftransformer.errors import DataError
 from difftransformer.reporting.figure_job import build_figure
 from difftransformer.reporting.report_job import build_report
@@ -40,10 +40,9 @@ def report(fake: FakeResults, output: Path) -> None:
     )
 
 
-def judge(fake: FakeResults) -> None:
-    asked = VerdictsSlice(scale=SCALE, claims=artifact_slice("table6").claims)
-    tables, output = [fake.root / "table6.json"], fake.root / "verdicts.json"
-    build_verdicts(asked, tables=tables, results=fake.results, output=output)
+def decide(fake: FakeResults) -> None:
+    tested, output = claims_on("evidence", seeds=(0,)), fake.root / "verdicts.json"
+    build_verdicts(tested, results=fake.results, output=output)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_a_damaged_file_shows_no_number(
     small.everything((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
-    judge(small)
+    decide(small)
     zeroed(small.root / name)
     with pytest.raises(DataError) as error:
         build(small, tmp_path / "new")
@@ -80,7 +79,7 @@ def test_another_number_is_refused(name: str, small: FakeResults, tmp_path: Path
     small.everything((0,))
     table("table6")(small, small.root)
     figure("table6")(small, small.root)
-    judge(small)
+    decide(small)
     path = small.root / name
     path.write_text(path.read_text().replace("3.", "2.", 1))
     with pytest.raises(DataError, match=f"{name}: its content is not what was published"):

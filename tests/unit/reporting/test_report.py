@@ -4,17 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import claims_on
 from fake_results import FakeResults
 from fake_site import report_slice
-from fake_slices import SCALE, artifact_slice, declarations
+from fake_slices import CATALOGUE, artifact_slice
 from test_formats import balanced
 
 from difftransformer.config.artifact_slices import KeptSlice, ReportSlice
-from difftransformer.config.claims import VerdictsSlice
 from difftransformer.config.papers import ItemStatus, PaperStatus
 from difftransformer.errors import DataError, UserError
 from difftransformer.reporting.drawing import look_numbers
 from difftransformer.reporting.figure_job import build_figure
+from difftransformer.reporting.formats.web import anchor
 from difftransformer.reporting.origins import duration
 from difftransformer.reporting.report_job import build_report
 from difftransformer.reporting.table_job import build_table
@@ -38,15 +39,12 @@ CONTENTS = [
 @pytest.fixture(scope="module")
 def built(fake: FakeResults, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    for name in ("table6", "ablation_group_norm", "lr_sweep"):
+    for name in ("table6", "ablation_group_norm", "lr_sweep", "evidence", "v2_loss"):
         build_table(artifact_slice(name), fake.results, folder / name)
     for name in ("table6", "v2_sinks"):
         build_figure(artifact_slice(name, "figure"), fake.results, folder / name)
-    tables = [folder / f"{name}.json" for name in ("table6", "ablation_group_norm")]
-    asked = VerdictsSlice(scale=SCALE, claims=artifact_slice("ablation_group_norm").claims)
-    asked.claims.update(artifact_slice("table6").claims)
-    judged = folder / "judged" / "verdicts.json"
-    build_verdicts(asked, tables=tables, results=fake.results, output=judged)
+    verdicts = folder / "decided" / "verdicts.json"
+    build_verdicts(claims_on("evidence", "v2_loss"), results=fake.results, output=verdicts)
     return folder
 
 
@@ -68,7 +66,7 @@ def write(slice: ReportSlice, built: Path, fake: FakeResults, output: Path) -> d
             if path.suffixes == [".json"] and path.stem not in kept
         ],
         figures=[built / "table6.svg"],
-        verdicts=built / "judged" / "verdicts.json",
+        verdicts=built / "decided" / "verdicts.json",
         results=fake.results,
         output=output,
     )
@@ -159,18 +157,27 @@ def test_scripts_read_all_that_is_written_for_them(
             assert re.search(rf"\.{name}\b", site[f"assets/{script}.js"]), (script, name)
 
 
-def test_a_board_of_claims_stands_in_front_and_each_leads_to_its_verdict(
+def test_the_questions_stand_in_front_and_each_leads_to_its_verdict(
     built: Path, fake: FakeResults, tmp_path: Path
 ) -> None:
-    site = build(built, fake, tmp_path / "index.html", "ablation_group_norm", "table6")
-    front, page = site["index.html"], site["table6.html"]
-    assert "10 claims at scale tiny" in front and "the other way" in front
-    assert len(re.findall(r'href="table6.html#claim-table6-T6-\d">T6\.\d</a>', front)) == 7
-    assert (
-        len(re.findall('id="claim-table6-T6-1"', page)) == page.count("<strong>T6.1</strong>") == 1
-    )
-    declared = declarations().claim("T6.1").declared
-    assert f"declared {declared.date}" in page
+    site = build(built, fake, tmp_path / "index.html", "evidence", "v2_loss")
+    front, claims = site["index.html"], CATALOGUE.registry.claims
+    shown = [name for name, one in claims.items() if one.artifact in ("evidence", "v2_loss")]
+    primary = [name for name in shown if claims[name].endpoint == "primary"]
+    assert front.count("<li data-verdict=") == len(primary) == 2
+    assert front.count("<tr data-verdict=") == len(shown) - len(primary) > 0
+    assert "5 registered claims at scale tiny" in front and "opposite at this scale" in front
+    for name in shown:
+        claim, place = claims[name], f"claim-{anchor(name)}"
+        page = site[f"{claim.artifact}.html"]
+        assert front.count(f'href="{claim.artifact}.html#{place}"') == 1
+        assert page.count(f'id="{place}"') == page.count(f"<strong>{name}</strong>") == 1
+        assert claim.question.replace("'", "&#39;") in front and claim.digest in page
+
+
+def test_a_report_without_an_answer_says_so(built: Path, fake: FakeResults, tmp_path: Path) -> None:
+    front = build(built, fake, tmp_path / "index.html", "table6")["index.html"]
+    assert "Nothing that was built answers a registered question." in front
 
 
 def test_each_table_of_the_paper_has_its_status(
@@ -241,7 +248,7 @@ def test_the_caption_of_a_figure_explains_its_marks(
     build_report(
         report_slice([], ["v2_sinks", "table6"]),
         tables=[], figures=[built / "v2_sinks.svg", built / "table6.svg"], results=fake.results,
-        verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
+        verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
     )  # fmt: skip
     captions = [
         re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / name).read_text(), re.DOTALL)
@@ -270,13 +277,13 @@ def test_what_is_missing_is_named(built: Path, fake: FakeResults, tmp_path: Path
     with pytest.raises(UserError, match="table 'table6' shows the job evaluation-diff-"):
         build_report(
             report_slice(["table6"], []), tables=[built / "table6.json"], figures=[], results=kept,
-            verdicts=built / "judged" / "verdicts.json", output=tmp_path / "index.html",
+            verdicts=built / "decided" / "verdicts.json", output=tmp_path / "index.html",
         )  # fmt: skip
     (tmp_path / "table6.json").write_text('{"artifact": "table6"')
     with pytest.raises(DataError, match="not a whole table"):
         build_report(
             report_slice(["table6"], []), tables=[tmp_path / "table6.json"], figures=[],
-            verdicts=built / "judged" / "verdicts.json", results=fake.results,
+            verdicts=built / "decided" / "verdicts.json", results=fake.results,
             output=tmp_path / "index.html",
         )  # fmt: skip
     assert not (tmp_path / "index.html").exists()

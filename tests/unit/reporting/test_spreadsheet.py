@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from answers import claims_on
 from fake_results import FakeResults
 from fake_slices import SCALE, declarations, facts
-from judging import claim
 
-from difftransformer.config.claims import VerdictsSlice
 from difftransformer.reporting.formats.spreadsheet import to_csv
 from difftransformer.reporting.table_job import build_table
 from difftransformer.reporting.verdict_job import build_verdicts
@@ -50,15 +49,10 @@ def test_a_table_and_its_verdicts_hold_no_formula(fake: FakeResults, tmp_path: P
     known = {run: facts(run) for run in declared.labels}
     artifact = declared.slice("table6", "table", scale=SCALE, seeds=(0, 1, 2), facts=known)
     build_table(artifact, fake.results, tmp_path / "table6")
-    claims = {
-        name: claim(artifact="table6", post_hoc=formula, metric=one.metric, row=one.row,
-                    against=one.against)
-        for name, one in artifact.claims.items()
-    }  # fmt: skip
-    asked = VerdictsSlice(scale=SCALE, claims=claims)
-    tables = [tmp_path / "table6.json"]
-    build_verdicts(asked, tables=tables, results=[], output=tmp_path / "verdicts.json")
-    for name, column in (("table6", "overrides"), ("verdicts", "post_hoc")):
+    tested = claims_on("evidence", not_testable={"V1.loss": formula})
+    build_verdicts(tested, results=fake.results, output=tmp_path / "verdicts.json")
+    for name, column in (("table6", "overrides"), ("verdicts", "reason")):
         with (tmp_path / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             found = {line[column] for line in csv.DictReader(file)}
-        assert found - {""} == {f"'{formula}"}
+        (text,) = (one for one in found if "HYPERLINK" in one)
+        assert text.startswith(f"'{formula}")

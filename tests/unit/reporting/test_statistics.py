@@ -6,14 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from difftransformer.reporting.statistics import (
-    UnitChance,
-    contrast,
-    log_rank_p,
-    log_rank_power,
-    survival,
-    wilson_interval,
-)
+from difftransformer.reporting.statistics import UnitChance, contrast, survival, wilson_interval
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False)
 samples = st.lists(numbers, min_size=2, max_size=12)
@@ -105,26 +98,3 @@ def test_median_with_censored_times(
     times: list[float], censored: list[float], median: float | None
 ) -> None:
     assert survival(times, censored).median == median
-
-
-@pytest.mark.parametrize(("seeds", "spread"), [(6, 0.5), (10, 0.25), (20, 1.0)])
-def test_log_rank_power_is_what_simulation_finds(seeds: int, spread: float) -> None:
-    draw = np.random.default_rng(seeds)
-    shift = 2.8 * spread / np.sqrt(seeds)
-
-    def rows(number: int) -> tuple[list[float], list[float]]:
-        return (
-            draw.normal(10 - shift, spread, number).tolist(),
-            draw.normal(10, spread, number).tolist(),
-        )
-
-    found = np.mean([log_rank_p(*rows(seeds), 100.0) < 0.05 for _ in range(100)])
-    expected = log_rank_power(*rows(400), 100.0, seeds, 0.05)
-    assert expected == pytest.approx(found, abs=0.15)
-
-
-def test_log_rank_power_minds_how_few_exchanges_there_are() -> None:
-    ours, theirs = [1.0, 2.0, 3.0], [7.0, 8.0, 9.0]
-    assert log_rank_power(ours, theirs, 10.0, 3, 0.05) == 0  # the smallest p-value is 0.1
-    assert log_rank_power(ours, theirs, 10.0, 6, 0.05) > 0.8
-    assert log_rank_power(ours, theirs, 10.0, 4, 0.02) == 0

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from judging import claim
 from numpy.typing import NDArray
 
-from difftransformer.config.claims import ClaimConfig, Declaration
 from difftransformer.reporting.claim_tests import run_test
-from difftransformer.reporting.document import Evidence
 from difftransformer.reporting.statistics import Contrast, contrast, unit_chance
 
 MARGIN = 0.5
@@ -60,21 +59,8 @@ def coverage(design: Design, repeats: int, seed: int = 0) -> float:
 
 def decided_wrongly(design: Design, test: str, alpha: float, repeats: int, seed: int = 0) -> float:
     """Share of verdicts that say more than is true, where truth lies on the boundary."""
-    margin = {} if test == "difference" else {"margin": MARGIN, "margin_reason": "simulated"}
-    claim = ClaimConfig(
-        text="t", source="s", metric="m", row="x", against="y", direction="lower", test=test,
-        declared=Declaration(date="2026-01-01", commit="0000000"), **margin,
-    )  # fmt: skip
+    asked = claim(test) if test == "difference" else claim(test, margin=MARGIN)
     truth = 0.0 if test == "difference" else MARGIN
-    random, wrong = np.random.default_rng(seed), 0
-    for _ in range(repeats):
-        drawn = design.draw(random, truth)
-        found = described(drawn)
-        evidence = Evidence(
-            claim="C", seeds=list(range(design.seeds)), ours=drawn.mean(1).tolist(),
-            theirs=[0.0] * design.seeds, unit="documents", units=design.documents,
-            unit_variance=found.units.variance, unit_freedom=found.units.freedom, job_ids=[],
-        )  # fmt: skip
-        pairs = [(one, 0.0) for one in drawn.mean(1).tolist()]
-        wrong += run_test(claim, pairs, evidence).p_value < alpha
-    return wrong / repeats
+    random = np.random.default_rng(seed)
+    found = [run_test(asked, described(design.draw(random, truth))) for _ in range(repeats)]
+    return sum(one.p < alpha for one in found) / repeats

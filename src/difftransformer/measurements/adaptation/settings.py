@@ -39,6 +39,11 @@ class Options(measurement.Options):
     )
 
     @property
+    def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Both losses, or that on the new text where as much is forgotten."""
+        return ("new_at_equal_old",) if self.swept else ("new", "old")
+
+    @property
     def needs_family(self) -> bool:  # type: ignore[override]
         """By tokens it does."""
         return self.by == "tokens"

@@ -68,3 +68,6 @@ class Options(measurement.Options):
     """What a section tells it: nothing."""
 
     browsed: ClassVar[bool] = True
+    claim_columns: ClassVar[tuple[str, ...]] = (
+        "answer", "answer_signed", "noise", "noise_signed",
+    )  # fmt: skip

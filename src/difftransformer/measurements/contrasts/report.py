@@ -197,7 +197,7 @@ def _lines(view: View[Options]) -> Iterator[Line]:
         (row,) = (row for row in view.rows if row.run == pair.row)
         trained = view.trained(row)[0]
         size, tokens = (count(defined(trained, name)) for name in ("parameters", "tokens"))
-        label = labels[pair] + (" (primary)" if _primary(view, pair) else "")
+        label = labels[pair]
         columns = (str(cell.n), size, tokens, cell.text)
         shown = cell.model_copy(update={"paper_value": None})
         yield Line(label, columns, shown, view.look[pair.row], cell.n == 1)
@@ -237,12 +237,6 @@ def _id(pair: Pair) -> str:
 def _labels(view: View[Options]) -> dict[Pair, str]:
     names = {row.run: row.label for row in view.rows}
     return {pair: f"{names[pair.row]} − {names[pair.against]}" for pair in view.options.pairs}
-
-
-def _primary(view: View[Options], pair: Pair) -> bool:
-    """Whether a primary claim of the artifact is about it."""
-    claims = view.artifact.claims.values()
-    return any(c.primary and (c.row, c.against) == (pair.row, pair.against) for c in claims)
 
 
 def _number(view: View[Options], value: float | None) -> str:

@@ -30,6 +30,11 @@ class Options(BaseOptions):
     notes: list[str] = setting([], meaning="What a reader is told of the protocol.")
 
     @property
+    def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The column of its metric."""
+        return (self.column,)
+
+    @property
     def replicated(self) -> str | None:
         """See `replications_of`."""
         return self.replications_of

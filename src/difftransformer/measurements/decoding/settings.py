@@ -80,3 +80,4 @@ class Options(BaseOptions):
     trained: ClassVar[bool] = False
     seeded: ClassVar[bool] = False
     timing: ClassVar[str] = "decoding"
+    claim_columns: ClassVar[tuple[str, ...]] = ("ratio",)

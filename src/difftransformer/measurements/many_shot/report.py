@@ -1,6 +1,6 @@
 """Many-shot learning as columns: accuracy by demonstrations, and its spread over orders."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from statistics import stdev
 from typing import Any
@@ -58,7 +58,6 @@ def _numbers(view: View[Options]) -> tuple[list[Metric], str]:
     metrics.append(
         Metric(f"{suite.task}_average", "Avg ↑", overall, hidden=not any_class, compared=any_class)
     )
-    metrics.append(_above_chance(suite.task, mean))
     return metrics, (
         "Columns are numbers of demonstrations, "
         + ("of any class." if any_class else "as equally many of each class as there are.")
@@ -75,10 +74,8 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
         return Metric(name, header, lambda one: of(by_order(suite, one)), **how)
 
     orders = [(f"o{n}", f"Order {n}", itemgetter(n)) for n in range(suite.order_seeds)]
-    mean = {accuracy_metric(number): 100.0}
     metrics = [
-        Metric(f"{orders_name(suite)}_mean", "Mean ↑", mean),
-        _above_chance(orders_name(suite), mean),
+        Metric(f"{orders_name(suite)}_mean", "Mean ↑", {accuracy_metric(number): 100.0}),
         column("margin", "Best − worst ↓", lambda found: max(found) - min(found), compared=True),
         column("deviation", "SD ↓", stdev, compared=True),
         column("best", "Best", max),
@@ -89,11 +86,6 @@ def _spread(view: View[Options]) -> tuple[list[Metric], str]:
         f"{suite.order_seeds} orders of the same {number} demonstrations. SD: standard "
         "deviation over orders. A model that guesses, or is always right, has no spread either."
     )
-
-
-def _above_chance(name: str, mean: Mapping[str, float]) -> Metric:
-    """What claims are required to have: points that an accuracy lies above guessing."""
-    return Metric(f"{name}_above_chance", "Above chance", {**mean, "chance": -100.0}, hidden=True)
 
 
 def _spaced(numbers: Sequence[int]) -> list[int]:

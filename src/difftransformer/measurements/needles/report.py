@@ -65,10 +65,7 @@ def figure(view: View[Options]) -> "Figure":
 
 
 def _by_setting(view: View[Options]) -> list[Metric]:
-    """Columns of the settings, of their depths, of the last one, and of what it loses to the first.
-
-    So claims name the hardest setting of a scale.
-    """
+    """Columns of the settings, of their depths, of the last one, and of its drop from the first."""
     pairs = view.suite.pairs
     columns = [
         one

@@ -107,3 +107,8 @@ class Options(measurement.Options):
     by: Literal["setting", "length"] = setting(
         "setting", meaning="Columns and panels: settings [N, R], or context lengths of the first."
     )
+
+    @property
+    def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The last setting."""
+        return ("hardest",) if self.by == "setting" else ()

@@ -111,11 +111,18 @@ def _times(view: View[Options], unit: str, *rows: RowSlice) -> list[SeedValue]:
     for result in view.trained(*rows):
         step, steps = metric(result, "steps_to_bind"), defined(result, "steps")
         end = defined(result, unit)
+        every = result.settings["training"]["probe"]["every"]
         time, beyond = (None, end) if step is None else (end * step / steps, None)
+        after = None if step is None else end * max(step - every, 0) / steps
         text = f"> {_UNITS[unit](end)}" if time is None else _UNITS[unit](time)
         found.append(
             SeedValue(
-                seed=result.seed, value=time, beyond=beyond, text=text, job_ids=[result.job_id]
+                seed=result.seed,
+                value=time,
+                beyond=beyond,
+                after=after,
+                text=text,
+                job_ids=[result.job_id],
             )
         )
     return found

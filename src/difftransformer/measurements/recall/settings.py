@@ -69,3 +69,9 @@ class Suite(measurement.Suite):
                 for name in (accuracy_name(n), f"correct_n{n}", f"samples_n{n}", f"chance_n{n}")
             ),
         ]
+
+
+class Options(measurement.Options):
+    """What a section shows of it."""
+
+    claim_columns: ClassVar[tuple[str, ...]] = ("steps_to_bind", "hardest")

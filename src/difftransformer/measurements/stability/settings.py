@@ -34,6 +34,11 @@ class Options(measurement.Options):
     )
 
     @property
+    def claim_columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Spikes over the large rates of a sweep."""
+        return ("loss_spikes_large", "gradient_spikes_large") if self.swept else ()
+
+    @property
     def swept(self) -> bool:
         """Whether it is by learning rate."""
         return self.by == "learning_rate"

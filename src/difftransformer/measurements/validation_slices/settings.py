@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from difftransformer.config.base import setting
 from difftransformer.config.measurement import LossSuite, Ngrams
+from difftransformer.config.measurement import Options as BaseOptions
 from difftransformer.config.model import ModelConfig
 
 
@@ -55,3 +56,9 @@ class Suite(LossSuite):
         losses = ["loss", "perplexity", "ar_hit_loss", "others_loss", "ar_hit_share"]
         sizes = ["tokens", "ar_hit_tokens", "others_tokens", "windows", "windows_across_documents"]
         return losses + sizes
+
+
+class Options(BaseOptions):
+    """What a section shows of it."""
+
+    claim_columns: ClassVar[tuple[str, ...]] = ("valid", "ar_hit", "others")

@@ -6,8 +6,8 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from difftransformer.reporting.document import TableDocument
-from difftransformer.reporting.formats.wording import SYMBOLS, duration, remarks
-from difftransformer.reporting.numbers import counted, signed
+from difftransformer.reporting.formats.wording import SYMBOLS, remarks
+from difftransformer.reporting.numbers import count, counted, signed
 
 
 def to_page(table: TableDocument) -> str:
@@ -35,9 +35,9 @@ def environment(folder: str) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["anchor"] = anchor
+    environment.filters["amount"] = count
     environment.filters["counted"] = counted
     environment.filters["difference"] = lambda value: "" if value is None else signed(value, 3)
-    environment.filters["duration"] = duration
     environment.globals["remarks"] = remarks
     environment.globals["symbols"] = SYMBOLS
     return environment

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from difftransformer.config.claims import VerdictName
+from difftransformer.config.registry import VerdictName
 from difftransformer.reporting.document import Cell, Section, TableDocument
 
 SYMBOLS: dict[VerdictName, str] = {
-    "confirmed": "✓", "opposite at this scale": "✗", "inconclusive": "?",
-    "not testable here": "–", "no data": "–",
+    "reproduced": "✓", "opposite": "✗", "no difference": "=", "mixed": "±", "inconclusive": "?",
+    "not testable": "–", "estimate": "·",
 }  # fmt: skip
 
 
@@ -16,12 +16,6 @@ def cell_text(cell: Cell | None) -> str:
     if cell is None:
         return ""
     return cell.text if cell.paper_text is None else f"{cell.text} [{cell.paper_text}]"
-
-
-def duration(minutes: float) -> str:
-    """Say how long something takes, about."""
-    rounded = round(minutes)
-    return f"some {rounded} minutes" if rounded > 1 else "about a minute"
 
 
 def remarks(table: TableDocument) -> list[str]:

@@ -1,67 +1,35 @@
-"""Small pictures in a line of text: where an interval lies, and what a verdict rests on."""
+"""Small pictures in a line of text: where an interval lies."""
 
+from math import log
 from typing import NamedTuple
 
-from difftransformer.config.claims import DECIDED
-from difftransformer.reporting.formats.wording import duration
-from difftransformer.reporting.verdicts import Verdict
+from difftransformer.reporting.verdicts import TestedContrast, Verdict
 
-_ARROWS = {"lower": "↓ lower", "higher": "↑ higher"}
 _WIDTH, _MARGIN = 132.0, 6.0
 
 
 class Mark(NamedTuple):
-    """An effect on a line through zero, in units of the picture."""
+    """An effect on a line through none, in units of the picture; ratios by their logarithms."""
 
     zero: float
     effect: float | None
     low: float | None
     high: float | None
     published: float | None
-    margins: tuple[float, float] | None
+    margin: float | None
 
 
-def mark(verdict: Verdict) -> Mark | None:
-    """Place effect, interval and what was published on a line of their own; None: no effect."""
-    if verdict.effect is None:
+def mark(verdict: Verdict, contrast: TestedContrast) -> Mark | None:
+    """Place effect, interval and the published effect on a line of their own; None: no effect."""
+    if contrast.effect is None:
         return None
-    margin = verdict.margin if verdict.test in ("equivalence", "noninferiority") else None
-    ends = (verdict.effect, verdict.ci_low, verdict.ci_high, verdict.published_effect, margin)
-    reach = max((abs(one) for one in ends if one is not None), default=0.0) or 1.0
-
-    def place(value: float | None) -> float | None:
-        if value is None:
-            return None
-        return round(_WIDTH / 2 + (_WIDTH / 2 - _MARGIN) * value / reach, 1)
-
-    low, high = place(None if margin is None else -margin), place(margin)
-    return Mark(
-        zero=_WIDTH / 2,
-        effect=place(verdict.effect),
-        low=place(verdict.ci_low),
-        high=place(verdict.ci_high),
-        published=place(verdict.published_effect),
-        margins=None if low is None or high is None else (low, high),
-    )
-
-
-def claimed(verdict: Verdict) -> str:
-    """Say which way a claim goes."""
-    if verdict.test == "equivalence":
-        return f"= within ±{verdict.margin:g}"
-    if verdict.test == "noninferiority":
-        return f"not worse by {verdict.margin:g}"
-    word = _ARROWS[verdict.claimed]
-    return f"{word} (sooner)" if verdict.test == "time_to_event" else word
-
-
-def decides(verdict: Verdict) -> str:
-    """Say what would decide a claim that is open."""
-    if verdict.verdict in DECIDED:
-        return "decided here"
-    if verdict.seeds_needed is not None:
-        time = "" if verdict.minutes is None else f", {duration(verdict.minutes)}"
-        return f"{verdict.seeds_needed} seeds{time}"
-    if verdict.verdict == "inconclusive":
-        return "no number of seeds that is feasible"
-    return "another scale"
+    ratio = verdict.about.compare == "ratio"
+    published = None if ratio else contrast.evidence.published
+    values = (contrast.effect, contrast.ci_low, contrast.ci_high, published, verdict.about.margin)
+    sizes = [log(one) if ratio and one else one for one in values]
+    reach = max(abs(one) for one in sizes if one is not None) or 1.0
+    half = _WIDTH / 2
+    placed = [
+        None if one is None else round(half + (half - _MARGIN) * one / reach, 1) for one in sizes
+    ]
+    return Mark(half, *placed)

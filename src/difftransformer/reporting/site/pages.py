@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from difftransformer.config.artifact_slices import ReportSlice
-from difftransformer.config.claims import DECIDED
+from difftransformer.config.registry import DECIDED
 from difftransformer.provenance.atomic import write_text
 from difftransformer.provenance.published import SUMS, publish
 from difftransformer.reporting.collect import Results
@@ -20,7 +20,7 @@ from difftransformer.reporting.formats.web import environment
 from difftransformer.reporting.formats.wording import remarks
 from difftransformer.reporting.origins import Origins
 from difftransformer.reporting.site import data
-from difftransformer.reporting.site.marks import claimed, decides, mark
+from difftransformer.reporting.site.marks import mark
 from difftransformer.reporting.site.parts import Part
 from difftransformer.reporting.verdict_job import VerdictsDocument
 from difftransformer.reporting.verdicts import Verdict
@@ -54,30 +54,26 @@ class Site:
 
     report: ReportSlice
     parts: Sequence[Part]
-    judged: VerdictsDocument
+    answers: VerdictsDocument
     origins: Origins
     found: Results
     maps: Sequence[PromptMaps] = ()
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Verdicts on the artifacts that are shown, the primary ones first."""
+        """Verdicts on the artifacts that are shown: primary, secondary, then estimates."""
         shown = {one.claim for part in self.parts for one in part.verdicts}
-        found = (one for one in self.judged.verdicts if one.claim in shown)
-        return sorted(found, key=lambda one: not one.primary)
-
-    def home(self, verdict: Verdict) -> str:
-        """Page of a verdict: that of the artifact that declares it, else one that shows it."""
-        pages = [part.id for part in self.parts if verdict in part.verdicts]
-        return verdict.artifact if verdict.artifact in pages else pages[0]
+        found = (one for one in self.answers.verdicts if one.claim in shown)
+        order = ("primary", "secondary", "estimate")
+        return sorted(found, key=lambda one: order.index(one.about.endpoint))
 
     @cached_property
     def foremost(self) -> Part | None:
-        """The part whose figure says most: with the most primary and decided claims."""
+        """The part with the key figure: that of the most primary and decided claims."""
 
         def weight(part: Part) -> tuple[int, int]:
             decided = sum(one.verdict in DECIDED for one in part.verdicts)
-            return sum(one.primary for one in part.verdicts), decided
+            return sum(one.about.endpoint == "primary" for one in part.verdicts), decided
 
         return max((one for one in self.parts if one.picture), key=weight, default=None)
 
@@ -182,9 +178,6 @@ def _page(site: Site, bodies: Sequence[Body], *, whole: bool = False) -> str:
         "row_looks": row_looks,
         "remarks": remarks,
         "mark": mark,
-        "claimed": claimed,
-        "decides": decides,
-        "decided": DECIDED,
         "curve_text": curve_tokens(list(site.found.trainings.values())),
     }
     return environment(_ASSETS).get_template("page.html.j2").render(**values)

@@ -65,13 +65,13 @@ def read_parts(
     kept = {one.artifact: one for one in report.kept}
     read = {path.stem: path for path in tables}
     drawn = {path.stem: path for path in figures}
-    judged, found = list(verdicts), []
+    answers, found = list(verdicts), []
     for name in dict.fromkeys(one.artifact for one in (*report.tables, *report.figures)):
         if name not in kept:
-            found.append(_part(name, report, read, drawn, judged))
+            found.append(_part(name, report, read, drawn, answers))
             continue
         try:
-            found.append(_part(name, report, *_lying(kept[name]), judged))
+            found.append(_part(name, report, *_lying(kept[name]), answers))
         except UserError as error:
             logger.warning(f"left out: {error}")
     return found
@@ -123,7 +123,7 @@ def _part(
         kept=any(one.artifact == name for one in report.kept),
         table=read_table(read[name]) if table is not None else None,
         picture=_picture(figure, drawn[name]) if figure is not None else None,
-        verdicts=[one for one in verdicts if one.claim in about.claims],
+        verdicts=[one for one in verdicts if one.about.artifact == name],
     )
 
 

@@ -26,9 +26,9 @@
   });
   menu.addEventListener("click", (event) => { if (event.target.closest("a")) menu.open = false; });
 
-  const board = document.querySelector(".board, [data-word]");
+  const board = document.querySelector("[data-word]");
   if (!board) return;
-  const word = board.dataset.word ?? "claim";
+  const word = board.dataset.word;
   const chips = [...document.querySelectorAll("button.chip[data-verdict]")];
   const paper = document.getElementById("paper");
   const filter = () => {

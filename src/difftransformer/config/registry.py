@@ -1,0 +1,205 @@
+"""Registered claims: what each one asks, by which contrast and test, before its seeds are run.
+
+Tables show every number with its interval. A verdict is given on the few claims of
+``config/registry.yaml`` alone; see docs/verdicts.md.
+"""
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from difftransformer.config.artifacts import ArtifactConfig
+from difftransformer.config.base import Settings, setting
+from difftransformer.config.papers import PapersFile
+from difftransformer.config.validation import lookup, validate
+from difftransformer.config.yaml_files import read_yaml
+from difftransformer.errors import ConfigError
+
+MOST_CLAIMS = 20
+VerdictName = Literal[
+    "reproduced", "opposite", "no difference", "mixed", "inconclusive", "not testable", "estimate"
+]
+DECIDED: tuple[VerdictName, ...] = ("reproduced", "opposite", "no difference", "mixed")
+"""Verdicts that more seeds are not needed for."""
+
+
+class ClaimContrast(Settings):
+    """Two models and the number by which they are compared, seed by seed."""
+
+    metric: str = setting(meaning="Column of the artifact's table")
+    row: str = setting(meaning="Run that the claim is about")
+    baseline: str | float = setting(
+        meaning="Run it is compared with, seed by seed; or a number, such as 1 for a ratio"
+    )
+    name: str = setting("", meaning="What tells it from the claim's other contrast, in words")
+
+    @model_validator(mode="after")
+    def _two_runs(self) -> Self:
+        if self.row == self.baseline:
+            raise ValueError(f"row and baseline are both '{self.row}'")
+        return self
+
+    @property
+    def sides(self) -> dict[str, str]:
+        """Runs that it compares, by their keys."""
+        sides = {"row": self.row, "baseline": self.baseline}
+        return {key: run for key, run in sides.items() if isinstance(run, str)}
+
+
+class Domain(Settings, str_strip_whitespace=True):
+    """What the paper's claim is about; a verdict on less holds at its scale only."""
+
+    parameters: float = setting(meaning="Smallest model of the paper", unit="parameters")
+    tokens: float = setting(meaning="Shortest training of the paper", unit="tokens")
+    data: str = setting(meaning="Data and context length of the paper, in words")
+
+
+class Claim(Settings, str_strip_whitespace=True):
+    """A registered claim: a question, its operational definition and the test that answers it."""
+
+    question: str = setting(meaning="The question, in words")
+    definition: str = setting(meaning="What is measured, of which models, when")
+    source: str = setting(meaning="Section or table of the paper; or that it goes beyond it")
+    paper: str = setting(meaning="Paper of papers.yaml whose question it is")
+    endpoint: Literal["primary", "secondary", "estimate"] = setting(
+        meaning="primary and secondary endpoints of a paper are two families, each corrected by "
+        "Holm; an estimate is an effect with its interval and no test"
+    )
+    artifact: str = setting(meaning="Artifact whose table has the numbers")
+    contrasts: list[ClaimContrast] = setting(
+        meaning="One contrast, or two that are tested together: each must be significant",
+        min_length=1,
+        max_length=2,
+    )
+    compare: Literal["difference", "ratio"] = setting(
+        "difference",
+        meaning="difference of the values of a seed; ratio: of their logarithms, for times",
+    )
+    unit: str = setting(meaning="Unit of an effect, in words; of a ratio what it is of")
+    direction: Literal["lower", "higher"] = setting(
+        meaning="Side of the baseline on which the paper puts `row`"
+    )
+    test: Literal["difference", "equivalence", "noninferiority"] | None = setting(
+        None,
+        meaning="difference: the mean against none; equivalence: its interval within the margin; "
+        "noninferiority: against the margin on the worse side; null: an estimate",
+    )
+    margin: float | None = setting(
+        None,
+        meaning="Largest difference that counts as none, in the unit of the metric; of ratios the "
+        "largest ratio, such as 1.25 for 0.80 to 1.25",
+        gt=0,
+    )
+    margin_reason: str | None = setting(None, meaning="Why the margin is what it is", min_length=1)
+    mixed: str | None = setting(
+        None, meaning="What it means that two contrasts are significant in opposite directions"
+    )
+    powered_for: float | None = setting(
+        None,
+        meaning="Effect at which the test decides with a power of at least 0.8 on the twelve seeds "
+        "of the confirmation: a difference in the unit of the metric (0 is none), or a ratio (1)",
+    )
+    over: Literal["seeds", "processes"] = setting(
+        "seeds",
+        meaning="What the values are of: seeds, or fresh processes that timed the same, of each "
+        "the median of its rounds",
+    )
+    domain: Domain = setting(meaning="What the paper's claim is about")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.test is None) != (self.endpoint == "estimate"):
+            raise ValueError("test: an estimate has none, and every other endpoint has one")
+        if (self.test in ("equivalence", "noninferiority")) != (self.margin is not None):
+            needs = "has no use for a margin" if self.margin is not None else "needs a margin"
+            raise ValueError(f"test {self.test} {needs}: it is for equivalence and noninferiority")
+        if (self.margin is None) != (self.margin_reason is None):
+            raise ValueError("margin and margin_reason: give both, a margin needs its reason")
+        if self.compare == "ratio" and self.margin is not None and self.margin <= 1:
+            raise ValueError("margin: of ratios it is above 1, such as 1.25 for 0.80 to 1.25")
+        if (self.test is None) != (self.powered_for is None):
+            raise ValueError("powered_for: say for which effect the test is powered")
+        if self.mixed is not None and len(self.contrasts) < 2:
+            raise ValueError("mixed: is for two contrasts")
+        return self
+
+    @property
+    def family(self) -> str:
+        """The claims that Holm's correction is over."""
+        return f"{self.endpoint} endpoints of {self.paper}"
+
+    def standing_in(self, runs: Mapping[str, str | None]) -> Self:
+        """Return it about the models that stand in for some of its own."""
+        contrasts = [
+            one.model_copy(
+                update={key: runs[run] or run for key, run in one.sides.items() if run in runs}
+            )
+            for one in self.contrasts
+        ]
+        # As a text, the key would name a measurement, which only its own folder may.
+        return self.model_copy(update=dict(contrasts=contrasts))  # noqa: C408
+
+    @property
+    def digest(self) -> str:
+        """What tells this definition from another of the same id."""
+        return sha256(self.model_dump_json().encode()).hexdigest()[:12]
+
+
+class Registry(Settings, str_strip_whitespace=True):
+    """The file ``config/registry.yaml``."""
+
+    note: str = setting(meaning="What had been seen when the claims were registered")
+    frozen: str | None = setting(
+        None,
+        meaning="Day from which on a claim that changes needs a new id; null: no seed was run yet",
+        pattern=r"^\d{4}-\d\d-\d\d$",
+    )
+    alpha: float = setting(0.05, meaning="Error rate of a family", gt=0, lt=0.5)
+    claims: dict[str, Claim] = setting(meaning="Claims by id", max_length=MOST_CLAIMS)
+
+
+def read_registry(path: Path, papers: PapersFile) -> Registry:
+    """Read the registry.
+
+    Raises:
+        ConfigError: It cannot be used, or names an unknown paper.
+    """
+    registry = validate(Registry, read_yaml(path), str(path))
+    for name, claim in registry.claims.items():
+        if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
+            raise ConfigError(
+                f"{path}: claims: '{name}' is no id: take letters, digits, _, . and - alone"
+            )
+        lookup(papers.papers, claim.paper, "paper", f"{path}: claims.{name}.paper")
+    return registry
+
+
+def check_registry(registry: Registry, artifacts: Mapping[str, ArtifactConfig], place: str) -> None:
+    """Check that the tables of the claims have their models and columns, before any job.
+
+    Args:
+        registry: The claims.
+        artifacts: All artifacts, as they are written.
+        place: The file of the registry, for errors.
+
+    Raises:
+        ConfigError: One line with the key path, the unknown name and the nearest one.
+    """
+    for name, claim in registry.claims.items():
+        where = f"{place}: claims.{name}"
+        artifact = lookup(artifacts, claim.artifact, "artifact", f"{where}.artifact")
+        for index, contrast in enumerate(claim.contrasts):
+            key, runs = f"{where}.contrasts[{index}]", dict.fromkeys(artifact.runs())
+            for run in contrast.sides.values():
+                lookup(runs, run, f"row of {claim.artifact}", key)
+            columns = {
+                column: None
+                for part in artifact.sections
+                if {row.run for row in part.rows}.issuperset(contrast.sides.values())
+                for column in part.asked.claim_columns
+            }
+            lookup(columns, contrast.metric, f"column of {claim.artifact}", f"{key}.metric")

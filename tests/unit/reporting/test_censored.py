@@ -1,0 +1,68 @@
+"""Ratios of times known within intervals, against tests that know the times."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from difftransformer.reporting.censored import CensoredContrast, Observed, log_ratio
+
+RANDOM = np.random.default_rng(7)
+NEVER = math.inf
+
+
+def seen(times: list[float], width: float) -> list[Observed]:
+    return [Observed(time - width, time) for time in times]
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 6, 12])
+def test_times_that_are_known_exactly_give_the_paired_t_test_of_logarithms(seeds: int) -> None:
+    ours, theirs = RANDOM.uniform(200, 900, (2, seeds)).tolist()
+    found = log_ratio(seen(ours, 1e-3), seen(theirs, 1e-3))
+    assert found is not None
+    logs = np.log(np.array(ours) / np.array(theirs))
+    expected = stats.ttest_1samp(logs, 0.0)
+    assert found.effect == pytest.approx(logs.mean(), abs=1e-4)
+    assert found.beyond(0.0) == pytest.approx(expected.pvalue, rel=1e-3)
+    assert found.interval() == pytest.approx(expected.confidence_interval(0.95), abs=2e-3)
+    within = stats.ttest_1samp(logs, -0.2, alternative="greater").pvalue
+    assert found.above(-0.2) == pytest.approx(within, rel=1e-3)
+    assert found.above(0.3) + found.below(0.3) == pytest.approx(1.0)
+
+
+def test_the_likeliest_mean_is_scipys_of_interval_censored_normals() -> None:
+    ours, theirs = seen([320, 360, 300, 420], 20), seen([340, 400, 300, 380], 20)
+    found = log_ratio(ours, theirs)
+    assert isinstance(found, CensoredContrast)
+    data = stats.CensoredData(interval=list(zip(found.lows, found.highs, strict=True)))
+    mean, _ = stats.norm.fit(data)
+    assert found.effect == pytest.approx(mean, abs=1e-3)
+
+
+def test_a_time_that_was_not_reached_bounds_the_ratio_on_one_side() -> None:
+    ours = seen([320, 340, 300, 330], 20)
+    theirs = [Observed(2000, NEVER), *seen([900, 980, 1000], 20)]
+    found = log_ratio(ours, theirs)
+    assert found is not None and found.lows[0] == -math.inf
+    assert found.highs[0] == pytest.approx(math.log(320 / 2000))
+    low, high = found.interval()
+    assert low is not None and high is not None and low < found.effect < high < 0
+
+
+def test_pairs_that_tell_nothing_are_left_out() -> None:
+    never, first = Observed(2000, NEVER), Observed(0, 20)
+    assert log_ratio([never, first], [never, first]) is None
+    found = log_ratio([never, *seen([300, 320], 20)], [never, *seen([600, 660], 20)])
+    assert found is not None and found.seeds == 2
+    alone = log_ratio(seen([300], 20), seen([600], 20))
+    assert alone is not None and alone.interval() == (None, None) and alone.beyond(0) == 1.0
+
+
+def test_where_no_baseline_was_reached_the_interval_is_open() -> None:
+    found = log_ratio(seen([320, 340, 300, 360, 320, 340], 20), [Observed(2000, NEVER)] * 6)
+    assert found is not None
+    low, high = found.interval()
+    assert low == -math.inf and high is not None and high < math.log(0.2)
+    # Six of six on one side are worth what a sign test of six gives, or less than that.
+    assert 0.5**7 < found.beyond(0.0) < 0.5**5

@@ -1,0 +1,44 @@
+"""Columns that claims may be about: the tables of the measurements have them."""
+
+import pytest
+from fake_rest import made_up
+from fake_results import FakeResults
+from fake_slices import CATALOGUE, SCALE, artifact_slice
+
+from difftransformer.config.scales import stand_in_claims
+from difftransformer.reporting.collect import load_results
+from difftransformer.reporting.document import TableDocument
+from difftransformer.reporting.table_job import make_table
+
+CLAIMS = stand_in_claims(CATALOGUE.scale.stand_ins, CATALOGUE.registry.claims)
+TABLES = [
+    name
+    for name in made_up("table")
+    if any(part.asked.claim_columns for part in CATALOGUE.artifacts[name].sections)
+]
+
+
+@pytest.fixture(scope="module")
+def tables(fake: FakeResults) -> dict[str, TableDocument]:
+    """Tables that claims may be about, of made-up results."""
+    results = load_results(fake.results, SCALE)
+    return {name: make_table(artifact_slice(name), results) for name in TABLES}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_table_has_the_column_of_a_claim_for_both_models(
+    name: str, tables: dict[str, TableDocument]
+) -> None:
+    for contrast in CLAIMS[name].contrasts:
+        for run in contrast.sides.values():
+            cell = tables[CLAIMS[name].artifact].find(run, contrast.metric)
+            assert cell is not None and cell.seeds, (run, contrast.metric)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_every_column_that_a_claim_may_be_about(
+    name: str, tables: dict[str, TableDocument]
+) -> None:
+    columns = {cell.column for cell in tables[name].cells()}
+    for part in CATALOGUE.artifacts[name].sections:
+        assert columns.issuperset(part.asked.claim_columns), part.measurement
