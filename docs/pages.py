@@ -82,11 +82,13 @@ def variants_page() -> str:
 
 
 def targets_page(folder: Path) -> str:
-    """Each table and figure: what it shows, how that is measured, the claims tested on it."""
+    """Each table and figure: what it shows, how that is measured, the questions it answers."""
+    registry = yaml.safe_load((folder.parent / "registry.yaml").read_text(encoding="utf-8"))
     parts = [
         "# Every target in detail",
-        "From the files in `config/artifacts`: what is shown, how it is measured, and the claims "
-        "that are tested on it.\nThe overview is in [What each result means](results.md).",
+        "From the files in `config/artifacts`: what is shown, how it is measured, and the "
+        "registered questions that it answers.\n"
+        "The overview is in [What each result means](results.md).",
     ]
     for path in sorted(folder.glob("*.yaml")):
         artifact = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -94,8 +96,11 @@ def targets_page(folder: Path) -> str:
         texts = (artifact["description"], (artifact.get("table") or {}).get("caption"))
         sentences = [" ".join(text.split()) for text in texts if text]
         parts.append(" ".join(one if one[-1] in ".?" else f"{one}." for one in sentences))
-        if claims := artifact.get("claims"):
-            parts.append(f"Claims: {', '.join(claims)}.")
+        parts += [
+            f"{claim['question']} ({name})"
+            for name, claim in registry["claims"].items()
+            if claim["artifact"] == path.stem
+        ]
     return "\n\n".join(parts) + "\n"
 
 
