@@ -36,6 +36,7 @@ class VerdictsDocument(Settings):
 
     scale: str
     summary: list[str] = Field(description="What they come to, line by line")
+    note: str = Field(default="", description="What had been seen when the claims were registered")
     verdicts: list[Verdict]
 
 
@@ -66,7 +67,7 @@ def build_verdicts(
             logger.warning(f"left out: {error}")
     verdicts = decide(tested, found)
     document = VerdictsDocument(
-        scale=tested.scale, summary=summarize(tested, verdicts), verdicts=verdicts
+        scale=tested.scale, summary=summarize(tested, verdicts), note=tested.note, verdicts=verdicts
     )
     texts = {".csv": to_csv(frame(verdicts)), ".md": to_markdown(document)}
     for suffix, text in texts.items():
@@ -163,7 +164,7 @@ def summarize(tested: TestedClaims, verdicts: Sequence[Verdict]) -> list[str]:
     primary = [one for one in verdicts if one.about.endpoint == "primary"]
     if primary:
         lines.append("Primary: " + "; ".join(f"{one.claim} {one.words}" for one in primary) + ".")
-    return [*lines, tested.note]
+    return lines
 
 
 def to_markdown(document: VerdictsDocument) -> str:
@@ -181,7 +182,7 @@ def to_markdown(document: VerdictsDocument) -> str:
     ]
     headers = ["Claim", "Question", "Verdict", "Why", "Definition"]
     parts.append(tabulate(rows, headers, tablefmt="pipe", disable_numparse=True))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, prose(document.note)]) + "\n"
 
 
 def _evidence(
