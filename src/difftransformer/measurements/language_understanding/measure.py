@@ -141,13 +141,17 @@ def _keep(folder: Path, suite: Suite, task: str, found: dict[str, Any], cut: flo
         "cut": cut,
         "version": float(versions[0]),
     }
-    config = found["configs"][next(iter(found["configs"]))]
-    # Folders of this machine, no two times the same, are in dataset_kwargs.
+    # Folders of this machine are left out: those of the items, and that of the file of the task.
+    config = dict(found["configs"][next(iter(found["configs"]))])
+    config.pop("dataset_kwargs", None)
+    config["metadata"] = {
+        k: v for k, v in config.get("metadata", {}).items() if k != "config_source"
+    }
     summary = {
         "metrics": {metric_of(task, part): value for part, value in metrics.items()},
         "results": results,
         "lm_eval_version": lm_eval.__version__,
-        "config": {key: value for key, value in config.items() if key != "dataset_kwargs"},
+        "config": config,
         "n-samples": found["n-samples"],
         "n-shot": found["n-shot"],
     }
