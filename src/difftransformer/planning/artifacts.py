@@ -88,12 +88,7 @@ class Artifacts:
     def tested_claims(
         self, asked: Sequence[str], kept: Mapping[str, Sequence[int]]
     ) -> TestedClaims:
-        """Return all claims, with the tables of those that are tested.
-
-        Args:
-            asked: Artifacts.
-            kept: Artifacts that an earlier call built, with the seeds of their tables.
-        """
+        """Return all claims, with tables: those asked for, and built ones with their own seeds."""
         registry, scale = self.jobs.catalogue.registry, self.jobs.catalogue.scale
         claims = stand_in_claims(scale.stand_ins, registry.claims)
         tables = {
