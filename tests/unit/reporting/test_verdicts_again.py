@@ -46,8 +46,7 @@ def again(row: pd.Series) -> tuple[float, str]:
     else:
         both = np.isfinite(x) & np.isfinite(y)
         d = x[both] - y[both]
-        n, mean, u = len(d), d.mean(), float(row.unit_variance)
-        a = d.var(ddof=1) / n
+        n, mean, a, u = len(d), d.mean(), d.var(ddof=1) / len(d), float(row.unit_variance)
         below = a**2 * (n + 1) / (n - 1) ** 2 + (u**2 / float(row.unit_freedom) if u else 0)
         df = max(n - 1.0, (a + u) ** 2 / below)
 
