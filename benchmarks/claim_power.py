@@ -200,7 +200,7 @@ def families(tested: TestedClaims) -> dict[str, list[str]]:
 def registered() -> tuple[TestedClaims, list[str]]:
     """Claims at scale tiny, and those that the default targets answer."""
     plan = Plan.load(Path(__file__).parents[1] / "config", {"scale": "tiny"})
-    tested = plan.artifacts.tested_claims([], {})
+    tested = plan.claims.tested([], {})
     default = plan.catalogue.project.headline
     return tested, [name for name, one in tested.claims.items() if one.artifact in default]
 

@@ -69,8 +69,8 @@ rule build_figure:
 rule build_verdicts:
     """Test the registered claims that what is asked for beside it answers"""
     input:
-        results=lambda wildcards: PLAN.results(PLAN.answering(get_asked())),
-        histories=lambda wildcards: PLAN.histories(PLAN.answering(get_asked())),
+        results=lambda wildcards: PLAN.results(PLAN.claims.answering(get_asked())),
+        histories=lambda wildcards: PLAN.histories(PLAN.claims.answering(get_asked())),
     output:
         multiext(JOBS.layout.verdicts.removesuffix(".json"), ".csv", ".md"),
         data=JOBS.layout.verdicts,
@@ -78,7 +78,7 @@ rule build_verdicts:
         f"{ROOT}/{JOBS.scale}/logs/build_verdicts.log",
     params:
         cfg=lambda wildcards: PLAN.verdicts_slice(get_asked()),
-        code=PLAN.verdicts_code(),
+        code=PLAN.claims.code(),
     message:
         "Test the claims"
     shell:

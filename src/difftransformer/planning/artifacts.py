@@ -1,23 +1,18 @@
 """What tables and figures are made of: their slices, and the files they are read from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import product
 
-from difftransformer.config.artifact_slices import (
-    INTERPRETATION,
-    ArtifactSlice,
-    SweepRow,
-    TestedClaims,
-)
+from difftransformer.config.artifact_slices import INTERPRETATION, ArtifactSlice, SweepRow
 from difftransformer.config.artifacts import ArtifactConfig, Kind, SectionConfig
 from difftransformer.config.measurement import Fact
 from difftransformer.config.measurements import module_of
 from difftransformer.config.overrides import overrides
 from difftransformer.config.run import PRETRAINED_SEED
-from difftransformer.config.scales import is_adapted, not_testable, stand_in_claims, sweep_run
+from difftransformer.config.scales import is_adapted, sweep_run
 from difftransformer.config.timing import TimingSlice
 from difftransformer.config.validation import lookup
 from difftransformer.models.attention.registry import interpretation, norms_heads, variant_location
@@ -85,36 +80,6 @@ class Artifacts:
         code = code_fingerprint(ENTRIES[f"build_{kind}"], tuple(reports))
         return slice_fingerprint([code, templates()])
 
-    def tested_claims(
-        self, asked: Sequence[str], kept: Mapping[str, Sequence[int]]
-    ) -> TestedClaims:
-        """Return all claims, with tables: those asked for, and built ones with their own seeds."""
-        registry, scale = self.jobs.catalogue.registry, self.jobs.catalogue.scale
-        claims = stand_in_claims(scale.stand_ins, registry.claims)
-        tables = {
-            name: self.slice(name, "table")
-            for name in dict.fromkeys(claim.artifact for claim in claims.values())
-            if name in asked or name in kept
-        }
-        for name in tables.keys() & kept.keys():
-            tables[name] = tables[name].model_copy(update={"seeds": list(kept[name])})
-        untestable = {
-            name: why
-            for name, claim in claims.items()
-            if (why := not_testable(scale.not_testable, name, claim.artifact)) is not None
-        }
-        return TestedClaims(
-            scale=self.jobs.scale,
-            alpha=registry.alpha,
-            note=registry.note,
-            exploratory_seeds=scale.exploratory_seeds,
-            claims=claims,
-            digests={name: claim.digest for name, claim in registry.claims.items()},
-            not_testable=untestable,
-            tables=list(tables.values()),
-            kept={name: list(self._results(name, seeds)) for name, seeds in kept.items()},
-        )
-
     def seeds(self, name: str) -> list[int]:
         """Return the seeds of an artifact's trainings; a sweep that chooses has its own."""
         scale = self.jobs.catalogue.scale
@@ -141,9 +106,14 @@ class Artifacts:
 
     # --- files behind it ---
 
-    def results(self, name: str) -> list[str]:
-        """Return the result files behind a table or figure: trainings, then evaluations."""
-        return list(self._results(name))
+    def results(self, name: str, seeds: Sequence[int] | None = None) -> list[str]:
+        """Return the result files behind a table or figure: trainings, then evaluations.
+
+        Args:
+            name: The table or figure.
+            seeds: Its seeds, where an earlier call built it; None: those of this call.
+        """
+        return list(self._results(name, seeds))
 
     def histories(self, name: str) -> list[str]:
         """Return the curves behind a figure."""
@@ -330,7 +300,7 @@ class Artifacts:
             for seed in (seeds if self.jobs.trained(run) else elsewhere)
         ]
 
-    def _results(self, name: str, seeds: Sequence[int] | None = None) -> Iterator[str]:
+    def _results(self, name: str, seeds: Sequence[int] | None) -> Iterator[str]:
         layout = self.jobs.layout
         for run, seed in self._trainings(name, seeds):
             yield layout.training(run, seed)

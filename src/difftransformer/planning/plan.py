@@ -24,6 +24,7 @@ from difftransformer.errors import ConfigError
 from difftransformer.evaluation.endpoints import require_environment
 from difftransformer.planning.artifacts import Artifacts, templates
 from difftransformer.planning.card import Card
+from difftransformer.planning.claims import Claims
 from difftransformer.planning.contents import lacking, paper_contents
 from difftransformer.planning.jobs import ENTRIES, Jobs
 from difftransformer.provenance.fingerprint import code_fingerprint, slice_fingerprint
@@ -51,6 +52,11 @@ class Plan:
     def artifacts(self) -> Artifacts:
         """Tables and figures."""
         return Artifacts(self.jobs)
+
+    @cached_property
+    def claims(self) -> Claims:
+        """Registered claims."""
+        return Claims(self.artifacts)
 
     @classmethod
     def load(
@@ -249,25 +255,12 @@ class Plan:
         )
         return self.jobs.write("report", slice)
 
-    def answering(self, artifacts: Sequence[str]) -> list[str]:
-        """Return those of some artifacts whose tables have numbers of registered claims."""
-        asked = {claim.artifact for claim in self.catalogue.registry.claims.values()}
-        return [name for name in artifacts if name in asked]
-
     def verdicts_slice(self, artifacts: Sequence[str]) -> str:
         """Return the file of the claims that artifacts, and those that are kept, answer."""
-        from difftransformer.reporting.verdict_job import read_kept
+        from difftransformer.planning.built import seeds_of
 
-        earlier = self.answering(self.kept(artifacts))
-        kept = {one.artifact: one.seeds for one in read_kept(map(Path, self.tables(earlier)))}
-        return self.jobs.write("verdicts", self.artifacts.tested_claims(artifacts, kept))
-
-    def verdicts_code(self) -> str:
-        """Return the fingerprint of what tests claims, with the tables of their numbers."""
-        known = self.artifacts.known
-        parts = (part for name in self.answering([*known]) for part in known[name].sections)
-        reports = {module_of(part.measurement, "report") for part in parts}
-        return code_fingerprint(ENTRIES["build_verdicts"], tuple(sorted(reports)))
+        kept = seeds_of(self, self.claims.answering(self.kept(artifacts)))
+        return self.jobs.write("verdicts", self.claims.tested(artifacts, kept))
 
     def report_code(self) -> str:
         """Return the fingerprint of what writes pages."""

@@ -30,7 +30,7 @@ def test_models_of_text_stand_in_where_prompts_are_english(
         Path(plan.artifacts.slice_file("table2", "table")).read_bytes()
     )
     assert slice.sections[0].rows[2].against == "transformer"
-    tested = plan.artifacts.tested_claims(["table2"], {})
+    tested = plan.claims.tested(["table2"], {})
     (contrast,) = tested.claims["V1.needles"].contrasts
     assert (contrast.row, contrast.baseline) == ("diff", "transformer_halved_heads_groupnorm")
     assert tested.tables[0].artifact == "table2" and len(tested.tables) == 1
@@ -43,7 +43,7 @@ def test_models_of_text_stand_in_where_prompts_are_english(
 
 
 def test_where_nothing_is_learned_no_claim_is_tested(plan: Plan) -> None:
-    tested = plan.artifacts.tested_claims(list(plan.artifacts.known), {})
+    tested = plan.claims.tested(list(plan.artifacts.known), {})
     if plan.jobs.scale == "smoke":
         assert set(tested.not_testable) == set(tested.claims)
     elif plan.jobs.scale == "tiny":
