@@ -26,6 +26,8 @@ from functools import partial
 from importlib import import_module
 from types import FrameType
 
+from difftransformer.machine import forking
+
 VARIABLE = "DIFFTRANSFORMER_WARM"
 """The socket for jobs to hand their calls to; `off`, said by a user: none."""
 
@@ -35,17 +37,10 @@ COMMAND = "warm-process"
 _PASSED_ON = (
     signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
-_OF_THE_SHELL = {"_", "SHLVL", "PWD", "OLDPWD"}
-"""Variables that no import looks at; a job gets those of its call."""
-_INHERITED = (
-    "Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "Cap", "NoNewPrivs", "Seccomp",
-    "Cpus_allowed", "Mems_allowed",
-)  # fmt: skip
 _LONGEST = 1 << 20
 _IDLE = 0.2
 """Seconds without a call after which there is time to import."""
 _REFUSED = b"no"
-_OF_GLIBC = 1 << 31 | 1 << 32
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 _kept: list[object] = []
@@ -110,7 +105,7 @@ def hand_over() -> None:
         try:
             connection.connect(address)
             if _is_own(connection):
-                call = json.dumps([sys.argv, dict(os.environ), _conditions()]).encode()
+                call = json.dumps([sys.argv, dict(os.environ), forking.conditions()]).encode()
                 socket.send_fds(connection, [call], [0, 1, 2])  # before any number of a signal
                 previous = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
                 answer = connection.recv(len(_REFUSED) + 64)
@@ -149,30 +144,6 @@ def _end(status: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-def _conditions() -> list[object]:
-    """What a new process takes over from who starts it, or reads when it imports."""
-    with open("/proc/self/status") as status, open("/proc/self/limits") as limits:
-        inherited = [_of_programs(line) for line in status if line.startswith(_INHERITED)]
-        limited = limits.read()
-    with open("/proc/self/cgroup") as cgroup:
-        group = cgroup.read()
-    spaces = [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
-    variables = sorted(pair for pair in os.environ.items() if pair[0] not in _OF_THE_SHELL)
-    return [
-        sys.executable, sys.version, os.getcwd(), os.nice(0), inherited, limited, group, spaces,
-        [list(pair) for pair in variables],
-    ]  # fmt: skip
-
-
-def _of_programs(line: str) -> str:
-    """A line of /proc/self/status without the signals 32 and 33, glibc's own.
-
-    glibc's posix_spawn, which Python 3.13 takes where it can, lets the child ignore them.
-    """
-    name, _, mask = line.partition(":")
-    return f"{name}: {int(mask, 16) & ~_OF_GLIBC:x}" if name.startswith("Sig") else line
-
-
 def serve(modules: Sequence[str]) -> None:
     """Be the warm process; returns in each job, whose call and streams are this process's then.
 
@@ -206,7 +177,7 @@ class _Server:
 
         Between calls the modules of ``later`` are imported.
         """
-        self._conditions = _conditions()
+        self._conditions = forking.conditions()
         self._share(imported)
         while self._listener is not None or self._jobs:
             ready = self._ready.select(_IDLE if later else None)
@@ -224,12 +195,12 @@ class _Server:
         """Take what there is now for what jobs get."""
         import gc
 
-        if self._forks and not _may_fork():
+        if self._forks and not forking.may_fork():
             self._forks = False
             print(f"warning: {imported} left a thread or card: no job is forked", file=sys.stderr)
         gc.collect()
         gc.freeze()  # jobs shall not write to the pages of what is shared
-        self._code = _code()
+        self._code = forking.code()
 
     def _accept(self, listener: socket.socket) -> bool:
         connection, _ = listener.accept()
@@ -257,7 +228,7 @@ class _Server:
         packet, streams, _, _ = socket.recv_fds(connection, _LONGEST, 3)
         words, variables, conditions = json.loads(packet) if packet else ([], {}, None)
         server, job = os.getpid(), None
-        if conditions == self._conditions and _code() == self._code and _may_fork():
+        if conditions == self._conditions and forking.code() == self._code and forking.may_fork():
             with suppress(OSError):  # no room for one more: the call fails by itself, if it does
                 job = os.fork()
             if job == 0:
@@ -322,38 +293,6 @@ def _import_quietly(module: str) -> None:
         warnings.simplefilter("ignore")
         import_module(module)
     logging.disable(logging.NOTSET)
-
-
-def _code() -> list[tuple[str, int, int]]:
-    """The files of the code that this process has, as they are now."""
-    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
-    found = []
-    for file in filter(None, files):
-        with suppress(OSError):  # a module may come from an archive
-            now = os.stat(file)
-            found.append((file, now.st_mtime_ns, now.st_size))
-    return sorted(found)
-
-
-def _may_fork() -> bool:
-    """Whether a fork has all that there is here: no thread that it lacks, nothing of a card."""
-    opened = "/proc/self/fd"
-    for number in os.listdir(opened):
-        with suppress(FileNotFoundError):  # the descriptor of the listing itself
-            if os.readlink(f"{opened}/{number}").startswith("/dev/nvidia"):
-                return False
-    return all(_survives_a_fork(thread) for thread in os.listdir("/proc/self/task"))
-
-
-def _survives_a_fork(thread: str) -> bool:
-    """Whether a thread is this one, or jemalloc's, which sees to forks by itself."""
-    if int(thread) == os.getpid():
-        return True
-    try:
-        with open(f"/proc/self/task/{thread}/comm") as name:
-            return name.read().strip() == "jemalloc_bg_thd"
-    except OSError:  # it has just ended: the next call may be forked
-        return False
 
 
 def _become(

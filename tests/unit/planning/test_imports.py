@@ -41,9 +41,9 @@ def test_what_is_imported_for_jobs_leaves_a_process_that_may_be_forked(repositor
     asked = (
         "import importlib, sys\n"
         "from difftransformer import __main__\n"
-        "from difftransformer.machine import warm\n"
+        "from difftransformer.machine import forking\n"
         "for name in (*__main__._WARM, *sys.argv[1:]): importlib.import_module(name)\n"
-        "print(warm._may_fork())"
+        "print(forking.may_fork())"
     )
     found = subprocess.run(
         [sys.executable, "-c", asked, *modules],
