@@ -89,7 +89,7 @@ CONFIGURATION: dict[str, Case] = {
         ["config.yaml: tracking.uri", "'foo://x'", "off, sqlite:///<file>"],
     ),
     "a password in the address of the store": (
-        nothing, plan(tracking={"uri": "postgresql://ada:much-too-open@host/mlflow"}),
+        nothing, plan(tracking={"uri": "postgresql://user:much-too-open@host/mlflow"}),
         ["config.yaml: tracking.uri: the address has a user, a password", "MLFLOW_TRACKING_URI"],
     ),
     "tracking variable": (

@@ -17,19 +17,19 @@ from difftransformer.reporting.site.data import settings
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("/home/ada/acme/base", "base"),
-        ("/home/ada/acme/base/", "base"),
-        ("/home/ada lovelace/my, base", "my, base"),
+        ("/data/user/acme/base", "base"),
+        ("/data/user/acme/base/", "base"),
+        ("/data/two words/my, base", "my, base"),
         ("~/acme/base", "base"),
         ("../../acme/base", "base"),
         ("./base", "base"),
         ("clients/acme/base", "base"),
-        ("C:\\Users\\ada\\base", "base"),
-        ("file:///home/ada/base", "base"),
-        ("sqlite:////home/ada/mlflow.db", "mlflow.db"),
-        ("2 files of /home/ada b/*.txt, ~/acme/c.txt", "2 files of *.txt, c.txt"),
+        ("C:\\Users\\user\\base", "base"),
+        ("file:///data/user/base", "base"),
+        ("sqlite:////data/user/mlflow.db", "mlflow.db"),
+        ("2 files of /data/a b/*.txt, ~/acme/c.txt", "2 files of *.txt, c.txt"),
         (
-            "table6 --config pretrained=/home/ada/base seeds=8",
+            "table6 --config pretrained=/data/user/base seeds=8",
             "table6 --config pretrained=base seeds=8",
         ),
         ("Qwen/Qwen2-0.5B", "Qwen/Qwen2-0.5B"),
@@ -48,7 +48,7 @@ def test_a_report_names_no_folder_of_a_base_nor_of_the_results(tmp_path: Path) -
     paths = {}
     for path in fake.results[:]:
         content = json.loads(path.read_text())
-        content["settings"]["pretrained"] = {"name": "/home/ada/acme/base", "revision": None}
+        content["settings"]["pretrained"] = {"name": "/data/user/acme/base", "revision": None}
         fake.write(path, content["kind"], content["run"], content["seed"], content["suite"],
                    content["metrics"], content["settings"])  # fmt: skip
         paths[read_result(path).job_id] = path
@@ -56,7 +56,7 @@ def test_a_report_names_no_folder_of_a_base_nor_of_the_results(tmp_path: Path) -
     said = json.dumps([settings(results), describe(results, paths)])
     assert '"pretrained.name": "base"' in said
     assert "tiny/runs/diff/0/training.json" in said
-    assert "/home/ada" not in said and str(tmp_path) not in said
+    assert "/data/user" not in said and str(tmp_path) not in said
 
 
 def test_commands_of_a_report_name_no_folder(repository: Path, tmp_path: Path) -> None:

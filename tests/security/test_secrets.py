@@ -104,8 +104,8 @@ USERS = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKI
         f"https://host?passwd={CANARY}", f"https://host?{CANARY}",
         f"https://host?api%5Fkey%3D{CANARY}", f"https://host;sig={CANARY}",
         f"https://host/#{CANARY}", f"http://host/#access_token={CANARY}",
-        "postgresql://ada@host/mlflow", f"postgresql+psycopg2://ada:{CANARY}@host/mlflow",
-        f"postgresql:///mlflow?user=ada&pass={CANARY}", f"mysql://host/db?sslkey={CANARY}",
+        "postgresql://user@host/mlflow", f"postgresql+psycopg2://user:{CANARY}@host/mlflow",
+        f"postgresql:///mlflow?user=user&pass={CANARY}", f"mysql://host/db?sslkey={CANARY}",
         f"mysql://host/db?auth={CANARY}", f"postgresql://host/db?credential={CANARY}",
         f"mssql+pyodbc:///?odbc_connect=SERVER%3Dh%3BPWD%3D{CANARY}",
         f"postgresql://host/db?password%3d{CANARY}", f"sqlite:///x.db?key={CANARY}",
@@ -124,7 +124,7 @@ def test_an_address_in_the_configuration_has_no_place_for_a_secret(address: str)
 @pytest.mark.parametrize(
     "address",
     [
-        "off", "sqlite:///x.db", "sqlite:////home/a@b/key=1/x#2.db", "sqlite:///x.db?timeout=20",
+        "off", "sqlite:///x.db", "sqlite:////data/a@b/key=1/x#2.db", "sqlite:///x.db?timeout=20",
         "http://127.0.0.1:5000", "https://mlflow.example.org/a/tracking/", "databricks",
         "databricks://profile", "postgresql://host:5432/mlflow", "postgresql:///mlflow?host=/run",
         "postgresql://host/db?sslmode=require&keepalives=1&options=-csearch_path%3Da",
@@ -153,7 +153,7 @@ def test_commands_that_need_no_plan_refuse_such_an_address_too(
     [
         f"http://{CANARY}@127.0.0.1:9", f"http://user:p/{CANARY}@127.0.0.1:9",
         f"http://127.0.0.1:9/?access_token={CANARY}", f"http://127.0.0.1:9/?sig={CANARY}",
-        f"postgresql://ada:{CANARY}@127.0.0.1:9/mlflow", f"http://127.0.0.1:9/?auth={CANARY}",
+        f"postgresql://user:{CANARY}@127.0.0.1:9/mlflow", f"http://127.0.0.1:9/?auth={CANARY}",
     ],
 )  # fmt: skip
 def test_an_address_in_the_environment_may_have_one_which_is_written_nowhere(
@@ -193,8 +193,8 @@ def test_folders_of_the_shell_and_settings_of_libraries_are_no_secrets(
         *("PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "PATH", "PYTHONPATH", "PATTERN", "SIGNAL"),
         *("GIT_AUTHOR_NAME", "XAUTHORITY", "DESIGN"),
     ):
-        monkeypatch.setenv(name, "/home/ada/work")
-        assert masked("/home/ada/work/a.json") == "/home/ada/work/a.json"
+        monkeypatch.setenv(name, "/data/user/work")
+        assert masked("/data/user/work/a.json") == "/data/user/work/a.json"
         monkeypatch.delenv(name)
     for name in (
         "DB_PWD",
@@ -288,9 +288,9 @@ def test_what_speaks_of_a_secret_is_masked_without_the_environment(
 def test_passwords_in_addresses_of_the_environment_are_masked_alone_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", f"postgresql://ada:{CANARY}%21@host/db")
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://user:{CANARY}%21@host/db")
     monkeypatch.setenv("BUCKET", f"https://host/b?sv=1&sig={CANARY}-sig")
-    assert masked(f"refused: {CANARY}! of ada") == "refused: <DATABASE_URL> of ada"
+    assert masked(f"refused: {CANARY}! of user") == "refused: <DATABASE_URL> of user"
     assert masked(f"refused: {CANARY}-sig") == "refused: <BUCKET>"
     monkeypatch.setenv("PROXY", f"http://{CANARY}-long@host")
     assert masked(f"refused: {CANARY}-long") == "refused: <PROXY>"

@@ -31,7 +31,7 @@ def test_everything_of_a_job_arrives(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "user")
     caplog.set_level(logging.INFO)
     state = tmp_path / "results" / "state"
     table = tmp_path / "results" / "history.csv"
@@ -50,7 +50,7 @@ def test_everything_of_a_job_arrives(
     (run,) = runs(client, "all/0")
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "all/0"
-    assert run.data.tags["mlflow.user"] == run.info.user_id == "ada"
+    assert run.data.tags["mlflow.user"] == run.info.user_id == "user"
     assert run.data.params["model.d_model"] == "64"
     assert len(run.data.params) == 131
     assert run.data.tags["seed"] == "0"

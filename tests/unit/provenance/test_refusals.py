@@ -33,8 +33,8 @@ def test_what_a_store_says_is_one_line(said: str, reason: str, mistake: bool) ->
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("postgresql://ada@127.0.0.1:9/mlflow", r"psycopg2 is not installed: pip install .*postgr"),
-        ("postgresql://ada@127.0.0.1:port/mlflow", "no address of a database; write postgresql"),
+        ("postgresql://user@127.0.0.1:9/mlflow", r"psycopg2 is not installed: pip install .*post"),
+        ("postgresql://user@127.0.0.1:port/mlflow", "no address of a database; write postgresql"),
     ],
 )
 def test_a_driver_or_an_address_that_cannot_work_stops_the_first_job(

@@ -173,10 +173,10 @@ def test_a_push_that_failed_is_done_again(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "said", "shown"),
     [
-        ("config.json", {"_name_or_path": "/home/ada/secret customer/m"}, {"_name_or_path": "m"}),
+        ("config.json", {"_name_or_path": "/data/user/secret customer/m"}, {"_name_or_path": "m"}),
         ("tokenizer_config.json", {"name_or_path": "~/acme/base/"}, {"name_or_path": "base"}),
         ("tokenizer_config.json", {"vocab_file": "../acme/v.txt"}, {"vocab_file": "v.txt"}),
-        ("generation_config.json", {"cache_dir": "C:\\Users\\ada"}, {"cache_dir": "ada"}),
+        ("generation_config.json", {"cache_dir": "C:\\Users\\user"}, {"cache_dir": "user"}),
         ("config.json", {"_name_or_path": "owner/model"}, {"_name_or_path": "owner/model"}),
         ("tokenizer_config.json", {"eos_token": "/a/b"}, {"eos_token": "/a/b"}),
     ],
