@@ -103,6 +103,24 @@ def indexed_weights(index: Path) -> list[Path]:
     return sorted(index.with_name(str(name)) for name in names)
 
 
+def weight_files(path: Path) -> list[Path]:
+    """Return a file of weights; if it is missing those that its index names, empty without one.
+
+    Raises:
+        CheckpointError: The index names none, or one that is not there or not below its folder.
+    """
+    if path.is_file():
+        return [path]
+    index = path.with_name(f"{path.name}.index.json")
+    if not index.is_file():
+        return []
+    found = indexed_weights(index)
+    for file in found:
+        if not file.is_file():
+            raise CheckpointError(f"{file}: no such file; {index.name} names it: copy it, too")
+    return found
+
+
 def _require_own_code(model: PretrainedModel, name: str, revision: str) -> None:
     """Refuse code of another repository, which no revision pins.
 

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from difftransformer.config.model import MODEL_TYPE, ModelConfig
-from difftransformer.config.pretrained import indexed_weights, model_type
+from difftransformer.config.pretrained import model_type, weight_files
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.models.language_model import CausalModel, LanguageModel
@@ -186,9 +186,8 @@ def load_weights(
     wanted = model.state_dict()
     try:
         with ExitStack() as opened:
-            shards = [
-                opened.enter_context(safe_open(file, framework="pt")) for file in _shards(path)
-            ]
+            files = weight_files(path) or [path]
+            shards = [opened.enter_context(safe_open(one, framework="pt")) for one in files]
             held = {name: shard for shard in shards for name in shard.keys()}  # noqa: SIM118
             for name in sorted(wanted.keys() ^ held.keys()):
                 what = "is missing" if name in wanted else "is unknown to the model"
@@ -211,18 +210,6 @@ def load_weights(
         raise CheckpointError(
             f"{path}: truncated or damaged ({reason}); train the model again"
         ) from None
-
-
-def _shards(path: Path) -> list[Path]:
-    """Return the file itself, or the shards that its index in transformers' form names."""
-    index = path.with_name(f"{path.name}.index.json")
-    if path.is_file() or not index.is_file():
-        return [path]
-    shards = indexed_weights(index)
-    for shard in shards:
-        if not shard.is_file():
-            raise CheckpointError(f"{shard}: no such file, {index.name} names it; copy it here")
-    return shards
 
 
 def require_as_trained(path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from difftransformer.config.pretrained import indexed_weights
+from difftransformer.config.pretrained import weight_files
 from difftransformer.config.run import PretrainedModel
 from difftransformer.errors import CheckpointError
 from difftransformer.provenance.fingerprint import named_digest
@@ -36,27 +36,13 @@ def model_files(model: PretrainedModel) -> list[Path]:
     if (folder / _SENTENCEPIECE).is_file() and not (folder / "tokenizer.json").is_file():
         _require_sentencepiece(folder / _SENTENCEPIECE)
     names = [_WEIGHTS] if model.safetensors else [_WEIGHTS, _PICKLED]
-    found = next(filter(None, (_weights(folder, name) for name in names)), set())
-    if not found:
-        pickled = _weights(folder, _PICKLED)
+    weights = next(filter(None, (weight_files(folder / name) for name in names)), [])
+    if not weights:
+        pickled = weight_files(folder / _PICKLED)
         hint = "; it has pickled weights: set `safetensors: false` to take them" if pickled else ""
         raise CheckpointError(f"{folder}: has no weights ({', '.join(names)}){hint}")
     code = "**/*.py" if model.trust_remote_code else "*.py"
-    return sorted(found.union(*map(folder.glob, ("*.json", "*.model", "*.txt", code))))
-
-
-def _weights(folder: Path, name: str) -> set[Path]:
-    """A file of weights, or those that its index names; none of them there: empty."""
-    if (folder / name).is_file():
-        return {folder / name}
-    index = folder / f"{name}.index.json"
-    if not index.is_file():
-        return set()
-    found = indexed_weights(index)
-    for path in found:
-        if not path.is_file():
-            raise CheckpointError(f"{path}: no such file; {index.name} names it: copy it, too")
-    return {*found}
+    return sorted({*weights}.union(*map(folder.glob, ("*.json", "*.model", "*.txt", code))))
 
 
 def model_digest(model: PretrainedModel) -> str:
