@@ -199,7 +199,7 @@ class RunEntry(PretrainedOptions):
     @model_validator(mode="after")
     def _foreign_code_is_pinned(self) -> Self:
         if self.pretrained is not None:
-            PretrainedModel.model_construct(**self._pretrained_values()).require_pin()
+            self.require_pin(self.pretrained)
         return self
 
     def alone(self, inherited: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,11 +211,10 @@ class RunEntry(PretrainedOptions):
 
     def pretrained_model(self) -> PretrainedModel | None:
         """Return the model from elsewhere; None for a run that is trained here."""
-        return None if self.pretrained is None else PretrainedModel(**self._pretrained_values())
-
-    def _pretrained_values(self) -> dict[str, Any]:
+        if self.pretrained is None:
+            return None
         options = {name: getattr(self, name) for name in PretrainedOptions.model_fields}
-        return {"name": self.pretrained, **options}
+        return PretrainedModel(name=self.pretrained, **options)
 
 
 def _indented(runs: Any) -> Any:

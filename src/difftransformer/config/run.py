@@ -50,6 +50,23 @@ class PretrainedOptions(Settings):
         "`revision` or from its folder. Code of another repository is refused",
     )
 
+    def require_pin(self, name: str) -> None:
+        """Refuse code from the hub without the commit that is trusted: a branch or a tag can move.
+
+        Args:
+            name: The model's id on the hub, or its folder.
+
+        Raises:
+            ValueError: The revision is no commit.
+        """
+        pinned = _model_folder(name) is not None or _COMMIT.fullmatch(self.revision or "")
+        if self.trust_remote_code and not pinned:
+            raise ValueError(
+                "trust_remote_code needs the commit whose code is trusted as `revision`, 40 "
+                f"hexadecimal digits, got {self.revision or 'none'}: read the code at a commit of "
+                f"https://huggingface.co/{name}/commits/main and copy its id"
+            )
+
 
 class PretrainedModel(PretrainedOptions):
     """A model from elsewhere, resolved."""
@@ -58,29 +75,19 @@ class PretrainedModel(PretrainedOptions):
 
     @model_validator(mode="after")
     def _trusted_code_is_pinned(self) -> Self:
-        self.require_pin()
+        self.require_pin(self.name)
         return self
 
     @property
     def folder(self) -> Path | None:
         """The folder, None for an id of the hub; what looks like a path is one, there or not."""
-        path = Path(self.name).expanduser()
-        is_path = path.is_absolute() or self.name.startswith(".") or self.name.count("/") > 1
-        return path if is_path or path.is_dir() else None
+        return _model_folder(self.name)
 
-    def require_pin(self) -> None:
-        """Refuse code from the hub without the commit that is trusted: a branch or a tag can move.
 
-        Raises:
-            ValueError: The revision is no commit.
-        """
-        pinned = self.folder is not None or _COMMIT.fullmatch(self.revision or "")
-        if self.trust_remote_code and not pinned:
-            raise ValueError(
-                "trust_remote_code needs the commit whose code is trusted as `revision`, 40 "
-                f"hexadecimal digits, got {self.revision or 'none'}: read the code at a commit of "
-                f"https://huggingface.co/{self.name}/commits/main and copy its id"
-            )
+def _model_folder(name: str) -> Path | None:
+    path = Path(name).expanduser()
+    is_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
+    return path if is_path or path.is_dir() else None
 
 
 class RunSlice(Settings):
