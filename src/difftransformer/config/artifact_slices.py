@@ -140,7 +140,6 @@ class TestedClaims(Settings):
     scale: str = setting(meaning="Scale of every result behind them")
     alpha: float = setting(meaning="Error rate of a family")
     note: str = setting(meaning="What had been seen when the claims were registered")
-    exploratory_seeds: list[int] = setting([], meaning="Seeds that test no claim")
     claims: dict[str, Claim] = setting(meaning="All claims, by id")
     digests: dict[str, str] = setting(meaning="What the definitions of the claims are told by")
     not_testable: dict[str, str] = setting(

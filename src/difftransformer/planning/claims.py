@@ -42,7 +42,6 @@ class Claims:
             scale=self.artifacts.jobs.scale,
             alpha=registry.alpha,
             note=registry.note,
-            exploratory_seeds=scale.exploratory_seeds,
             claims=claims,
             digests={name: claim.digest for name, claim in registry.claims.items()},
             not_testable=untestable,

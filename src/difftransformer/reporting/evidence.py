@@ -58,7 +58,6 @@ def evidence(
     artifact: ArtifactSlice,
     table: TableDocument,
     results: Results,
-    exploratory: Collection[int],
 ) -> Evidence:
     """Gather the numbers of a contrast from the table of its artifact.
 
@@ -66,16 +65,15 @@ def evidence(
         contrast: The contrast.
         claim: Its claim.
         name: The claim's id, for errors.
-        artifact: The artifact.
+        artifact: The artifact, with its exploratory seeds, which test nothing.
         table: As `make_table` made it, with the items behind each number.
         results: The results behind it.
-        exploratory: Seeds that test nothing.
 
     Raises:
         ConfigError: The table lacks the column or a row.
         DataError: Seeds or models were evaluated on different items.
     """
-    by_seed = claim.over == "seeds"
+    by_seed, exploratory = claim.over == "seeds", artifact.exploratory_seeds
 
     def cell(run: str) -> Cell:
         found = _cell(table, run, contrast.metric, name)

@@ -191,10 +191,7 @@ def _evidence(
     """Evidence on every claim whose numbers are in a table."""
     table = make_table(artifact, results)
     return {
-        name: [
-            evidence(one, claim, name, artifact, table, results, tested.exploratory_seeds)
-            for one in claim.contrasts
-        ]
+        name: [evidence(one, claim, name, artifact, table, results) for one in claim.contrasts]
         for name, claim in tested.claims.items()
         if claim.artifact == artifact.artifact
     }

@@ -25,9 +25,7 @@ def verdicts_of(tested: TestedClaims, results: Results) -> dict[str, Verdict]:
         table = make_table(artifact, results)
         for name, claim in tested.claims.items():
             if claim.artifact == artifact.artifact:
-                seen = tested.exploratory_seeds
                 found[name] = [
-                    evidence(one, claim, name, artifact, table, results, seen)
-                    for one in claim.contrasts
+                    evidence(one, claim, name, artifact, table, results) for one in claim.contrasts
                 ]
     return {one.claim: one for one in decide(tested, found)}

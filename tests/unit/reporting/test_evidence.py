@@ -36,10 +36,9 @@ def gather(
     exploratory: tuple[int, ...] = (),
 ) -> list[Evidence]:
     shown = artifact or artifact_slice(asked.artifact)
+    shown = shown.model_copy(update={"exploratory_seeds": [*exploratory]})
     table = make_table(shown, results)
-    return [
-        evidence(one, asked, "C", shown, table, results, exploratory) for one in asked.contrasts
-    ]
+    return [evidence(one, asked, "C", shown, table, results) for one in asked.contrasts]
 
 
 def on_table6(**changes: Any) -> Claim:
@@ -135,7 +134,7 @@ def table_of(ours: list[SeedValue], theirs: list[SeedValue]) -> TableDocument:
 
 def of_table(asked: Claim, table: TableDocument) -> Evidence:
     (one,) = asked.contrasts
-    return evidence(one, asked, "C", artifact_slice("table6"), table, NOTHING, ())
+    return evidence(one, asked, "C", artifact_slice("table6"), table, NOTHING)
 
 
 def test_items_that_both_models_share_are_paired() -> None:

@@ -78,6 +78,8 @@ def test_tables(name: str, fake: FakeResults) -> None:
 @pytest.mark.parametrize("name", shown("table"))
 def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     artifact, run = foreign(name, "table")
+    # The exploratory seed is one of trainings here.
+    artifact = artifact.model_copy(update={"exploratory_seeds": [PRETRAINED_SEED]})
     results = once(load_results(fake.results, SCALE), run)
     table = make_table(artifact, results)
     against = {row.run for part in artifact.sections for row in part.rows if row.against == run}
@@ -92,10 +94,8 @@ def test_every_seed_is_compared_with_it(name: str, fake: FakeResults) -> None:
     assert not seeds or any(seeds)
     for claim_id, claim in CATALOGUE.registry.claims.items():
         if claim.artifact == name and claim.over == "seeds":
-            # The exploratory seed is one of trainings here.
             for one in claim.contrasts:
-                seen = [PRETRAINED_SEED]
-                found = evidence(one, claim, claim_id, artifact, table, results, seen)
+                found = evidence(one, claim, claim_id, artifact, table, results)
                 assert one.baseline != run or found.seeds == [1, 2]
 
 
