@@ -54,16 +54,15 @@ def build_verdicts(
         DataError: A result is damaged.
         UserError: A result behind a table that was asked for is missing.
     """
-    given = sorted(set(results))
+    given = load_results(results, tested.scale)
     found: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
-        kept = tested.kept.get(artifact.artifact)
+        if (kept := tested.kept.get(artifact.artifact)) is None:
+            found |= gather(tested, artifact, given)
+            continue
         try:
-            known = load_results(given if kept is None else map(Path, kept), tested.scale)
-            found |= _evidence(tested, artifact, known)
+            found |= gather(tested, artifact, load_results(map(Path, kept), tested.scale))
         except UserError as error:
-            if kept is None:
-                raise
             logger.warning(f"left out: {error}")
     verdicts = decide(tested, found)
     document = VerdictsDocument(
@@ -185,10 +184,10 @@ def to_markdown(document: VerdictsDocument) -> str:
     return "\n\n".join([*parts, prose(document.note)]) + "\n"
 
 
-def _evidence(
+def gather(
     tested: TestedClaims, artifact: ArtifactSlice, results: Results
 ) -> dict[str, list[Evidence]]:
-    """Evidence on every claim whose numbers are in a table."""
+    """Return the evidence on every claim whose numbers are in the table of an artifact."""
     table = make_table(artifact, results)
     return {
         name: [evidence(one, claim, name, artifact, table, results) for one in claim.contrasts]

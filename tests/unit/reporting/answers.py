@@ -7,8 +7,8 @@ from judging import claims_of
 
 from difftransformer.config.artifact_slices import TestedClaims
 from difftransformer.reporting.collect import Results
-from difftransformer.reporting.evidence import evidence
-from difftransformer.reporting.table_job import make_table
+from difftransformer.reporting.evidence import Evidence
+from difftransformer.reporting.verdict_job import gather
 from difftransformer.reporting.verdicts import Verdict, decide
 
 
@@ -20,12 +20,7 @@ def claims_on(*names: str, seeds: tuple[int, ...] = (0, 1, 2), **changes: Any) -
 
 def verdicts_of(tested: TestedClaims, results: Results) -> dict[str, Verdict]:
     """The verdicts that results come to, by claim."""
-    found = {}
+    found: dict[str, list[Evidence]] = {}
     for artifact in tested.tables:
-        table = make_table(artifact, results)
-        for name, claim in tested.claims.items():
-            if claim.artifact == artifact.artifact:
-                found[name] = [
-                    evidence(one, claim, name, artifact, table, results) for one in claim.contrasts
-                ]
+        found |= gather(tested, artifact, results)
     return {one.claim: one for one in decide(tested, found)}
