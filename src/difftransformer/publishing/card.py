@@ -27,7 +27,6 @@ from difftransformer.reporting.conditions import CHANCE
 from difftransformer.reporting.formats.markdown import code, escape
 from difftransformer.reporting.numbers import count, counted, rate
 from difftransformer.reporting.verdict_job import VerdictsDocument, read_verdicts
-from difftransformer.reporting.verdicts import Verdict
 
 MODEL_FILES = (
     "model*.safetensors*", "config.json", "generation_config.json", "tokenizer*.json",
@@ -307,7 +306,8 @@ def _verdicts(known: _Known) -> Iterator[str]:
     if known.verdicts is None:
         yield f"{title}\n\nThere are no verdicts beside the run."
         return
-    own = [one for one in known.verdicts.verdicts if _speaks_of(one, known.training.run)]
+    job = f"-{known.training.run}-"
+    own = [one for one in known.verdicts.verdicts if any(job in name for name in one.job_ids)]
     if not own:
         all_claims = counted(len(known.verdicts.verdicts), "claim")
         yield f"{title}\n\nNone of the {all_claims} of its scale."
@@ -323,10 +323,6 @@ def _verdicts(known: _Known) -> Iterator[str]:
         for one in own
     ]
     yield _table(["claim", "", "verdict", "why"], rows)
-
-
-def _speaks_of(verdict: Verdict, run: str) -> bool:
-    return any(f"-{run}-" in job for job in verdict.job_ids)
 
 
 def _origin(training: Result) -> Iterator[str]:
