@@ -188,15 +188,6 @@ def least_p(claim: Claim, seen: Variation, seeds: int) -> float:
     return simulate(claim, still, effect, seeds, np.random.default_rng(0)).p
 
 
-def families(tested: TestedClaims) -> dict[str, list[str]]:
-    """Claims of each family that the scale can test."""
-    found: dict[str, list[str]] = {}
-    for name, claim in tested.claims.items():
-        if claim.test is not None and name not in tested.not_testable:
-            found.setdefault(claim.family, []).append(name)
-    return found
-
-
 def registered() -> tuple[TestedClaims, list[str]]:
     """Claims at scale tiny, and those that the default targets answer."""
     plan = Plan.load(Path(__file__).parents[1] / "config", {"scale": "tiny"})
@@ -264,7 +255,7 @@ def main() -> None:
     )
     print("|---|---|---:|---|---:|---:|---:|---|")
     errors = ["| family | claims | seeds | false decisions |", "|---|---:|---:|---:|"]
-    for family, names in families(tested).items():
+    for family, names in tested.families.items():
         found = {
             (name, seeds): p_values
             for name, seeds, p_values in measure(tested, names, default, repeats)

@@ -19,7 +19,7 @@ class Registered:
     def __init__(self) -> None:
         self.tested, self.default = simulation.registered()
         self.claims = self.tested.claims
-        self.families = simulation.families(self.tested)
+        self.families = self.tested.families
         self.testable = [name for names in self.families.values() for name in names]
 
     def alpha(self, name: str) -> float:

@@ -152,6 +152,15 @@ class TestedClaims(Settings):
         "did not ask for",
     )
 
+    @property
+    def families(self) -> dict[str, list[str]]:
+        """Claims that are corrected together, by family: those that the scale can test."""
+        found: dict[str, list[str]] = {}
+        for name, claim in self.claims.items():
+            if claim.test is not None and name not in self.not_testable:
+                found.setdefault(claim.family, []).append(name)
+        return found
+
 
 class ReportSlice(Settings):
     """The report: which artifacts it shows and how to rebuild it."""

@@ -116,12 +116,8 @@ def decide(tested: TestedClaims, found: Mapping[str, Sequence[Evidence]]) -> lis
     it, so that what is decided is no surer of itself where less was built.
     """
     cases = {name: _Case(tested, name, found[name]) for name in tested.claims if name in found}
-    families: dict[str, list[str]] = {}
-    for name, claim in tested.claims.items():
-        if claim.test is not None and name not in tested.not_testable:
-            families.setdefault(claim.family, []).append(name)
     corrected: dict[str, Corrected] = {}
-    for names in families.values():
+    for names in tested.families.values():
         found_p = (cases[name].p if name in cases else None for name in names)
         p_values = [1.0 if p is None else p for p in found_p]  # what is not tested decides nothing
         corrected |= dict(zip(names, holm(p_values), strict=True))
