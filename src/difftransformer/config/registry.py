@@ -15,8 +15,8 @@ from pydantic import model_validator
 from difftransformer.config.artifacts import ArtifactConfig
 from difftransformer.config.base import Settings, setting
 from difftransformer.config.papers import PapersFile
-from difftransformer.config.validation import lookup, validate
-from difftransformer.config.yaml_files import read_yaml
+from difftransformer.config.validation import lookup
+from difftransformer.config.yaml_files import validate_yaml
 from difftransformer.errors import ConfigError
 
 MOST_CLAIMS = 20
@@ -168,7 +168,7 @@ def read_registry(path: Path, papers: PapersFile) -> Registry:
     Raises:
         ConfigError: It cannot be used, or names an unknown paper.
     """
-    registry = validate(Registry, read_yaml(path), str(path))
+    registry = validate_yaml(Registry, path)
     for name, claim in registry.claims.items():
         if not re.fullmatch(r"[\w.-]{1,100}", name, re.ASCII):
             raise ConfigError(

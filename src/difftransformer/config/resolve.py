@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from difftransformer.config import retokenised, scales
 from difftransformer.config.artifact_checks import check_artifacts
 from difftransformer.config.artifacts import ArtifactConfig, read_artifacts
-from difftransformer.config.base import Settings
 from difftransformer.config.data import DatasetConfig, require_same_text
 from difftransformer.config.inheritance import Layers, ancestry, lineage
 from difftransformer.config.measurement import Suite
@@ -34,10 +33,8 @@ from difftransformer.config.scale import ScaleConfig
 from difftransformer.config.timing import Timing
 from difftransformer.config.tokenizers import vocabulary
 from difftransformer.config.validation import lookup, validate, validate_part
-from difftransformer.config.yaml_files import read_yaml, yaml_files
+from difftransformer.config.yaml_files import validate_yaml, yaml_files
 from difftransformer.errors import ConfigError
-
-S = TypeVar("S", bound=Settings)
 
 SECOND_TEXT = "second_text"
 """Dataset that `second_corpus` stands in for."""
@@ -68,14 +65,10 @@ class Catalogue:
         known = yaml_files(folder / "scales")
         file = lookup(known, project.scale, "scale", f"{said.origin(('scale',))}: scale")
         place = str(file)
-
-        def read(kind: type[S], path: Path) -> S:
-            return validate(kind, read_yaml(path), str(path))
-
-        scale = read(ScaleConfig, file)
-        runs = dict(read(RunsFile, folder / "runs.yaml").runs)
+        scale = validate_yaml(ScaleConfig, file)
+        runs = dict(validate_yaml(RunsFile, folder / "runs.yaml").runs)
         runs |= scales.scale_runs(runs, scale, place)
-        papers = read(PapersFile, folder / "papers.yaml")
+        papers = validate_yaml(PapersFile, folder / "papers.yaml")
         artifacts = read_artifacts(folder / "artifacts", papers)
         check_papers(papers, artifacts, str(folder / "papers.yaml"))
         labels = {name: entry.label for name, entry in runs.items()}
@@ -95,8 +88,8 @@ class Catalogue:
             project=project,
             scale=scale,
             runs=runs,
-            datasets=read(DatasetsFile, folder / "datasets.yaml").datasets,
-            suites=read(EvaluationsFile, folder / "evaluations.yaml").suites,
+            datasets=validate_yaml(DatasetsFile, folder / "datasets.yaml").datasets,
+            suites=validate_yaml(EvaluationsFile, folder / "evaluations.yaml").suites,
             artifacts=artifacts,
             registry=registry,
             papers=papers,

@@ -8,11 +8,14 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from difftransformer.config.validation import validate
 from difftransformer.errors import ConfigError
+
+T = TypeVar("T")
 
 MOST_VALUES = 100_000
 """More than this is no configuration: aliases of aliases expand to billions."""
@@ -122,6 +125,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path}: byte {error.start} is 0x{byte:02x}, which is not UTF-8; save it as UTF-8"
         ) from None
     return parse_mapping(text, str(path))
+
+
+def validate_yaml(kind: type[T], path: Path) -> T:
+    """Return a file as an instance of ``kind``; errors as of `read_yaml` and `validate`."""
+    return validate(kind, read_yaml(path), str(path))
 
 
 def parse_mapping(text: str, name: str) -> dict[str, Any]:
